@@ -12,11 +12,11 @@ from growth_sections import BESIDE_BACKFILL, WITHOUT_BACKFILL
 from mesh_row import WARM_UP_S, Keep, attempt, described, rating_of, steps
 from second_destination import second_destination
 
-from hifi.errors import Retryable
 from hifi.kafka.security import client_options
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish
 from hifi.pipe.revision import pipe_record
+from hifi.runtime.errors import Retryable
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.mesh_state.observe_api import get_json
 from hifi_cli.rate.event_load import EventLoad

@@ -17,8 +17,8 @@ import orjson
 from cases import Case, in_scene, scene
 from mesh_row import WARM_UP_S, Keep, attempt
 
-from hifi.errors import Retryable
 from hifi.pipe.model import Pipe
+from hifi.runtime.errors import Retryable
 from hifi_cli.demo.expected import CANCELLATIONS, DEPARTURES, Deliveries
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.report import quantiles

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from chain import Chain, ChainScene
 
-from hifi.errors import Retryable
+from hifi.runtime.errors import Retryable
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.workspace import Workspace
 from hifi_cli.log_file import log_to

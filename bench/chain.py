@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from hifi.errors import Retryable
+from hifi.runtime.errors import Retryable
 from hifi_cli.demo import flights
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.workspace import Workspace

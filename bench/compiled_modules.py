@@ -66,7 +66,7 @@ def normalize_data() -> Callable[[], object]:
 
 
 def normalize_fingerprints() -> Callable[[], object]:
-    from hifi.event import identity
+    from hifi.record.event import identity
     from hifi_normalize.idempotency.fingerprint import fingerprint
     from hifi_normalize.idempotency.fingerprint_window import FingerprintWindow
 
@@ -83,7 +83,7 @@ def normalize_fingerprints() -> Callable[[], object]:
 
 
 def event_headers() -> Callable[[], object]:
-    from hifi.event import hop, identity
+    from hifi.record.event import hop, identity
 
     all_headers = [record.headers for record in records("normalized", "1800000000000000;{}", *ATTRIBUTES)]
 
@@ -110,7 +110,7 @@ def offset_tracker() -> Callable[[], object]:
 
 
 def token_bucket() -> Callable[[], object]:
-    from hifi.token_bucket import TokenBucket
+    from hifi.runtime.token_bucket import TokenBucket
 
     def work() -> None:
         bucket = TokenBucket(1000.0)
@@ -122,8 +122,8 @@ def token_bucket() -> Callable[[], object]:
 
 
 def ingest_requests(kind: str) -> Callable[[], object]:
-    from hifi.cloudevents.event import DecodeLimits
     from hifi.pipe.source import HttpSource
+    from hifi.record.cloudevents.event import DecodeLimits
     from hifi_ingest.decode.request import EventRequest, PipeFormats, decode_request
 
     pipe = PipeFormats.of(
@@ -246,7 +246,7 @@ def egest_lane() -> Callable[[], object]:
 
 
 def egest_rows() -> Callable[[], object]:
-    from hifi.connectors.kind import OutboundEvent
+    from hifi.delivery.kind import OutboundEvent
     from hifi_egest.postgres.settings import PostgresSettings
     from hifi_egest.postgres.statements import TableStatements
 
@@ -318,7 +318,7 @@ def observe_sketch() -> Callable[[], object]:
 
 
 def partitions() -> Callable[[], object]:
-    from hifi.accept.partitioner import murmur2
+    from hifi.record.partitioner import murmur2
 
     keys = [b"flight-%d" % number for number in range(EVENTS)]
     return lambda: [murmur2(key) for key in keys]
@@ -365,7 +365,7 @@ def main() -> None:
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
-        from hifi.compiled import import_hook
+        from hifi.runtime.compiled import import_hook
 
         measured = measure()
         assert import_hook.in_use() == (os.environ["HIFI_COMPILED"] == "1"), "run `make setup` first"

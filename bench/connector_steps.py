@@ -12,10 +12,10 @@ from enriched_events import PIPE, order, write_enriched
 from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict
 
-from hifi.event import Record
 from hifi.kafka.producer import Producer
+from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
-from hifi.topics import Topics
+from hifi.record.event import Record
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
 
 BARE: Final = Path(__file__).parent / "peers/bare"

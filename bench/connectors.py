@@ -34,7 +34,7 @@ from connector_steps import (
 from connector_targets import Target, last_rate
 from whole_way import whole_way
 
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.mesh.plan import InstanceSpec, Plan, command, environment
 from hifi_infra.ports import free_port

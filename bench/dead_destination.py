@@ -8,7 +8,7 @@ from larger_load import LargerLoad
 from mesh_row import LIMIT_S, WARM_UP_S, Keep, attempt, described, rating_of, steps
 from second_destination import second_destination
 
-from hifi.errors import Retryable
+from hifi.runtime.errors import Retryable
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.workspace import Workspace
 

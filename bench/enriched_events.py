@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from hifi.clock import now_us
-from hifi.event import HOP, IDENTITY, Record, identity_prefix, seq_text
 from hifi.kafka.producer import Producer
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
+from hifi.record.event import HOP, IDENTITY, Record, identity_prefix, seq_text
+from hifi.runtime.clock import now_us
 
 PIPE: Final = "orders"
 _AT_ONCE: Final = 5000

@@ -21,8 +21,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy.exc import OperationalError
 
+from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
-from hifi.topics import Topics
 from hifi_infra.java.jdk import find_java
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.kafka.stream_setup import prepare, put_in_force

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from hifi.compiled import import_hook
+from hifi.runtime.compiled import import_hook
 
 ROOT = Path(__file__).parent.parent
 
@@ -68,7 +68,7 @@ def _pinned(name: str) -> str:
 
 
 def _locked(jar: str) -> str:
-    for line in (ROOT / "libs/hifi/jars.lock").read_text().splitlines():
+    for line in (ROOT / "libs/hifi/spark/jars.lock").read_text().splitlines():
         if jar in line and (found := re.search(r"\d+\.\d+\.\d+", line)):
             return found[0]
     return "?"

@@ -20,11 +20,11 @@ import uvloop
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from markdown_tables import count, goal, median, table, times
 
-from hifi.clock import now_us
-from hifi.event import HOP, IDENTITY, Record, identity_prefix, seq_text
+from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
-from hifi.topics import Topics
+from hifi.record.event import HOP, IDENTITY, Record, identity_prefix, seq_text
+from hifi.runtime.clock import now_us
 from hifi_cli.demo import flights
 from hifi_cli.log_file import log_to
 from hifi_infra.java.jdk import find_java

@@ -32,7 +32,7 @@ BOUNDS = {
     P50: 3.0,
     P95: 4.0,
 }
-"""Twice the CPU and three times the rest of what quiet machines show (docs/decisions/speed-measurements.md), so that
+"""Twice the CPU and three times the rest of what quiet machines show (bench/notes/speed.md), so that
 noise does not exceed them. At this rate the services' cost is mostly that of requests."""
 
 

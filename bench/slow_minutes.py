@@ -10,7 +10,7 @@ from cases import Case, in_scene, scene
 from load_round import LoadRounds
 from mesh_row import WARM_UP_S, Keep, attempt
 
-from hifi.errors import Retryable
+from hifi.runtime.errors import Retryable
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.rate.rate_search import RateSearch
 from hifi_infra.mesh.mesh import Mesh

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mesh_row import Keep, attempt
 
-from hifi.errors import Retryable
+from hifi.runtime.errors import Retryable
 from hifi_cli.demo.workspace import Workspace
 from hifi_infra.java import jars
 from hifi_infra.ports import free_port

@@ -35,11 +35,11 @@ FOLDERS: Final = {
 }
 """Group to its folders, so that all groups take about the same time. The group `others` has everything else."""
 UNCOMPILED: Final = (
-    "tests/libs/accept/test_partitioner.py",
+    "tests/libs/record/test_partitioner.py",
     "tests/libs/kafka/test_offset_tracker.py",
     "tests/libs/pipe/normalize",
-    "tests/libs/test_event.py",
-    "tests/libs/test_token_bucket.py",
+    "tests/libs/record/test_event.py",
+    "tests/libs/runtime/test_token_bucket.py",
     "tests/services/collect/test_accepted_times.py",
     "tests/services/collect/test_cloudevent_records.py",
     "tests/services/collect/test_raw_records.py",

@@ -12,11 +12,11 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from tests.stream_process import free_port, start_service
 
 from hifi.avro.registry_client import RegistryAccess, RegistryClient
-from hifi.clock import now_us
 from hifi.control.principals.principal import Principal, Role, new_token, token_sha256
-from hifi.errors import Retryable
 from hifi.kafka.producer import Producer
-from hifi.topics import ControlTopics, Topics
+from hifi.kafka.topics import ControlTopics, Topics
+from hifi.runtime.clock import now_us
+from hifi.runtime.errors import Retryable
 from hifi_infra.kafka.stream_setup import prepare
 
 WITHIN_S = 90

@@ -14,8 +14,8 @@ import orjson
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from hifi.kafka.admin import create_topics
+from hifi.kafka.topics import Topics
 from hifi.pipe.registry import publish, stream_record
-from hifi.topics import Topics
 
 PARTITIONS = 4
 

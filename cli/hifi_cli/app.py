@@ -4,31 +4,36 @@ from typing import Annotated
 
 import typer
 
-from hifi import log
+from hifi.runtime import log
 from hifi_cli.commands import (
+    acl,
     apply,
+    audit,
+    backup,
     check,
+    colour,
     dead,
     demo,
+    deploy,
     destinations,
+    diff,
     down,
     lost,
     minutes,
     pipes,
+    principal,
     rate,
+    restore,
     rollout,
+    schema,
     send,
     status,
     top,
+    topics,
     up,
 )
-from hifi_cli.commands.backup import backup, restore
-from hifi_cli.commands.colours import colour
-from hifi_cli.commands.inspection.skew import skew
-from hifi_cli.commands.inspection.sources import sources
-from hifi_cli.commands.kafka import acl, topics
-from hifi_cli.commands.management import audit, deploy, diff, principal
-from hifi_cli.commands.schemas import schema
+from hifi_cli.commands.skew import skew
+from hifi_cli.commands.sources import sources
 from hifi_cli.commands.version import version
 
 app = typer.Typer(

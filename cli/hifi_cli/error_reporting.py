@@ -9,8 +9,8 @@ from typing import Any, Final, ParamSpec
 import typer
 from rich.markup import escape
 
-from hifi import log
-from hifi.errors import HifiError
+from hifi.runtime import log
+from hifi.runtime.errors import HifiError
 from hifi_cli.display.console import errors
 
 P = ParamSpec("P")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hifi import log
+from hifi.runtime import log
 
 
 def log_to(file: Path) -> None:

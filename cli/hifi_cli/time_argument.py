@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import Final
 
-from hifi.errors import Misconfigured
-from hifi.units import seconds
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.units import seconds
 
 _EXAMPLES: Final = (
     "write a duration before now, such as 90m, 2h or 7d, or a time such as 2026-01-31T23:59:59Z"

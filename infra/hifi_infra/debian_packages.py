@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 
 
 def can_install() -> bool:

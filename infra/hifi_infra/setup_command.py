@@ -5,9 +5,10 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from hifi import log
-from hifi.errors import HifiError, Misconfigured
-from hifi.settings import ServiceSettings, load
+from hifi.kafka.settings import ServiceSettings
+from hifi.runtime import log
+from hifi.runtime.errors import HifiError, Misconfigured
+from hifi.runtime.settings import load
 
 SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
 

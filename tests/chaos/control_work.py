@@ -8,9 +8,9 @@ from typing import Final
 from hifi.control.releases.deployment import Deployment
 from hifi.control.releases.desired_release import INSTALLED
 from hifi.control.rollout_status import RolloutState, RolloutStatus
-from hifi.errors import HifiError
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
+from hifi.runtime.errors import HifiError
 from hifi_cli.mesh_state.control_plane import ControlPlane
 from hifi_cli.mesh_state.manage_api import ManageApi
 from hifi_infra.mesh.mesh import Mesh

@@ -7,9 +7,9 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from hifi import event
 from hifi.kafka.security import client_options
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
+from hifi.record import event
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 import pytest
 
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 from hifi_cli.time_argument import parse_time_ms
 
 

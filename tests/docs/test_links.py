@@ -11,6 +11,7 @@ PAGES = [
     *ROOT.glob("*.md"),
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").rglob("*.md")),
+    *sorted((ROOT / "bench").rglob("*.md")),
 ]
 LINK = re.compile(r"(?<!`)\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)

@@ -19,9 +19,9 @@ from typing import Any
 import aiohttp
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from hifi.accept.partitioner import partition_of
-from hifi.event import Record
 from hifi.pipe.model import Pipe
+from hifi.record.event import Record
+from hifi.record.partitioner import partition_of
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port

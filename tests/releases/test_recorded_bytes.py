@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from hifi.event import ATTEMPT, DESTINATION, OUTCOME, PASS, Headers, Record, fields, hop, identity
+from hifi.record.event import ATTEMPT, DESTINATION, OUTCOME, PASS, Headers, Record, fields, hop, identity
 from hifi_observe.ledger.grouping import group_records
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -7,10 +7,10 @@ from typing import Annotated, Final
 import typer
 
 from hifi.control.declaration import Declaration
-from hifi.errors import Misconfigured
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
 from hifi.pipe.revision import WHOLE
+from hifi.runtime.errors import Misconfigured
 from hifi_cli.commands.check import Folder, Quick, load_checked_pipes
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table

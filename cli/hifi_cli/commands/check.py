@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from hifi.check.pipe_check import check_folder
 from hifi.control.capacity import MeshRating, overload
 from hifi.pipe.loader import PipeProblem
 from hifi.pipe.model import Pipe, Trigger
-from hifi.pipe_check import check_folder
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.error_reporting import FAILED, report_errors
 from hifi_cli.options import AsJson

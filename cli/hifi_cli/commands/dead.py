@@ -12,13 +12,13 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from hifi.dead_letters.letter import DeadLetter, DeadLetterFilter, parse_id
-from hifi.dead_letters.reader import letter, letters
-from hifi.dead_letters.replay import replay as replay_letters
-from hifi.errors import Misconfigured, Rejected
+from hifi.delivery.dead_letters.letter import DeadLetter, DeadLetterFilter, parse_id
+from hifi.delivery.dead_letters.reader import letter, letters
+from hifi.delivery.dead_letters.replay import replay as replay_letters
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import read_registry
 from hifi.pipe.revision import PipeVersion
+from hifi.runtime.errors import Misconfigured, Rejected
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.display.units import local_time

@@ -14,7 +14,7 @@ import orjson
 import typer
 from rich.markup import escape
 
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 from hifi_cli.demo.cdc.report import is_good as changes_are_good
 from hifi_cli.demo.cdc.report import report_tables
 from hifi_cli.demo.cdc.run import ChangeDemo

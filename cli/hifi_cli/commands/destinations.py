@@ -6,19 +6,19 @@ from typing import Annotated
 import typer
 from aiokafka import TopicPartition
 
-from hifi.clock import MICROSECONDS, now_us
-from hifi.destinations.state import (
+from hifi.delivery.destination_state import (
     DestinationName,
     DestinationState,
     DestinationStates,
     StateChange,
     state_record,
 )
-from hifi.errors import Misconfigured
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.pipe.registry import read_registry
+from hifi.runtime.clock import MICROSECONDS, now_us
+from hifi.runtime.errors import Misconfigured
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.error_reporting import report_errors

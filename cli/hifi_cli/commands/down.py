@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from hifi.errors import HifiError, Misconfigured
+from hifi.runtime.errors import HifiError, Misconfigured
 from hifi_cli.display.console import console
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.options import DEFAULT_DATA, Data

@@ -11,8 +11,8 @@ import orjson
 import typer
 from rich.markup import escape
 
-from hifi.errors import Misconfigured
-from hifi.units import seconds as read_seconds
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.units import seconds as read_seconds
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.progress import show_progress
 from hifi_cli.demo.workspace import Workspace

@@ -7,11 +7,11 @@ import typer
 
 from hifi.control.request import RequestKind
 from hifi.control.rollout_status import RolloutStatus
-from hifi.errors import Misconfigured
-from hifi.event import Record
 from hifi.pipe import rollout
 from hifi.pipe.registry import RegistrySnapshot, publish, read_registry
 from hifi.pipe.revision import WHOLE
+from hifi.record.event import Record
+from hifi.runtime.errors import Misconfigured
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.error_reporting import report_errors

@@ -15,9 +15,9 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from hifi.errors import HifiError, Misconfigured
 from hifi.pipe.registry import read_registry
 from hifi.pipe.source import DeclaredSource
+from hifi.runtime.errors import HifiError, Misconfigured
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.error_reporting import FAILED, INTERRUPTED, report_errors
 from hifi_cli.interrupts import Interrupted, Interrupts

@@ -11,10 +11,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from hifi.control.verdict import Condition
-from hifi.errors import HifiError
 from hifi.pipe.registry import read_registry
-from hifi_cli.commands.inspection.sources import sources_of, sources_table
+from hifi.runtime.errors import HifiError
 from hifi_cli.commands.pipes import NO_PIPES
+from hifi_cli.commands.sources import sources_of, sources_table
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.display.units import count

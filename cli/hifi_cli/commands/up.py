@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
-from hifi.errors import Misconfigured
 from hifi.pipe.model import Pipe
-from hifi.pipe.readers.reader import reader
+from hifi.pipe.reader import reader
 from hifi.pipe.sources.collected import Format
+from hifi.runtime.errors import Misconfigured
 from hifi_cli.commands.check import load_checked_pipes
-from hifi_cli.commands.colours.up_colours import refuse_with_colours, up_colours
+from hifi_cli.commands.up_colours import refuse_with_colours, up_colours
 from hifi_cli.display.console import console
 from hifi_cli.display.mesh_view import MeshView
 from hifi_cli.error_reporting import report_errors

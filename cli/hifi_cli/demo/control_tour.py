@@ -13,9 +13,9 @@ from hifi.control.releases.deployment import Deployment, DeploymentState
 from hifi.control.rollout_status import RolloutState, RolloutStatus
 from hifi.control.steps import ActionLog
 from hifi.control.verdict import Condition
-from hifi.dead_letters.letter import DeadLetter, DeadLetterFilter
-from hifi.dead_letters.reader import letters
-from hifi.dead_letters.replay import replay
+from hifi.delivery.dead_letters.letter import DeadLetter, DeadLetterFilter
+from hifi.delivery.dead_letters.reader import letters
+from hifi.delivery.dead_letters.replay import replay
 from hifi.kafka.producer import Producer
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 
 Row = dict[str, str]
 FLIGHTS: Final = 336_776

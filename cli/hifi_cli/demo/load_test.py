@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hifi.errors import Retryable
 from hifi.pipe.model import Pipe
+from hifi.runtime.errors import Retryable
 from hifi_cli.demo.expected import Deliveries
 from hifi_cli.demo.sender import CONNECTIONS
 from hifi_cli.demo.verify import Comparison, RequestLogReader, SentEvent

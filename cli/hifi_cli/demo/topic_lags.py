@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from hifi.event import ACCEPTED, OUTCOME, fields
 from hifi.kafka.admin import partition_counts
 from hifi.kafka.security import client_options
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
+from hifi.record.event import ACCEPTED, OUTCOME, fields
 
 READ_S: Final = 300.0
 ID: Final = "ce_id"

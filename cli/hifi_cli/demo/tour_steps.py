@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from hifi.errors import HifiError
+from hifi.runtime.errors import HifiError
 
 T = TypeVar("T")
 STEP_S: Final = 300

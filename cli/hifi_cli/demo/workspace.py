@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import orjson
 
-from hifi.errors import Misconfigured, Retryable
 from hifi.pipe import loader
 from hifi.pipe.model import Pipe
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_cli.demo import flights
 from hifi_cli.demo.flights import Row
 from hifi_cli.demo.sender import CONNECTIONS

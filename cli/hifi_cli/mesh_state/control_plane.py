@@ -10,7 +10,6 @@ from typing import Final
 
 from aiokafka.errors import KafkaError
 
-from hifi.clock import MICROSECONDS, now_us
 from hifi.control import rollout_status, verdict
 from hifi.control.declaration import Declaration, Origin, undeclared
 from hifi.control.declaration_log import DeclarationLog
@@ -20,14 +19,15 @@ from hifi.control.releases.deployment import Deployment, deployment_request, new
 from hifi.control.releases.desired_release import DesiredRelease
 from hifi.control.request import RequestKind, request_about
 from hifi.control.rollout_status import RolloutStatus, newest_statuses
-from hifi.control.topic_follower import TopicFollower
 from hifi.control.verdict import Condition, Verdict
-from hifi.errors import Misconfigured
-from hifi.event import Record
 from hifi.kafka.producer import Producer
+from hifi.kafka.topic_follower import TopicFollower
+from hifi.kafka.topics import ControlTopics
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import PipeVersion
-from hifi.topics import ControlTopics
+from hifi.record.event import Record
+from hifi.runtime.clock import MICROSECONDS, now_us
+from hifi.runtime.errors import Misconfigured
 
 _CLIENT: Final = "hifi-cli"
 _ANSWER_S: Final = 15

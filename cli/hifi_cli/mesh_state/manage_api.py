@@ -9,8 +9,8 @@ import orjson
 import urllib3
 
 from hifi.control.declaration import Declaration
-from hifi.errors import HifiError, Misconfigured
 from hifi.pipe.model import Pipe
+from hifi.runtime.errors import HifiError, Misconfigured
 
 _TIMEOUT: Final = urllib3.Timeout(connect=3, read=60)
 _NEW: Final = {"if-none-match": "*"}

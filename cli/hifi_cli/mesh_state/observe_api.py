@@ -6,7 +6,7 @@ import orjson
 import typer
 import urllib3
 
-from hifi.errors import HifiError
+from hifi.runtime.errors import HifiError
 
 ObserveUrl: TypeAlias = Annotated[
     str | None,

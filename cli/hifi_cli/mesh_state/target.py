@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hifi.control.settings import ControlSettings
-from hifi.errors import Misconfigured
 from hifi.kafka.security import use
-from hifi.settings import StreamSettings, load
-from hifi.topics import ControlTopics, Topics
+from hifi.kafka.settings import StreamSettings
+from hifi.kafka.topics import ControlTopics, Topics
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.settings import load
 from hifi_cli.mesh_state.control_plane import ControlPlane
 from hifi_infra.kafka.credentials import own_cluster_security
 from hifi_infra.mesh import running

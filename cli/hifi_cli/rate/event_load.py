@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import orjson
 
-from hifi.errors import Misconfigured
 from hifi.pipe.model import BatchPolicy, Pipe
+from hifi.runtime.errors import Misconfigured
 from hifi_cli.demo import flights
 from hifi_cli.demo.expected import Deliveries, Expected
 from hifi_cli.demo.flights import Row

@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 import psutil
 
-from hifi.errors import Retryable
+from hifi.runtime.errors import Retryable
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.verify import RequestLogReader, read_send_log
 from hifi_cli.demo.workspace import Workspace

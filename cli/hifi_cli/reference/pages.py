@@ -10,11 +10,11 @@ from prometheus_client.metrics import MetricWrapperBase
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
-from hifi import metrics
 from hifi.kafka.security.settings import KafkaSecuritySettings
+from hifi.kafka.settings import ServiceSettings, StreamSettings
 from hifi.pipe.limits import PipeLimits
 from hifi.pipe.model import Pipe
-from hifi.settings import ServiceSettings, StreamSettings
+from hifi.runtime import metrics
 from hifi_cli.reference.annotations import (
     cell,
     choices,

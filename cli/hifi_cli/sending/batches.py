@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from hifi.errors import HifiError, Misconfigured
+from hifi.runtime.errors import HifiError, Misconfigured
 from hifi_cli.sending.event_files import FileEvent, UnreadableEvent
 
 MAX_BYTES: Final = 1024 * 1024

@@ -9,9 +9,9 @@ from typing import Any, Final
 import aiohttp
 import orjson
 
-from hifi.backoff import backoff_s
-from hifi.errors import Retryable
 from hifi.pipe.source import DeclaredSource
+from hifi.runtime.backoff import backoff_s
+from hifi.runtime.errors import Retryable
 from hifi_cli.sending.batches import RequestBatch
 from hifi_cli.sending.event_files import FileEvent
 from hifi_cli.sending.responses import MAX_WAIT_S, decide

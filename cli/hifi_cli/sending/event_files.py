@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 
 _SUFFIXES: Final = {".csv": "csv", ".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson"}
 _CSV_CONSTANTS: Final = {"true": True, "false": False, "null": None, "": None}

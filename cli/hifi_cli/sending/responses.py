@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import orjson
 
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 from hifi_cli.sending.batches import RequestBatch
 from hifi_cli.sending.event_files import FileEvent
 

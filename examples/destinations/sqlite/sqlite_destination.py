@@ -9,9 +9,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from hifi.connectors.kind import DestinationKind, DestinationWriter, OutboundEvent, WriterContext
-from hifi.errors import Rejected, Retryable
+from hifi.delivery.kind import DestinationKind, DestinationWriter, OutboundEvent, WriterContext
 from hifi.pipe.strict_model import StrictModel
+from hifi.runtime.errors import Rejected, Retryable
 
 
 class SqliteSettings(StrictModel):

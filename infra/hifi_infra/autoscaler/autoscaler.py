@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-from hifi import log
-from hifi.errors import HifiError, Misconfigured
+from hifi.runtime import log
+from hifi.runtime.errors import HifiError, Misconfigured
 from hifi_infra.autoscaler.policy import Policy, Sample, decide
 from hifi_infra.mesh.plan import MAX_INSTANCES
 

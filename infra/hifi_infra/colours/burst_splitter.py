@@ -10,10 +10,10 @@ from typing import Final
 from aiokafka.errors import KafkaError
 from prometheus_client.parser import text_string_to_metric_families
 
-from hifi import log
 from hifi.control.action import ActionKind
 from hifi.control.colours import NAMES, WHOLE_SHARE, Colours, ColourState, other
-from hifi.errors import HifiError
+from hifi.runtime import log
+from hifi.runtime.errors import HifiError
 from hifi_infra.colours.burst import BurstPolicy, BurstStep, RateSample, decide
 from hifi_infra.colours.switch import Switch
 from hifi_infra.mesh import running

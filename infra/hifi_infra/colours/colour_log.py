@@ -1,8 +1,8 @@
 """The record of the colours on the control plane's Kafka: read it, and write the next one."""
 
 from hifi.control.colours import Colours, decode
-from hifi.control.topic_follower import TopicFollower
 from hifi.kafka.producer import Producer
+from hifi.kafka.topic_follower import TopicFollower
 
 
 class ColourLog(TopicFollower):

@@ -10,10 +10,10 @@ from typing import Final, Protocol
 
 from aiokafka.errors import KafkaError
 
-from hifi import log
 from hifi.control.action import ActionKind
 from hifi.control.colours import WHOLE_SHARE, Colours, ColourSetup, ColourState, other
-from hifi.errors import HifiError
+from hifi.runtime import log
+from hifi.runtime.errors import HifiError
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.front import Front
 from hifi_infra.colours.switch import Switch

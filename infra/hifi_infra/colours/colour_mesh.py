@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from hifi.control.colours import ColourSetup
 from hifi.control.releases.desired_release import INSTALLED
-from hifi.topics import ControlTopics
+from hifi.kafka.topics import ControlTopics
 from hifi_infra.mesh import running
 from hifi_infra.mesh.health_probe import readiness
 from hifi_infra.mesh.release import command_of, release_environment

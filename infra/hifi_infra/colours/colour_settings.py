@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from hifi.settings import StreamSettings
+from hifi.kafka.settings import StreamSettings
 
 
 class ColourSettings(StreamSettings):

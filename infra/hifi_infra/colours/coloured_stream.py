@@ -18,10 +18,11 @@ from hifi.control.colours import (
     ColourState,
     FrontAddress,
 )
-from hifi.errors import Misconfigured
 from hifi.kafka.admin import create_topics
-from hifi.settings import StreamSettings, load
-from hifi.topics import ControlTopics, DeclaredTopics, Topics
+from hifi.kafka.settings import StreamSettings
+from hifi.kafka.topics import ControlTopics, DeclaredTopics, Topics
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.settings import load
 from hifi_infra.colours.burst import BurstPolicy
 from hifi_infra.colours.burst_splitter import BurstSplitter, accepted_events, ingests_of
 from hifi_infra.colours.colour_log import ColourLog

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from hifi.errors import Misconfigured, Retryable
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.colours.haproxy_folder import CONFIGURATION, DRAIN_S, HAProxyFolder
 from hifi_infra.debian_packages import can_install, install
 from hifi_infra.process.process import Process

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from hifi.control.colours import NAMES, WHOLE_SHARE, other
-from hifi.errors import Retryable
+from hifi.runtime.errors import Retryable
 
 KEY_HEADER: Final = "hifi-key"
 """Header, or parameter of the query, with which a sender gives a request's key."""

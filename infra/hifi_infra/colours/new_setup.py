@@ -7,7 +7,7 @@ from typing import Final
 
 from hifi.control.colours import ColourSetup
 from hifi.control.releases.desired_release import INSTALLED
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 from hifi_infra.java.jars import kafka_versions
 from hifi_infra.mesh import running
 from hifi_infra.mesh.release import require_mesh_release

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from hifi.control.colours import ColourSetup
-from hifi.errors import Retryable
+from hifi.runtime.errors import Retryable
 from hifi_infra.colours.colour_mesh import waits_for
 from hifi_infra.colours.new_setup import SetupChange, set_aside
 from hifi_infra.mesh import running

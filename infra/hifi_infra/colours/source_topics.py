@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hifi.topics import Topic, Topics
+from hifi.kafka.topics import Topic, Topics
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,16 @@ from typing import Final
 
 from aiokafka.errors import KafkaError
 
-from hifi.clock import MICROSECONDS, now_us
 from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
 from hifi.control.colours import NAMES, WHOLE_SHARE, Colours, ColourState, other
 from hifi.control.permission import Permission, permission
 from hifi.control.steps import StepRight
-from hifi.control.topic_follower import TopicFollower
 from hifi.control.verdict import Condition, Verdicts, decode
-from hifi.errors import Misconfigured, Retryable
+from hifi.kafka.topic_follower import TopicFollower
+from hifi.kafka.topics import ControlTopics, Topics
 from hifi.pipe.registry import read_registry
-from hifi.topics import ControlTopics, Topics
+from hifi.runtime.clock import MICROSECONDS, now_us
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_mesh import colour_topics
 from hifi_infra.colours.new_setup import SetupChange

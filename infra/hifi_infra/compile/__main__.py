@@ -14,8 +14,8 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
-from hifi.errors import Misconfigured
-from hifi.jars import user_cache_folder
+from hifi.runtime.errors import Misconfigured
+from hifi.spark.jars import user_cache_folder
 from hifi_infra.compile.build import CompiledBuild, build_into, has_compiler, plan_build, remove_old_builds
 from hifi_infra.compile.first_party import source_closure
 
@@ -90,7 +90,7 @@ def link_build(packages: Path, folder: Path) -> None:
         packages: site-packages of the environment.
         folder: of the build, as the environment will see it.
     """
-    line = f"import hifi.compiled.import_hook as hook; hook.install({str(folder)!r})\n"
+    line = f"import hifi.runtime.compiled.import_hook as hook; hook.install({str(folder)!r})\n"
     packages.mkdir(parents=True, exist_ok=True)
     part = packages / f".{LINK}-{os.getpid()}"
     part.write_text(line, "utf-8")

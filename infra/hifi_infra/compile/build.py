@@ -16,8 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hifi.compiled.import_hook import MODULES, SOURCES
-from hifi.errors import Misconfigured
+from hifi.runtime.compiled.import_hook import MODULES, SOURCES
+from hifi.runtime.errors import Misconfigured
 from hifi_infra.compile.first_party import source_closure
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class CompiledBuild:
 
     modules: tuple[str, ...]
     sources: dict[str, Path]
-    """Path relative to its root, such as `hifi/event.py`, to the file: the modules and all that they import."""
+    """Path relative to its root, such as `hifi/record/event.py`, to the file: the modules and all that they import."""
     checksums: dict[str, str]
     """SHA-256 of the same files, hexadecimal."""
 

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 
 
 def module_file(module: str, roots: Sequence[Path]) -> Path | None:
@@ -27,7 +27,7 @@ def source_closure(modules: Iterable[str], roots: Sequence[Path]) -> dict[str, P
         roots: folders that packages are imported from.
 
     Returns:
-        Path relative to its root, such as `hifi/event.py`, to the file.
+        Path relative to its root, such as `hifi/record/event.py`, to the file.
 
     Raises:
         Misconfigured: there is no such module.

@@ -8,10 +8,10 @@ from typing import Final
 
 import orjson
 
-from hifi import log
-from hifi.backoff import backoff_s
-from hifi.errors import Retryable
 from hifi.kafka.security import java_client_options
+from hifi.runtime import log
+from hifi.runtime.backoff import backoff_s
+from hifi.runtime.errors import Retryable
 from hifi_infra.connect.worker_settings import CONNECTOR, properties, worker_settings
 from hifi_infra.java.jars import connect_jars, debezium_jars
 from hifi_infra.java.jdk import find_java

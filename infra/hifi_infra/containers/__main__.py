@@ -9,11 +9,11 @@ from typing import Final
 import aiodocker
 from pydantic import Field
 
-from hifi import log
-from hifi.errors import HifiError, Misconfigured
-from hifi.http.server import listen, serve
-from hifi.service import Service, run
-from hifi.settings import ServiceSettings
+from hifi.kafka.settings import ServiceSettings
+from hifi.runtime import log
+from hifi.runtime.errors import HifiError, Misconfigured
+from hifi.runtime.http.server import listen, serve
+from hifi.runtime.service import Service, run
 from hifi_infra.containers.container_mesh import ContainerMesh
 from hifi_infra.containers.executor_state import StateFile
 from hifi_infra.containers.service_container import PROJECT

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hifi.errors import Retryable
-from hifi.http.problem import Problem
+from hifi.runtime.errors import Retryable
+from hifi.runtime.http.problem import Problem
 from hifi_infra.containers.colour_places import COLOUR
 
 

@@ -7,7 +7,7 @@ import aiohttp
 import orjson
 
 from hifi.control.colours import ColourSetup
-from hifi.errors import Misconfigured, Retryable
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.colours.new_setup import SetupChange
 
 COLOUR: Final = "/v1/colours/{name}"

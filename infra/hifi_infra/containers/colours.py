@@ -16,10 +16,10 @@ import aiodocker
 from pydantic import Field
 
 from hifi.control.colours import NAMES, Colour, ColourState, FrontAddress
-from hifi.http.server import listen, serve
-from hifi.service import Service, run
-from hifi.settings import ServiceSettings
-from hifi.topics import ControlTopics
+from hifi.kafka.settings import ServiceSettings
+from hifi.kafka.topics import ControlTopics
+from hifi.runtime.http.server import listen, serve
+from hifi.runtime.service import Service, run
 from hifi_infra.colours.burst import BurstPolicy
 from hifi_infra.colours.burst_splitter import BurstSplitter, accepted_events
 from hifi_infra.colours.colour_log import ColourLog

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from hifi.control.colours import NAMES
 from hifi.kafka.admin import create_topics
-from hifi.settings import ServiceSettings
-from hifi.topics import ControlTopics
+from hifi.kafka.settings import ServiceSettings
+from hifi.kafka.topics import ControlTopics
 from hifi_infra.colours.colour_mesh import colour_topics
 from hifi_infra.colours.source_topics import SourceTopics
 from hifi_infra.kafka.credentials import ClusterCredentials

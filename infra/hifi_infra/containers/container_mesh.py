@@ -16,9 +16,9 @@ import aiodocker
 import orjson
 from aiodocker.containers import DockerContainer
 
-from hifi import log
 from hifi.control.releases.desired_release import INSTALLED
-from hifi.errors import Misconfigured, Retryable
+from hifi.runtime import log
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.containers.engine_answers import engine_answers
 from hifi_infra.containers.executor_state import StateFile
 from hifi_infra.containers.service_container import (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import aiodocker
 import aiohttp
 
-from hifi.errors import Retryable
+from hifi.runtime.errors import Retryable
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Final
 
 import orjson
 
-from hifi.errors import Misconfigured, Retryable
+from hifi.runtime.errors import Misconfigured, Retryable
 
 _FILE: Final = "executor.json"
 

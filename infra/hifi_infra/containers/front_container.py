@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from hifi.errors import Retryable
+from hifi.runtime.errors import Retryable
 from hifi_infra.colours.haproxy_folder import HAProxyFolder
 
 RESOLVER: Final = "127.0.0.11:53"

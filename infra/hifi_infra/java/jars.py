@@ -1,8 +1,8 @@
 """Downloads the jars of Kafka's broker, Kafka Connect and Spark's Kafka connector, and makes their lock file.
 
-`python -m hifi_infra.java.jars` downloads what is missing and checks it against `libs/hifi/jars.lock`; with `--lock` it
-first resolves the pins below from the projects' own POMs and writes that file. Both go through jgo, so repositories
-named in jgo's settings file are used before Maven Central.
+`python -m hifi_infra.java.jars` downloads what is missing and checks it against `libs/hifi/spark/jars.lock`; with
+`--lock` it first resolves the pins below from the projects' own POMs and writes that file. Both go through jgo, so
+repositories named in jgo's settings file are used before Maven Central.
 """
 
 import hashlib
@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hifi.errors import Misconfigured
-from hifi.jars import LOCK, Jar, installed_jars, is_installed, jar_folder, locked_jars
+from hifi.runtime.errors import Misconfigured
+from hifi.spark.jars import LOCK, Jar, installed_jars, is_installed, jar_folder, locked_jars
 
 if TYPE_CHECKING:
     from jgo.maven import MavenContext

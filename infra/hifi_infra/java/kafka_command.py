@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from hifi.jars import jar_folder
+from hifi.spark.jars import jar_folder
 from hifi_infra.java.jars import kafka_jars
 from hifi_infra.java.jdk import Java, find_java
 

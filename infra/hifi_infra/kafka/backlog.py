@@ -21,10 +21,10 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
-from hifi.errors import NotAnEvent, Retryable
-from hifi.event import RAW, REPLAY, fields, number
 from hifi.kafka.security import client_options
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
+from hifi.record.event import RAW, REPLAY, fields, number
+from hifi.runtime.errors import NotAnEvent, Retryable
 
 ANSWER_S: Final = 10.0
 NEWEST: Final = 50

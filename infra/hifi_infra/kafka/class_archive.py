@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hifi.errors import HifiError
-from hifi.jars import jar_folder
+from hifi.runtime.errors import HifiError
+from hifi.spark.jars import jar_folder
 from hifi_infra.java.jars import kafka_jars
 from hifi_infra.java.jdk import find_java
 from hifi_infra.java.kafka_command import archive_path

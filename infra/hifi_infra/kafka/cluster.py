@@ -15,8 +15,8 @@ from typing import IO, Final, Self
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from hifi.errors import HifiError, Misconfigured
 from hifi.kafka.security import KafkaSecurity, client_options, use
+from hifi.runtime.errors import HifiError, Misconfigured
 from hifi_infra.java.jars import kafka_jars, kafka_versions
 from hifi_infra.java.kafka_command import kafka_command
 from hifi_infra.kafka.cluster_state import ClusterState, load_cluster_state

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 from hifi_infra.kafka.kraft import Ports, new_id
 from hifi_infra.ports import LOOPBACK, free_port, is_free
 

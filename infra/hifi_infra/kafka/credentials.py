@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from hifi.errors import Misconfigured
 from hifi.kafka.security import KafkaSecurity
+from hifi.runtime.errors import Misconfigured
 
 ADMIN: Final = "admin"
 """A super user: sets passwords and ACLs, creates topics, publishes pipes."""

@@ -13,10 +13,10 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.coordinator.protocol import ConsumerProtocol
 from aiokafka.errors import KafkaError
 
-from hifi.clock import monotonic_s
-from hifi.errors import Retryable
 from hifi.kafka.security import client_options
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
+from hifi.runtime.clock import monotonic_s
+from hifi.runtime.errors import Retryable
 
 _ANSWER_S: Final = 5.0
 _KEPT: Final = 600

@@ -13,8 +13,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, UnknownMemberIdError, for_code
 from aiokafka.protocol.group import LeaveGroupRequest
 
-from hifi.errors import Retryable
 from hifi.kafka.security import client_options
+from hifi.runtime.errors import Retryable
 
 ANSWER_S: Final = 3.0
 """Bound on the whole removal: without it the session time-out does the same, later."""

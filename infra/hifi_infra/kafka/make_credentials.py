@@ -14,8 +14,8 @@ import os
 import sys
 from pathlib import Path
 
-from hifi.errors import Misconfigured
-from hifi.topics import ControlTopics, Topics
+from hifi.kafka.topics import ControlTopics, Topics
+from hifi.runtime.errors import Misconfigured
 from hifi_infra.kafka.credentials import ADMIN, BROKER, ClusterCredentials
 from hifi_infra.kafka.secured_stream import stream_users
 

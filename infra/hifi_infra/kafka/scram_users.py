@@ -20,8 +20,8 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-from hifi.errors import Retryable
 from hifi.kafka.security import client_options
+from hifi.runtime.errors import Retryable
 
 SCRAM_SHA_512: Final = 2
 ITERATIONS: Final = 4096

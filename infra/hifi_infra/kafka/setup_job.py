@@ -13,18 +13,18 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from pydantic import Field
 
-from hifi import log
-from hifi.clock import now_us
 from hifi.control.principals.principal import Role
 from hifi.control.principals.principal_store import create_principal, had_principals
 from hifi.control.settings import ControlSettings
-from hifi.errors import Misconfigured, Retryable
 from hifi.kafka.security import client_options
+from hifi.kafka.settings import ServiceSettings
+from hifi.kafka.topics import ControlTopics, Topics
 from hifi.pipe import loader
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
-from hifi.settings import ServiceSettings
-from hifi.topics import ControlTopics, Topics
+from hifi.runtime import log
+from hifi.runtime.clock import now_us
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.kafka.credentials import ClusterCredentials
 from hifi_infra.kafka.secured_stream import secure_stream, stream_users
 from hifi_infra.kafka.stream_setup import prepare, put_in_force

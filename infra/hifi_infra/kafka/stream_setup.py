@@ -8,16 +8,16 @@ from typing import Final
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from hifi.errors import Misconfigured, Retryable
-from hifi.event import Record
 from hifi.kafka.admin import create_topics, partition_counts
 from hifi.kafka.security import client_options
+from hifi.kafka.topics import ControlTopics, Topics
 from hifi.pipe import rollout
 from hifi.pipe.limit_check import require_allowed, require_mask_keys
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import RegistrySnapshot, publish, read_registry, stream_record
 from hifi.pipe.revision import PipeVersion
-from hifi.topics import ControlTopics, Topics
+from hifi.record.event import Record
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.kafka.kraft import replication
 
 DEFAULT_PARTITIONS: Final = 4

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 from typing import Final
 
-from hifi.backoff import backoff_s
-from hifi.errors import HifiError
+from hifi.runtime.backoff import backoff_s
+from hifi.runtime.errors import HifiError
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.mesh.instance import exit_text
 from hifi_infra.mesh.journal import Journal

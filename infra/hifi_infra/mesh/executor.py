@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hifi.errors import HifiError, Misconfigured
-from hifi.http.problem import Problem
+from hifi.runtime.errors import HifiError, Misconfigured
+from hifi.runtime.http.problem import Problem
 from hifi_infra.mesh.executed_instance import ExecutedInstance
 
 INSTANCES: Final = "/v1/instances"

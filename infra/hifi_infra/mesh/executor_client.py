@@ -6,7 +6,7 @@ from typing import Any, Final
 import aiohttp
 import orjson
 
-from hifi.errors import Misconfigured, Retryable
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.mesh.executed_instance import ExecutedInstance, decode
 from hifi_infra.mesh.executor import INSTANCE, INSTANCES, RELEASE, SERVICE
 

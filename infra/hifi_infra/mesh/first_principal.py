@@ -5,10 +5,10 @@ import os
 from pathlib import Path
 from typing import Final
 
-from hifi.clock import now_us
 from hifi.control.principals.principal import Role
 from hifi.control.principals.principal_store import create_principal
-from hifi.topics import ControlTopics
+from hifi.kafka.topics import ControlTopics
+from hifi.runtime.clock import now_us
 
 _NAME: Final = "admin"
 

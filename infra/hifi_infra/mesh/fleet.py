@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from hifi import log
 from hifi.control.releases.desired_release import INSTALLED
-from hifi.errors import Misconfigured, Retryable
 from hifi.kafka.security import KafkaSecurity
 from hifi.kafka.security.access import user
+from hifi.runtime import log
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.kafka.credentials import ClusterCredentials
 from hifi_infra.kafka.group_members import remove_group_members
 from hifi_infra.mesh import running

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from hifi.backoff import backoff_s
-from hifi.errors import HifiError, Misconfigured
+from hifi.runtime.backoff import backoff_s
+from hifi.runtime.errors import HifiError, Misconfigured
 from hifi_infra.mesh.health_probe import NO_ANSWER, STOPPED, Readiness, readiness
 from hifi_infra.mesh.journal import Journal
 from hifi_infra.mesh.plan import InstanceSpec
@@ -21,7 +21,7 @@ BACKOFF_S: Final = (0.2, 1.0, 2.0, 5.0, 10.0)
 STABLE_S: Final = 60.0
 """A process that ran this long counts as recovered: its next restart begins with the shortest pause again."""
 MISCONFIGURED: Final = 2
-"""Exit status of a service whose settings or environment are wrong (see `hifi.service.run`)."""
+"""Exit status of a service whose settings or environment are wrong (see `hifi.runtime.service.run`)."""
 
 
 class Instance:

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hifi import log
+from hifi.runtime import log
 
 logger = log.get(__name__)
 

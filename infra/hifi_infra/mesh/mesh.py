@@ -10,10 +10,11 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Final, Self
 
-from hifi.errors import Misconfigured, Retryable
-from hifi.http.server import listen, serve
+from hifi.kafka.settings import StreamSettings
 from hifi.pipe.model import Pipe
-from hifi.settings import StreamSettings, load
+from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.http.server import listen, serve
+from hifi.runtime.settings import load
 from hifi_infra.java.jars import kafka_jars, spark_jars
 from hifi_infra.java.jdk import find_java
 from hifi_infra.kafka.cluster import KafkaCluster

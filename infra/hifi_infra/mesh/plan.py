@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from hifi.control.releases.desired_release import INSTALLED
-from hifi.errors import Misconfigured
 from hifi.kafka.security import KafkaSecurity
 from hifi.kafka.security.settings import PREFIX as SECURITY_PREFIX
-from hifi.settings import StreamSettings, load
-from hifi.topics import ControlTopics, Topics
+from hifi.kafka.settings import StreamSettings
+from hifi.kafka.topics import ControlTopics, Topics
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.settings import load
 
 FLOW: Final = ("ingest", "collect", "normalize", "enrich", "egest", "lake", "retrier", "observe")
 """The services in the order of an event's path; observe is last, since no other needs it and it sees them end."""

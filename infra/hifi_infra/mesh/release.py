@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hifi.control.releases.desired_release import INSTALLED
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 
 _PYTHON = Path("bin") / "python"
 _SHARED = ("libs", "infra", "cli")

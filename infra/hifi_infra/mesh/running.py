@@ -13,7 +13,7 @@ import psutil
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hifi.control.releases.desired_release import INSTALLED
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 from hifi_infra.mesh.plan import Trigger
 
 EARLIER_END_S: Final = 10.0

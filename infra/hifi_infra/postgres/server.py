@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
-from hifi.errors import Misconfigured, Retryable
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.debian_packages import can_install, install
 from hifi_infra.ports import free_port
 from hifi_infra.process.process import Process

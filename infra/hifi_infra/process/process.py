@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 from hifi_infra.process.parent_death import death_signal_command, reaper
 from hifi_infra.process.priority import give_way
 

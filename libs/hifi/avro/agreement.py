@@ -7,7 +7,7 @@ import orjson
 
 from hifi.avro.derive import derive
 from hifi.avro.schema import AvroSchema, branch_name, definition, read_schema
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 
 _MOST_PAIRS: Final = 100_000
 _TEXTS: Final = {"string", "enum", "bytes", "fixed"}

@@ -16,7 +16,7 @@ import orjson
 from fastavro import _read_py
 
 from hifi.avro.schema import AvroSchema
-from hifi.errors import Rejected
+from hifi.runtime.errors import Rejected
 
 _OPTIONS: Final = orjson.OPT_PASSTHROUGH_DATETIME
 """orjson 3.13 itself writes a time of day with 81,940 microseconds as `.81940`."""

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from hifi.errors import Misconfigured
-from hifi.json_pointer import json_pointer
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.json_pointer import json_pointer
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PRIMITIVES: Final = {

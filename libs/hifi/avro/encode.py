@@ -16,8 +16,8 @@ from uuid import UUID
 import fastavro
 
 from hifi.avro.schema import AvroSchema, branch_name
-from hifi.errors import Rejected
-from hifi.json_pointer import json_pointer
+from hifi.runtime.errors import Rejected
+from hifi.runtime.json_pointer import json_pointer
 
 T = TypeVar("T")
 Convert: TypeAlias = Callable[[Any], Any]

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import aiohttp
 import orjson
 
-from hifi.errors import HifiError, Misconfigured, Retryable
+from hifi.runtime.errors import HifiError, Misconfigured, Retryable
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 AVRO: Final = "AVRO"

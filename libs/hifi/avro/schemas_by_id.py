@@ -6,8 +6,8 @@ from typing import Final, TypeAlias
 
 from hifi.avro.registry_client import AVRO, RegistryClient, RegistryRefused
 from hifi.avro.schema import AvroSchema, InvalidSchema, read_schema
-from hifi.clock import monotonic_s
-from hifi.errors import Rejected, Retryable
+from hifi.runtime.clock import monotonic_s
+from hifi.runtime.errors import Rejected, Retryable
 
 _MOST: Final = 1000
 """Schemas that are kept; those that were not used for the longest time are asked for again."""

@@ -3,7 +3,7 @@
 import struct
 from typing import Final
 
-from hifi.errors import Rejected
+from hifi.runtime.errors import Rejected
 
 _HEADER: Final = struct.Struct(">bI")
 _MAGIC: Final = 0

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import orjson
 
-from hifi.errors import Misconfigured
-from hifi.event import Record
+from hifi.record.event import Record
+from hifi.runtime.errors import Misconfigured
 
 WHOLE_SHARE: Final = 10_000
 """All requests; shares are counted in 1/10,000."""

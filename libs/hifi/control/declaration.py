@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import orjson
 
-from hifi.event import Record
 from hifi.pipe.model import Pipe
+from hifi.record.event import Record
 
 NONE: Final = -1
 """The number that stands for no declaration."""

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 from hifi.control.declaration import Declaration, Declarations
-from hifi.control.topic_follower import TopicFollower
 from hifi.kafka.producer import Producer
+from hifi.kafka.topic_follower import TopicFollower
 
 
 class DeclarationLog:

@@ -7,8 +7,8 @@ from enum import StrEnum
 import orjson
 
 from hifi.control.rollout_status import RolloutStatus
-from hifi.errors import Misconfigured
-from hifi.event import Record
+from hifi.record.event import Record
+from hifi.runtime.errors import Misconfigured
 
 
 class RequestKind(StrEnum):

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from hifi.control.declaration import Declaration
-from hifi.event import Record
+from hifi.record.event import Record
 
 
 class RolloutState(StrEnum):

@@ -5,9 +5,9 @@ from pathlib import Path
 from pydantic import Field
 
 from hifi.control.capacity import MeshRating
-from hifi.errors import Misconfigured
-from hifi.settings import StreamSettings
-from hifi.topics import ControlTopics
+from hifi.kafka.settings import StreamSettings
+from hifi.kafka.topics import ControlTopics
+from hifi.runtime.errors import Misconfigured
 
 
 class ControlSettings(StreamSettings):

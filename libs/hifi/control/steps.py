@@ -15,14 +15,14 @@ from typing import Final
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from hifi.clock import now_us
 from hifi.control.action import Action, ActionHistory, ActionState, decode, encode
 from hifi.control.permission import Permission
-from hifi.control.topic_follower import TopicFollower
-from hifi.errors import HifiError, Retryable
 from hifi.kafka.batches import forget_errors
 from hifi.kafka.clients import close
 from hifi.kafka.security import client_options
+from hifi.kafka.topic_follower import TopicFollower
+from hifi.runtime.clock import now_us
+from hifi.runtime.errors import HifiError, Retryable
 
 _TIMEOUT_S: Final = 20
 """Bound on taking the right and on writing a record, seconds."""

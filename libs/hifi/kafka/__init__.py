@@ -1,5 +1,1 @@
-"""The producer and the consumer of every asyncio service."""
-
-from hifi.kafka.uvloop_patch import apply
-
-apply()
+"""Kafka for every service: producer, consumer, followers of compacted topics, transactions, topics and admin."""

@@ -9,11 +9,11 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, for_code
 
-from hifi.errors import Misconfigured, Retryable
-from hifi.health import Health
 from hifi.kafka.clients import connect
 from hifi.kafka.security import client_options
-from hifi.topics import DeclaredTopics
+from hifi.kafka.topics import DeclaredTopics
+from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.health import Health
 
 _ALREADY_EXISTS = 36
 _PARTITIONS = "partitions"

@@ -8,8 +8,8 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
-from hifi.errors import Fenced
 from hifi.kafka.offset_tracker import OffsetTracker
+from hifi.runtime.errors import Fenced
 
 
 class AssignedPartition:

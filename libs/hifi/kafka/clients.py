@@ -10,11 +10,11 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 
 from aiokafka_cooperative import CooperativeConsumer, IncompatibleAiokafkaError
-from hifi.backoff import backoff_s
-from hifi.errors import Misconfigured
 from hifi.kafka.adaptive_fetcher import AdaptiveFetcher, check_fetcher
 from hifi.kafka.security import KafkaSecurity, client_options
-from hifi.settings import ServiceSettings
+from hifi.kafka.settings import ServiceSettings
+from hifi.runtime.backoff import backoff_s
+from hifi.runtime.errors import Misconfigured
 
 _HEARTBEATS_A_SESSION = 20
 _NO_POLL_LIMIT_MS = 2**31 - 1

@@ -15,16 +15,16 @@ from typing import Any, Final
 from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import KafkaError
 
-from hifi import log, metrics
-from hifi.backoff import backoff_s
 from hifi.kafka.adaptive_fetcher import AdaptiveFetcher
 from hifi.kafka.assigned_partition import AssignedPartition
 from hifi.kafka.clients import close, group_consumer
 from hifi.kafka.dispatcher import Batch, BatchHandler, ConsumerOptions, Dispatcher, PoisonHandler
 from hifi.kafka.offset_commits import commit, commit_periodically
+from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.watchdog import ProgressWatchdog
-from hifi.service import Service
-from hifi.settings import ServiceSettings
+from hifi.runtime import log, metrics
+from hifi.runtime.backoff import backoff_s
+from hifi.runtime.service import Service
 
 __all__ = ["AssignedPartition", "Batch", "BatchHandler", "Consumer", "ConsumerOptions", "PoisonHandler"]
 

@@ -8,12 +8,12 @@ from typing import Final
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from hifi import log, metrics
-from hifi.backoff import backoff_s
-from hifi.errors import Fenced
 from hifi.kafka.adaptive_fetcher import AdaptiveFetcher
 from hifi.kafka.assigned_partition import AssignedPartition
 from hifi.kafka.security import KafkaSecurity
+from hifi.runtime import log, metrics
+from hifi.runtime.backoff import backoff_s
+from hifi.runtime.errors import Fenced
 
 Batch = Sequence[ConsumerRecord]
 BatchHandler = Callable[[AssignedPartition, Batch], Awaitable[None] | None]

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from hifi.process.cpu_time import CpuTime, thread_cpu_time
+from hifi.runtime.process.cpu_time import CpuTime, thread_cpu_time
 
 SHORTEST_S: Final = 0.02
 LONGEST_S: Final = 0.12

@@ -7,8 +7,8 @@ from typing import Any
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
-from hifi import log
 from hifi.kafka.assigned_partition import AssignedPartition
+from hifi.runtime import log
 
 logger = log.get(__name__)
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from aiokafka import TopicPartition
 
-from hifi import metrics
-from hifi.errors import Unacknowledged
-from hifi.event import Record
+from hifi.record.event import Record
+from hifi.runtime import metrics
+from hifi.runtime.errors import Unacknowledged
 
 MAX_BATCH_BYTES: Final = 512 * 1024
 

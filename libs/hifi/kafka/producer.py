@@ -21,17 +21,17 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from aiokafka_cooperative import IncompatibleAiokafkaError
-from hifi import log, metrics
-from hifi.backoff import backoff_s
-from hifi.errors import Misconfigured, Overloaded, Rejected, Unacknowledged
-from hifi.event import Record, sizes_bytes
-from hifi.health import Health
 from hifi.kafka.batches import abort, append_batch, build_batches, check_accumulator
 from hifi.kafka.clients import close, connect
 from hifi.kafka.fetch_interval import FETCH_INTERVAL
 from hifi.kafka.partition_queue import MAX_BATCH_BYTES, PartitionQueue, Sending
 from hifi.kafka.security import client_options
-from hifi.topics import MAX_RECORD_BYTES
+from hifi.kafka.topics import MAX_RECORD_BYTES
+from hifi.record.event import Record, sizes_bytes
+from hifi.runtime import log, metrics
+from hifi.runtime.backoff import backoff_s
+from hifi.runtime.errors import Misconfigured, Overloaded, Rejected, Unacknowledged
+from hifi.runtime.health import Health
 
 __all__ = ["MAX_BATCH_BYTES", "Producer", "Sending"]
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
-from hifi import log
 from hifi.kafka.assigned_partition import AssignedPartition
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.security import KafkaSecurity
+from hifi.runtime import log
 
 _ANSWER_S: Final = 20
 """Bound on a client's answer, seconds; above the 15 s after which a request of the consumer times out."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hifi.errors import Misconfigured
 from hifi.pipe.limits import PREFIX, pipe_limits
+from hifi.runtime.errors import Misconfigured
 
 
 def import_function(path: str, folders: Sequence[Path] | None = None) -> Callable[..., Any]:

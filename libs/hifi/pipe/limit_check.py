@@ -6,12 +6,12 @@ from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
-from hifi.errors import Misconfigured
 from hifi.pipe.limits import PipeLimits, pipe_limits
 from hifi.pipe.mask import KeyedHash, Mask
 from hifi.pipe.model import ConnectorDestination, Pipe
-from hifi.pipe.readers.reader import reader
+from hifi.pipe.reader import reader
 from hifi.pipe.secret import Secret
+from hifi.runtime.errors import Misconfigured
 
 YamlPath: TypeAlias = tuple[str | int, ...]
 

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from hifi.kafka.security.settings import KafkaSecurity
-from hifi.settings import load
+from hifi.runtime.settings import load
 
 PREFIX: Final = "HIFI_PIPES_"
 OWN_VARIABLES: Final = "HIFI_"

@@ -6,7 +6,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from hifi.pipe.secret import Secret
 from hifi.pipe.strict_model import StrictModel
-from hifi.units import FieldPath
+from hifi.runtime.units import FieldPath
 
 
 class KeyedHash(StrictModel):

@@ -12,8 +12,8 @@ from hifi.pipe.owner import Owner
 from hifi.pipe.secret import Secret
 from hifi.pipe.source import DeclaredSource
 from hifi.pipe.strict_model import StrictModel
-from hifi.pipe.watch.watched_field import WatchedFields, require_fields
-from hifi.units import FieldName, FieldPath, Name, PerSecond, PythonPath, Seconds
+from hifi.pipe.watched_field import WatchedFields, require_fields
+from hifi.runtime.units import FieldName, FieldPath, Name, PerSecond, PythonPath, Seconds
 
 QueryTrigger = Literal["micro-batch", "real-time"]
 """Trigger of a Spark query. `real-time` has a lag of milliseconds and allows no UDF."""

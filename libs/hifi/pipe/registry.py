@@ -17,15 +17,15 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from pydantic import ValidationError
 
-from hifi import log
-from hifi.errors import Misconfigured
-from hifi.event import Record
-from hifi.health import Health
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
+from hifi.kafka.topics import Topics
 from hifi.pipe.revision import PipeRecord, PipeVersion, RevisionBody, Rollout, read_key
-from hifi.topics import Topics
+from hifi.record.event import Record
+from hifi.runtime import log
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.health import Health
 
 STREAM_KEY: Final = b"__stream__"
 _CONDITION: Final = "pipes"

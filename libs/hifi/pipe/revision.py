@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hifi.event import Record
 from hifi.pipe.model import Pipe
+from hifi.record.event import Record
 
 WHOLE: Final = 10_000
 """The share of a revision that gets every event."""

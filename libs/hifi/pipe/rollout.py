@@ -7,8 +7,6 @@ which every event has exactly one revision: bodies are written before they are n
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hifi.errors import Misconfigured
-from hifi.event import Record
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import RegistrySnapshot
 from hifi.pipe.revision import (
@@ -22,6 +20,8 @@ from hifi.pipe.revision import (
     pipe_record,
     revision_key,
 )
+from hifi.record.event import Record
+from hifi.runtime.errors import Misconfigured
 
 
 def put_at_once(

@@ -8,10 +8,10 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, model_validator
 
-from hifi.errors import Misconfigured
 from hifi.pipe.limits import PipeLimits, pipe_limits
 from hifi.pipe.strict_model import StrictModel
-from hifi.units import BytesPerSecond, PerSecond
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.units import BytesPerSecond, PerSecond
 
 
 class Secret(StrictModel):

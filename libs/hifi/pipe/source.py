@@ -8,13 +8,13 @@ from pydantic import Discriminator, Field, StringConstraints, Tag, model_validat
 from hifi.kafka.security import KafkaSecurity
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.mask import SourceMask
-from hifi.pipe.schemas.registry_settings import SchemaRegistrySettings
+from hifi.pipe.registry_settings import SchemaRegistrySettings
 from hifi.pipe.secret import Quota, WriteKey
 from hifi.pipe.sources.collected import CollectedSource, Format
 from hifi.pipe.sources.objects import ObjectsSource
 from hifi.pipe.sources.sql import SqlSource
 from hifi.pipe.strict_model import StrictModel
-from hifi.units import FieldPath
+from hifi.runtime.units import FieldPath
 
 
 class HttpSource(StrictModel):

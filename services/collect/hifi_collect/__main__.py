@@ -7,12 +7,12 @@ has a rate of its own.
 import asyncio
 from typing import Final
 
-from hifi.accept.ack_report import AckReporter
-from hifi.accept.reporting import close, report_acks
+from hifi.delivery.ack_report import AckReporter
+from hifi.delivery.ack_reporting import close, report_acks
 from hifi.kafka.admin import matching_partitions
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
-from hifi.service import Service, run
+from hifi.runtime.service import Service, run
 from hifi_collect.pace.source_paces import SourcePaces
 from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings

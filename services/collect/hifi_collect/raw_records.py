@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
-from hifi.accept.ack_report import PartitionAcks
-from hifi.accept.partitioner import partition_of
-from hifi.clock import MICROSECONDS
-from hifi.event import BACKFILL, HOP, IDENTITY, Record, identity_prefix, position_header
+from hifi.delivery.ack_report import PartitionAcks
 from hifi.pipe.revision import PipeVersion
+from hifi.record.event import BACKFILL, HOP, IDENTITY, Record, identity_prefix, position_header
+from hifi.record.partitioner import partition_of
+from hifi.runtime.clock import MICROSECONDS
 from hifi_collect.source_event import SourceEvent
 
 _MINUTE_US: Final = 60 * MICROSECONDS

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from hifi import metrics
-from hifi.accept.ack_report import AckReporter
-from hifi.clock import MICROSECONDS
+from hifi.delivery.ack_report import AckReporter
 from hifi.kafka.producer import Producer
 from hifi.pipe.revision import PipeVersion
+from hifi.runtime import metrics
+from hifi.runtime.clock import MICROSECONDS
 from hifi_collect.raw_records import RawRecords, raw_records
 from hifi_collect.source_event import SourceEvent
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic import Field
 
 from hifi.control.settings import ControlSettings
-from hifi.settings import ServiceSettings
+from hifi.kafka.settings import ServiceSettings
 
 _MIB = 1024 * 1024
 

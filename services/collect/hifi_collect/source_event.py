@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from aiokafka import ConsumerRecord
 
-from hifi.event import REFUSED, Headers
+from hifi.record.event import REFUSED, Headers
 
 
 class SourceEvent:

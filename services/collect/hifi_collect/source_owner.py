@@ -10,11 +10,11 @@ from typing import Final
 
 from aiokafka.errors import KafkaError
 
-from hifi import log
 from hifi.control.colours import Colours, decode
-from hifi.control.topic_follower import TopicFollower
-from hifi.health import Health
-from hifi.topics import ControlTopics
+from hifi.kafka.topic_follower import TopicFollower
+from hifi.kafka.topics import ControlTopics
+from hifi.runtime import log
+from hifi.runtime.health import Health
 from hifi_collect.settings import CollectSettings
 
 _FOLLOW_S: Final = 0.5

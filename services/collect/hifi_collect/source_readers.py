@@ -4,16 +4,16 @@ import asyncio
 import contextlib
 from typing import Final, TypeAlias
 
-from hifi import log
-from hifi.errors import Misconfigured, Retryable
-from hifi.health import Health
 from hifi.kafka.clients import connect
 from hifi.kafka.topic_identity import TopicIdentity, topic_identity
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.source import DebeziumSource, KafkaSource, TopicSource
 from hifi.pipe.sources.objects import ObjectsSource
 from hifi.pipe.sources.sql import SqlSource
-from hifi.service import Service
+from hifi.runtime import log
+from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.health import Health
+from hifi.runtime.service import Service
 from hifi_collect.debezium.changes import ChangeReader
 from hifi_collect.debezium.connector import Connector
 from hifi_collect.kafka.avro_records import AvroRecords

@@ -6,13 +6,13 @@ import contextlib
 import aiohttp
 from aiokafka.errors import KafkaError
 
-from hifi import log
-from hifi.control.fenced_writer import FencedWriter, Overtaken
 from hifi.control.steps import StepRight
-from hifi.control.topic_follower import TopicFollower
 from hifi.control.verdict import Verdicts, decode
-from hifi.errors import HifiError, Misconfigured
-from hifi.service import Service, run
+from hifi.kafka.fenced_writer import FencedWriter, Overtaken
+from hifi.kafka.topic_follower import TopicFollower
+from hifi.runtime import log
+from hifi.runtime.errors import HifiError, Misconfigured
+from hifi.runtime.service import Service, run
 from hifi_deploy.deployer import ACTOR, Deployer
 from hifi_deploy.executor_driver import ExecutorDriver
 from hifi_deploy.judge import JudgeRules

@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hifi import log
-from hifi.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
-from hifi.control.fenced_writer import FencedWriter
 from hifi.control.permission import Permission, permission
 from hifi.control.releases.deployment import Deployment, DeploymentState, unseen
 from hifi.control.releases.desired_release import DEPLOYABLE, DesiredRelease
 from hifi.control.steps import StepRefused, StepRight
 from hifi.control.verdict import Condition, Verdicts
+from hifi.kafka.fenced_writer import FencedWriter
+from hifi.runtime import log
+from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi_deploy.driver import Driver
 from hifi_deploy.judge import Judge, JudgeRules, ReleaseComparison
 from hifi_deploy.reading import InstanceReading

@@ -7,8 +7,8 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from hifi import log
-from hifi.errors import Retryable
+from hifi.runtime import log
+from hifi.runtime.errors import Retryable
 from hifi_deploy.reading import InstanceReading
 from hifi_infra.kafka.group_lag import GroupLag
 from hifi_infra.mesh.executed_instance import ExecutedInstance

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from hifi.control.settings import ExecutorSettings
-from hifi.settings import ServiceSettings
+from hifi.kafka.settings import ServiceSettings
 
 
 class DeploySettings(ServiceSettings, ExecutorSettings):

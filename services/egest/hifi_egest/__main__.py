@@ -4,13 +4,13 @@ import asyncio
 import ssl
 from typing import Final
 
-from hifi.destinations.follower import DestinationFollower
-from hifi.destinations.state import DestinationName, StateChange, state_record
+from hifi.delivery.destination_follower import DestinationFollower
+from hifi.delivery.destination_state import DestinationName, StateChange, state_record
 from hifi.kafka.admin import matching_partitions
 from hifi.kafka.consumer import Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
-from hifi.service import Service, run
+from hifi.runtime.service import Service, run
 from hifi_egest.dedup.outcome_reader import OutcomeReader
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease

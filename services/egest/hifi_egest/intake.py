@@ -11,15 +11,15 @@ from typing import Final
 
 from aiokafka import ConsumerRecord
 
-from hifi import log, metrics
-from hifi.clock import MICROSECONDS, monotonic_s, now_us
-from hifi.dead_letters.record import dead_letter
-from hifi.errors import Rejected
-from hifi.event import DESTINATION, TO, fields, with_fields
-from hifi.health import Health
+from hifi.delivery.dead_letters.record import dead_letter
 from hifi.kafka.consumer import AssignedPartition, Batch
+from hifi.kafka.topics import Topics
 from hifi.pipe.registry import PipeRegistry
-from hifi.topics import Topics
+from hifi.record.event import DESTINATION, TO, fields, with_fields
+from hifi.runtime import log, metrics
+from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
+from hifi.runtime.errors import Rejected
+from hifi.runtime.health import Health
 from hifi_egest.dedup.deduplicator import CopyCheck, Deduplicator
 from hifi_egest.dedup.outcome_reader import OutcomeReader, RecordedOutcomes
 from hifi_egest.dedup.takeover import take_over

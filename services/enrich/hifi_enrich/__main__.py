@@ -3,10 +3,10 @@
 normalized > Spark, with pipes and lookups > enriched, dead-letter
 """
 
-from hifi.leadership.leader_election import LeaderElection
+from hifi.kafka.leader_election import LeaderElection
 from hifi.pipe.registry import PipeRegistry
-from hifi.service import Service, run
-from hifi.sql.spark_session import scratch_folder
+from hifi.runtime.service import Service, run
+from hifi.spark.spark_session import scratch_folder
 from hifi_enrich.lookup.tables import LookupTables
 from hifi_enrich.query.engine import SparkEngine
 from hifi_enrich.settings import EnrichSettings

@@ -5,8 +5,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from hifi.kafka.settings import ServiceSettings
 from hifi.pipe.model import Trigger
-from hifi.settings import ServiceSettings
 
 
 class EnrichSettings(ServiceSettings):

@@ -5,13 +5,13 @@ Every second it reports on the topic `accepted` what it acknowledged to senders.
 
 import asyncio
 
-from hifi import log
-from hifi.accept.reporting import close, report_acks
-from hifi.http import server
-from hifi.http.limits import ConnectionLimits
+from hifi.delivery.ack_reporting import close, report_acks
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
-from hifi.service import Service, run
+from hifi.runtime import log
+from hifi.runtime.http import server
+from hifi.runtime.http.limits import ConnectionLimits
+from hifi.runtime.service import Service, run
 from hifi_ingest.http.app import App
 from hifi_ingest.http.context import IngestContext
 from hifi_ingest.http.write_keys import WriteKeys

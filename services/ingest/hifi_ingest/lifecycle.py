@@ -2,10 +2,10 @@
 
 import asyncio
 
-from hifi.health import Health
 from hifi.kafka.admin import matching_partitions
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
+from hifi.runtime.health import Health
 from hifi_ingest.admission.backlog_monitor import BacklogMonitor
 from hifi_ingest.admission.quota_exchange import QuotaExchange
 from hifi_ingest.http.context import IngestContext

@@ -5,10 +5,10 @@ enriched > Spark, with pipes > data files > commit > receipts, dead-letter
 
 import asyncio
 
-from hifi.leadership.leader_election import LeaderElection
+from hifi.kafka.leader_election import LeaderElection
 from hifi.pipe.registry import PipeRegistry
-from hifi.service import Service, run
-from hifi.sql.spark_session import scratch_folder, stop_spark
+from hifi.runtime.service import Service, run
+from hifi.spark.spark_session import scratch_folder, stop_spark
 from hifi_lake.query.session import start_session
 from hifi_lake.query.supervisor import QuerySupervisor
 from hifi_lake.settings import LakeSettings

@@ -9,18 +9,18 @@ from typing import Any, Final, TypeVar
 
 from aiokafka import TopicPartition
 
-from hifi import event
-from hifi.errors import Fenced, NotAnEvent, Retryable
-from hifi.health import Health
+from hifi.delivery.iceberg import LakeTable, lake_table
 from hifi.kafka.clients import topic_consumer
+from hifi.kafka.group_offsets import GroupOffsets
+from hifi.kafka.leader_election import LeaderElection
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
-from hifi.lake.iceberg import LakeTable, lake_table
-from hifi.leadership.group_offsets import GroupOffsets
-from hifi.leadership.leader_election import LeaderElection
+from hifi.kafka.topics import Topics
 from hifi.pipe.model import ConnectorDestination
-from hifi.pipe.readers.reader import reader
+from hifi.pipe.reader import reader
 from hifi.pipe.registry import PipeRegistry
-from hifi.topics import Topics
+from hifi.record import event
+from hifi.runtime.errors import Fenced, NotAnEvent, Retryable
+from hifi.runtime.health import Health
 
 T = TypeVar("T")
 TableName = tuple[str, str]

@@ -5,10 +5,10 @@ import contextlib
 
 from aiokafka.errors import KafkaError
 
-from hifi import log
-from hifi.errors import Misconfigured
-from hifi.http import server
-from hifi.service import Service, run
+from hifi.runtime import log
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.http import server
+from hifi.runtime.service import Service, run
 from hifi_manage.control_state import ControlState
 from hifi_manage.settings import ManageSettings
 from hifi_manage.web.api import application

@@ -8,7 +8,6 @@ from typing import Final, TypeVar
 
 from aiokafka.errors import KafkaError
 
-from hifi import log
 from hifi.control import rollout_status
 from hifi.control.declaration import Declaration, Declarations
 from hifi.control.declaration_log import DeclarationLog
@@ -16,14 +15,15 @@ from hifi.control.principals.audit import Audit, AuditEntry, AuditOutcome
 from hifi.control.principals.principal import Principals
 from hifi.control.request import Request
 from hifi.control.rollout_status import RolloutStatus, newest_statuses
-from hifi.control.topic_follower import TopicFollower
-from hifi.destinations.state import DestinationStates
-from hifi.errors import HifiError
-from hifi.event import Record
-from hifi.health import Health
-from hifi.http.problem import Problem, retry_later
+from hifi.delivery.destination_state import DestinationStates
 from hifi.kafka.producer import Producer
+from hifi.kafka.topic_follower import TopicFollower
 from hifi.pipe.registry import PipeRegistry
+from hifi.record.event import Record
+from hifi.runtime import log
+from hifi.runtime.errors import HifiError
+from hifi.runtime.health import Health
+from hifi.runtime.http.problem import Problem, retry_later
 from hifi_manage.schemas.changes import RegistryChange
 from hifi_manage.schemas.refusals import RegistryRefusal
 from hifi_manage.schemas.schema_store import Plan, SchemaStore

@@ -10,9 +10,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.events import AliasEvent
 
+from hifi.check.pipe_check import check_folder
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import Pipe
-from hifi.pipe_check import check_folder
 
 _FILE: Final = "pipe.yaml"
 

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from hifi.control.settings import ControlSettings
-from hifi.settings import ServiceSettings
+from hifi.kafka.settings import ServiceSettings
 
 
 class ManageSettings(ServiceSettings, ControlSettings):

@@ -10,11 +10,11 @@ from typing import Final
 
 from aiokafka import ConsumerRecord
 
-from hifi.errors import Misconfigured, Rejected
-from hifi.event import CE_PREFIX, CONTENT_TYPE, Headers
-from hifi.pipe.destination_request import RequestTemplate
+from hifi.delivery.destination_request import RequestTemplate
 from hifi.pipe.model import ConnectorDestination, HttpDestination, Pipe
 from hifi.pipe.normalize.program import compile_pipe
+from hifi.record.event import CE_PREFIX, CONTENT_TYPE, Headers
+from hifi.runtime.errors import Misconfigured, Rejected
 
 _HIDDEN: Final = "(secret)"
 _JSON: Final = b"application/json"

@@ -6,12 +6,12 @@ Events that a pipe rejects go to the dead letters. Events that a client sent bef
 import asyncio
 from typing import Final
 
-from hifi.health import Health
 from hifi.kafka.admin import matching_partitions
 from hifi.kafka.consumer import Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
-from hifi.service import Service, run
+from hifi.runtime.health import Health
+from hifi.runtime.service import Service, run
 from hifi_normalize.compiled_pipes import CompiledPipes
 from hifi_normalize.functions.function_runner import FunctionLimits, FunctionRunner
 from hifi_normalize.idempotency.idempotency_cache import IdempotencyCache

@@ -6,13 +6,13 @@ one with further masks.
 
 import asyncio
 
-from hifi import log
-from hifi.dead_letters.record import MASK_UNAVAILABLE
-from hifi.errors import MaskUnavailable, Misconfigured, Rejected
-from hifi.health import Health
+from hifi.delivery.dead_letters.record import MASK_UNAVAILABLE
 from hifi.pipe.normalize.program import NormalizeProgram, compile_pipe
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import PipeVersion
+from hifi.runtime import log
+from hifi.runtime.errors import MaskUnavailable, Misconfigured, Rejected
+from hifi.runtime.health import Health
 from hifi_normalize.functions.function_runner import FunctionRunner, PipeFunction
 
 logger = log.get(__name__)

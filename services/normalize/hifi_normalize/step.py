@@ -11,11 +11,13 @@ from typing import Final
 
 from aiokafka import ConsumerRecord
 
-from hifi import log, metrics
-from hifi.clock import now_us
-from hifi.dead_letters.record import MASK_UNAVAILABLE, dead_letter
-from hifi.errors import Fenced, NotAnEvent, Overloaded, Rejected
-from hifi.event import (
+from hifi.delivery.dead_letters.record import MASK_UNAVAILABLE, dead_letter
+from hifi.kafka.consumer import AssignedPartition, Batch
+from hifi.kafka.producer import Producer
+from hifi.kafka.topics import Topics
+from hifi.pipe.normalize.program import NormalizeProgram
+from hifi.pipe.registry import PipeRegistry
+from hifi.record.event import (
     CONTENT_TYPE,
     FIRST,
     HOP,
@@ -35,12 +37,10 @@ from hifi.event import (
     source_position,
     with_fields,
 )  # fmt: skip
-from hifi.health import Health
-from hifi.kafka.consumer import AssignedPartition, Batch
-from hifi.kafka.producer import Producer
-from hifi.pipe.normalize.program import NormalizeProgram
-from hifi.pipe.registry import PipeRegistry
-from hifi.topics import Topics
+from hifi.runtime import log, metrics
+from hifi.runtime.clock import now_us
+from hifi.runtime.errors import Fenced, NotAnEvent, Overloaded, Rejected
+from hifi.runtime.health import Health
 from hifi_normalize.compiled_pipes import CompiledPipes
 from hifi_normalize.functions.function_runner import (
     FunctionAnswer,

@@ -3,9 +3,9 @@
 Data flow: topics > partition ledgers > closed minutes > `minutes` > merged minutes > alarms, metrics, API, console.
 """
 
-from hifi import log
-from hifi.http import server
-from hifi.service import Service, run
+from hifi.runtime import log
+from hifi.runtime.http import server
+from hifi.runtime.service import Service, run
 from hifi_observe.observatory import Observatory
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.web.api import application

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Final
 
 from aiokafka.errors import KafkaError
 
-from hifi import log
-from hifi.clock import monotonic_s, now_us
 from hifi.control.action import STREAM, Action
 from hifi.control.verdict import Verdict
-from hifi.destinations.follower import DestinationFollower
-from hifi.destinations.state import DestinationStates
-from hifi.errors import HifiError
-from hifi.health import Health
+from hifi.delivery.destination_follower import DestinationFollower
+from hifi.delivery.destination_state import DestinationStates
 from hifi.kafka.admin import topic_names
 from hifi.kafka.producer import Producer
 from hifi.pipe.model import Pipe
 from hifi.pipe.owner import Owner
-from hifi.pipe.readers.reader import reader
+from hifi.pipe.reader import reader
 from hifi.pipe.registry import PipeRegistry
+from hifi.runtime import log
+from hifi.runtime.clock import monotonic_s, now_us
+from hifi.runtime.errors import HifiError
+from hifi.runtime.health import Health
 from hifi_observe import metrics
 from hifi_observe.alarms import conditions, gauges
 from hifi_observe.alarms.alarm import Alarm, Key

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from hifi.control.settings import ControlSettings, RatingSettings
-from hifi.settings import ServiceSettings
+from hifi.kafka.settings import ServiceSettings
 from hifi_observe.ledger.closing import ClosingRules
 
 

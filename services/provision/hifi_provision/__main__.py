@@ -6,14 +6,14 @@ from typing import Protocol
 
 from aiokafka.errors import KafkaError
 
-from hifi import log
-from hifi.control.fenced_writer import FencedWriter, Overtaken
 from hifi.control.steps import StepRight
-from hifi.control.topic_follower import TopicFollower
 from hifi.control.verdict import Verdicts, decode
-from hifi.errors import HifiError, Misconfigured
+from hifi.kafka.fenced_writer import FencedWriter, Overtaken
+from hifi.kafka.topic_follower import TopicFollower
 from hifi.pipe.registry import PipeRegistry
-from hifi.service import Service, run
+from hifi.runtime import log
+from hifi.runtime.errors import HifiError, Misconfigured
+from hifi.runtime.service import Service, run
 from hifi_provision.provisioner import ACTOR, Provisioner, Writers
 from hifi_provision.ramp import RampRules
 from hifi_provision.settings import ProvisionerSettings

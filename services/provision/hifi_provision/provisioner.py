@@ -4,21 +4,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hifi import log
-from hifi.clock import MICROSECONDS, now_us
 from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
 from hifi.control.declaration import Declaration
-from hifi.control.fenced_writer import FencedWriter
 from hifi.control.permission import Permission, permission
 from hifi.control.request import wishes
 from hifi.control.rollout_status import RolloutState, RolloutStatus
 from hifi.control.steps import StepRefused, StepRight
 from hifi.control.verdict import VALID_S, Verdict, Verdicts
-from hifi.errors import Misconfigured, Retryable
-from hifi.event import Record
+from hifi.kafka.fenced_writer import FencedWriter
 from hifi.pipe import rollout
 from hifi.pipe.registry import PipeRegistry, RegistrySnapshot
 from hifi.pipe.revision import WHOLE, PipeVersion, RateCap, Rollout
+from hifi.record.event import Record
+from hifi.runtime import log
+from hifi.runtime.clock import MICROSECONDS, now_us
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_provision.checks import require_capacity, require_valid
 from hifi_provision.ramp import Move, Ramp, RampDecision, RampRules
 from hifi_provision.wanted import Wanted

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from hifi.clock import MICROSECONDS
 from hifi.control.capacity import MeshRating
 from hifi.control.request import Wishes
 from hifi.control.revision_figures import RolloutFigures
 from hifi.control.verdict import Condition, Verdict
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import WHOLE, RateCap
+from hifi.runtime.clock import MICROSECONDS
 from hifi_provision.evidence import Evidence
 
 _LOSS: Final = "loss"

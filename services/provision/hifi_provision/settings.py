@@ -6,8 +6,8 @@ from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 
 from hifi.control.settings import ControlSettings, RatingSettings
+from hifi.kafka.settings import ServiceSettings
 from hifi.pipe.revision import WHOLE
-from hifi.settings import ServiceSettings
 
 _PERCENT = WHOLE // 100
 

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from hifi.destinations.follower import DestinationFollower
+from hifi.delivery.destination_follower import DestinationFollower
 from hifi.kafka.consumer import Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
-from hifi.service import Service, run
-from hifi.topics import Tier
+from hifi.kafka.topics import Tier
+from hifi.runtime.service import Service, run
 from hifi_retrier.due import round_interval_s
 from hifi_retrier.parked import ParkedDeliveries
 from hifi_retrier.retrier import SERVICE, Retrier

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from hifi.clock import MICROSECONDS
-from hifi.topics import Tier
+from hifi.kafka.topics import Tier
+from hifi.runtime.clock import MICROSECONDS
 
 _ROUND_S: Final = 0.25
 _ROUNDS_A_DELAY: Final = 20

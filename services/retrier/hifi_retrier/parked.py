@@ -17,13 +17,23 @@ from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from hifi import log
-from hifi.clock import MICROSECONDS, monotonic_s, now_us
-from hifi.dead_letters.record import dead_letter
-from hifi.destinations.follower import REFRESH_S, DestinationFollower
-from hifi.destinations.state import EGEST, DestinationName, DestinationState, StateChange, position_record
-from hifi.errors import Fenced, NotAnEvent, Rejected
-from hifi.event import (
+from hifi.delivery.dead_letters.record import dead_letter
+from hifi.delivery.destination_follower import REFRESH_S, DestinationFollower
+from hifi.delivery.destination_state import (
+    EGEST,
+    DestinationName,
+    DestinationState,
+    StateChange,
+    position_record,
+)
+from hifi.kafka.assigned_partition import AssignedPartition
+from hifi.kafka.clients import topic_consumer
+from hifi.kafka.dispatcher import Batch
+from hifi.kafka.producer import Producer
+from hifi.kafka.security import client_options
+from hifi.kafka.topic_reader import offset_ranges, read_ranges
+from hifi.kafka.topics import Topics
+from hifi.record.event import (
     ATTEMPT,
     DESTINATION,
     DUE,
@@ -37,13 +47,9 @@ from hifi.event import (
     number,
     with_fields,
 )
-from hifi.kafka.assigned_partition import AssignedPartition
-from hifi.kafka.clients import topic_consumer
-from hifi.kafka.dispatcher import Batch
-from hifi.kafka.producer import Producer
-from hifi.kafka.security import client_options
-from hifi.kafka.topic_reader import offset_ranges, read_ranges
-from hifi.topics import Topics
+from hifi.runtime import log
+from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
+from hifi.runtime.errors import Fenced, NotAnEvent, Rejected
 
 CHUNK: Final = 200
 """Deliveries that are brought back before egest must have committed past them."""

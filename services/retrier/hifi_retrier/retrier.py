@@ -10,13 +10,13 @@ from typing import Final
 
 from aiokafka import ConsumerRecord
 
-from hifi.clock import monotonic_s, now_us
-from hifi.dead_letters.record import dead_letter
-from hifi.errors import NotAnEvent, Rejected
-from hifi.event import DESTINATION, IN, PASS, RETRY, Record, fields, identity, number, with_fields
+from hifi.delivery.dead_letters.record import dead_letter
 from hifi.kafka.consumer import AssignedPartition, Batch
 from hifi.kafka.producer import Producer
-from hifi.topics import Tier, Topics
+from hifi.kafka.topics import Tier, Topics
+from hifi.record.event import DESTINATION, IN, PASS, RETRY, Record, fields, identity, number, with_fields
+from hifi.runtime.clock import monotonic_s, now_us
+from hifi.runtime.errors import NotAnEvent, Rejected
 from hifi_retrier.due import due_s, next_round_s, round_interval_s
 from hifi_retrier.parked import ParkedDeliveries
 

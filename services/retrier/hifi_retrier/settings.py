@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from hifi.settings import ServiceSettings
+from hifi.kafka.settings import ServiceSettings
 
 
 class RetrierSettings(ServiceSettings):

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from hifi import log
-from hifi.health import Health
 from hifi.kafka.admin import topic_names
 from hifi.kafka.clients import connect
-from hifi.topics import Tier, Topics
+from hifi.kafka.topics import Tier, Topics
+from hifi.runtime import log
+from hifi.runtime.health import Health
 
 CONDITION: Final = "retry topics"
 

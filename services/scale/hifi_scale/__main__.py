@@ -7,12 +7,12 @@ from dataclasses import replace
 import aiohttp
 from aiokafka.errors import KafkaError
 
-from hifi import log
 from hifi.control.steps import StepRight
-from hifi.control.topic_follower import TopicFollower
 from hifi.control.verdict import Verdicts, decode
-from hifi.errors import HifiError, Misconfigured
-from hifi.service import Service, run
+from hifi.kafka.topic_follower import TopicFollower
+from hifi.runtime import log
+from hifi.runtime.errors import HifiError, Misconfigured
+from hifi.runtime.service import Service, run
 from hifi_infra.autoscaler.autoscaler import MEASURE_S, Autoscaler, read_autoscale
 from hifi_infra.kafka.backlog import due_backlog
 from hifi_infra.mesh.executor_client import MeshExecutor

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
-from hifi import log
-from hifi.clock import MICROSECONDS, now_us
 from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
 from hifi.control.permission import Permission, permission
 from hifi.control.steps import StepRight
 from hifi.control.verdict import Verdicts
+from hifi.runtime import log
+from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi_infra.mesh.executed_instance import ExecutedInstance
 from hifi_infra.mesh.executor_client import MeshExecutor
 from hifi_infra.mesh.lane_occupancy import SERVICE, lane_occupancy

@@ -9,7 +9,7 @@ from typing import Final
 import psutil
 
 from hifi.kafka.admin import partition_counts
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
 from hifi_infra.colours.new_setup import SetupChange
 from hifi_infra.java.jars import kafka_versions
 from hifi_infra.mesh import running

@@ -6,7 +6,7 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from hifi.kafka.security.access import access
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
 from hifi_cli.app import app
 
 TOPICS = Topics("orders")

@@ -7,10 +7,10 @@ import orjson
 from typer.testing import CliRunner
 
 from hifi.kafka.admin import create_topics
+from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish, stream_record
 from hifi.pipe.revision import pipe_record
-from hifi.topics import Topics
 from hifi_cli.app import app
 
 

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from rich.console import Console
 
-from hifi.dead_letters.letter import DeadLetter
+from hifi.delivery.dead_letters.letter import DeadLetter
 from hifi_cli.commands.dead import dead_letter_table
 from hifi_cli.commands.status import print_status
 from hifi_cli.display.tables import print_table

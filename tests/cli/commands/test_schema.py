@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from hifi.pipe_check import check_folder
+from hifi.check.pipe_check import check_folder
 from hifi_cli.app import app
 
 ID = {"id": {"type": "integer"}}

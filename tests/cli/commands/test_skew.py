@@ -1,6 +1,6 @@
 """`hifi skew` shows both distributions, and says why there is no verdict."""
 
-from hifi_cli.commands.inspection.skew import skew_table
+from hifi_cli.commands.skew import skew_table
 from hifi_cli.display.console import console
 from hifi_cli.display.tables import print_table
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hifi_cli.commands.inspection.sources import sources_table
+from hifi_cli.commands.sources import sources_table
 from hifi_cli.display.console import console
 from hifi_cli.display.tables import print_table
 from hifi_cli.display.units import duration

@@ -11,7 +11,7 @@ import orjson
 import pytest
 from rich.console import Console
 
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 from hifi_cli.demo.expected import ALERTS, CANCELLATIONS, DEPARTURES
 from hifi_cli.demo.verify import Arrival, Comparison, RequestLogReader, SentEvent, read_send_log
 from hifi_cli.demo.workspace import Workspace

@@ -3,7 +3,7 @@ import io
 import orjson
 import pytest
 
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 from hifi_cli.sending.event_files import FileEvent, FileFormat, UnreadableEvent, read_events
 
 

@@ -1,7 +1,7 @@
 import orjson
 import pytest
 
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 from hifi_cli.sending.batches import RequestBatch
 from hifi_cli.sending.event_files import FileEvent
 from hifi_cli.sending.responses import decide

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from hifi.errors import Misconfigured, Retryable
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.autoscaler.autoscaler import Autoscaler, read_autoscale
 from hifi_infra.autoscaler.policy import Policy
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from tests.committed import until_readable
 
-from hifi.clock import now_us
 from hifi.control.action import Action
 from hifi.control.colours import Colour, Colours, ColourState
 from hifi.control.steps import ActionLog
 from hifi.control.verdict import Condition, Verdict
-from hifi.event import Record
 from hifi.kafka.producer import Producer
-from hifi.topics import ControlTopics, Topics
+from hifi.kafka.topics import ControlTopics, Topics
+from hifi.record.event import Record
+from hifi.runtime.clock import now_us
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_mesh import colour_topics
 from hifi_infra.colours.places import ColourFolders

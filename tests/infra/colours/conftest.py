@@ -12,7 +12,7 @@ from tests.infra.colours.coloured_kafka import ColoursUnderTest
 
 from hifi.control.colours import NAMES
 from hifi.kafka.admin import create_topics
-from hifi.topics import ControlTopics
+from hifi.kafka.topics import ControlTopics
 from hifi_infra.colours.colour_mesh import colour_topics
 from hifi_infra.mesh import running
 from hifi_infra.mesh.running import RunningInstance, RunningMesh

@@ -10,8 +10,8 @@ from tests.infra.colours.coloured_meshes import Arrivals, coloured_meshes, until
 
 from hifi.control.action import ActionKind
 from hifi.control.colours import WHOLE_SHARE
+from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
-from hifi.topics import Topics
 from hifi_collect.polled.reader import MOST_EVENTS
 from hifi_infra.colours.colour_mesh import waits_for
 from hifi_infra.colours.coloured_stream import ColouredStream

@@ -12,7 +12,7 @@ from tests.infra.colours.coloured_meshes import coloured_meshes, until
 from hifi.control.action import ActionKind
 from hifi.control.colours import WHOLE_SHARE
 from hifi.control.steps import ActionLog
-from hifi.errors import Retryable
+from hifi.runtime.errors import Retryable
 
 PIPE = """\
 pipe: hello

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from hifi.control.colours import NAMES
-from hifi.errors import HifiError
+from hifi.runtime.errors import HifiError
 from hifi_infra.colours.haproxy import HAProxy, find_haproxy
 from hifi_infra.colours.haproxy_folder import HAProxyFolder
 from hifi_infra.ports import free_port, is_free

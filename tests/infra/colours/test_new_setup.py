@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hifi.control.colours import ColourSetup
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 from hifi_infra.colours.colour_mesh import ColourAddress, ColourMesh, colour_topics
 from hifi_infra.colours.new_setup import SetupChange, read_settings, set_aside
 from hifi_infra.java.jars import kafka_versions

@@ -4,8 +4,8 @@ import asyncio
 import uuid
 
 from hifi.kafka.admin import create_topics, topic_names
-from hifi.leadership.leader_election import LeaderElection
-from hifi.topics import Topics
+from hifi.kafka.leader_election import LeaderElection
+from hifi.kafka.topics import Topics
 from hifi_collect.polled.entries import SourceEntries
 from hifi_collect.settings import CollectSettings
 from hifi_infra.colours.source_topics import SourceTopics

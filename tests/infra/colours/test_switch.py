@@ -7,9 +7,9 @@ from hifi.control.action import ActionKind, ActionState
 from hifi.control.colours import ColourSetup, ColourState
 from hifi.control.steps import StepRefused
 from hifi.control.verdict import Condition
-from hifi.errors import Misconfigured, Retryable
+from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
-from hifi.topics import Topics
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.colours.new_setup import SetupChange
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
 from hifi_infra.mesh import running

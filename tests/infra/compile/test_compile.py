@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hifi.compiled import import_hook
-from hifi.errors import Misconfigured
+from hifi.runtime.compiled import import_hook
+from hifi.runtime.errors import Misconfigured
 from hifi_infra.compile.__main__ import planned
 from hifi_infra.compile.build import build_into, has_compiler, plan_build, remove_old_builds
 from hifi_infra.compile.first_party import source_closure
@@ -32,9 +32,9 @@ def packages(tmp_path: Path, **sources: str) -> list[Path]:
 @pytest.mark.skipif(not has_compiler(), reason="no C compiler")
 def test_this_environment_uses_what_make_setup_compiled() -> None:
     assert import_hook.in_use(), "a source has changed since: run `make setup`"
-    import hifi.event
+    import hifi.record.event
 
-    assert not hifi.event.__file__.endswith(".py")
+    assert not hifi.record.event.__file__.endswith(".py")
 
 
 def test_a_build_depends_on_all_that_its_modules_import_in_any_way(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_the_key_of_a_build_changes_with_any_of_its_sources(tmp_path: Path) -> N
 
 def test_an_image_compiles_only_what_its_service_imports() -> None:
     modules = planned(CONFIG, "hifi_ingest").modules
-    assert "hifi.cloudevents.decode" in modules
+    assert "hifi.record.cloudevents.decode" in modules
     assert "hifi.pipe.normalize.masking" in modules  # for `source.mask`
     others = ("hifi_egest", "hifi_observe", "hifi.pipe.normalize.program")
     assert not [name for name in modules if name.startswith(others)]
@@ -98,6 +98,6 @@ def test_the_hook_costs_a_start_next_to_nothing() -> None:
     """It is imported at each start of Python: none of the modules that take long to import may come with it."""
     import subprocess
 
-    code = "import sys; import hifi.compiled.import_hook; print(*sys.modules)"
+    code = "import sys; import hifi.runtime.compiled.import_hook; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"typing", "pathlib", "hashlib", "re"} & set(result.stdout.split())

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hifi.errors import Misconfigured, Retryable
-from hifi.http import server
+from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.http import server
 from hifi_infra.colours.new_setup import SetupChange
 from hifi_infra.colours.places import wait_until_ready
 from hifi_infra.containers.colour_app import colour_app

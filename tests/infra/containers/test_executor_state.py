@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hifi.errors import Misconfigured, Retryable
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.containers.executor_state import ExecutorState, StateFile
 
 

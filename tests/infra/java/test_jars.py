@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-import hifi.jars
-from hifi.errors import Misconfigured
+import hifi.spark.jars
+from hifi.runtime.errors import Misconfigured
 from hifi_infra.java import jars
 
 CONTENT = {f"org.example:part-{number}:1.{number}": os.urandom(200_000) for number in range(6)}
 RUN = """
 import sys
 from pathlib import Path
-import hifi.jars
+import hifi.spark.jars
 from hifi_infra.java import jars
-hifi.jars.LOCK = Path(sys.argv[1])
+hifi.spark.jars.LOCK = Path(sys.argv[1])
 jars._repositories = lambda: {"here": sys.argv[2]}
 print(*jars.kafka_jars(), sep="\\n")
 """
@@ -106,11 +106,11 @@ def target(
     """The jar folder, empty; this process uses the lock and the repository above."""
     folder = tmp_path / "jars"
     monkeypatch.setenv("HIFI_JARS", str(folder))
-    monkeypatch.setattr(hifi.jars, "LOCK", lock)
+    monkeypatch.setattr(hifi.spark.jars, "LOCK", lock)
     monkeypatch.setattr(jars, "_repositories", lambda: {"here": repository.url})
-    hifi.jars.locked_jars.cache_clear()
+    hifi.spark.jars.locked_jars.cache_clear()
     yield folder
-    hifi.jars.locked_jars.cache_clear()
+    hifi.spark.jars.locked_jars.cache_clear()
 
 
 def in_a_process(lock: Path, repository: Repository) -> subprocess.Popen[str]:
@@ -207,7 +207,7 @@ def test_a_folder_that_cannot_be_written_is_told(target: Path, monkeypatch: pyte
 
 
 def test_the_lock_names_no_registry_and_fits_the_pins() -> None:
-    text = hifi.jars.LOCK.read_text()
+    text = hifi.spark.jars.LOCK.read_text()
     assert not re.search(r"://|repo|(^|\s)/", text)
     for roots in (*jars.KAFKA, *jars.KAFKA_NEXT, *jars.SPARK, *jars.CONNECT, *jars.DEBEZIUM):
         assert all(f'"{root}"' in text for root in roots)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 from hifi_infra.java import jdk
 from hifi_infra.java.jdk import ensure_java, find_java
 

@@ -7,9 +7,9 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
-from hifi import event
 from hifi.kafka.admin import create_topics
-from hifi.topics import Topics, parse_tiers
+from hifi.kafka.topics import Topics, parse_tiers
+from hifi.record import event
 from hifi_infra.kafka.backlog import due_backlog, read_backlog
 
 PARTITIONS = 2

@@ -24,7 +24,7 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 from hifi_infra.kafka import cluster as module
 from hifi_infra.kafka.cluster import BrokerFailed, KafkaCluster
 from hifi_infra.ports import free_port

@@ -5,7 +5,7 @@ import uuid
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
 from hifi_infra.kafka.group_lag import EndHistory, GroupLag
 
 WITHIN_S = 30

@@ -10,8 +10,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaConnectionError
 
-from hifi.errors import Misconfigured
 from hifi.kafka.security import KafkaSecurity, client_options
+from hifi.runtime.errors import Misconfigured
 from hifi_infra.kafka.certificates import expires_within
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.kafka.credentials import ADMIN, ClusterCredentials

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from hifi.clock import now_us
 from hifi.control.principals.principal import token_sha256
 from hifi.control.principals.principal_store import principals, revoke_principal
-from hifi.errors import Misconfigured, Retryable
+from hifi.kafka.topics import ControlTopics, Topics
 from hifi.pipe.registry import read_registry
-from hifi.topics import ControlTopics, Topics
+from hifi.runtime.clock import now_us
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.kafka.setup_job import SetupSettings, set_up
 from hifi_infra.ports import free_port
 

@@ -7,7 +7,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from hifi.kafka.admin import create_topics
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
 from hifi_infra.java.jars import kafka_versions
 from hifi_infra.kafka.cluster import KafkaCluster
 

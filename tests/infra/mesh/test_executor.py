@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from hifi.errors import Misconfigured, Retryable
-from hifi.http import server
+from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.http import server
 from hifi_infra.mesh.executed_instance import ExecutedInstance
 from hifi_infra.mesh.executor import INSTANCE, INSTANCES, RELEASE, Executor
 from hifi_infra.mesh.executor_client import MeshExecutor

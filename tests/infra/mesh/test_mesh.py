@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hifi.errors import Misconfigured, Retryable
 from hifi.pipe.registry import read_registry
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.mesh import fleet, running
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import FLOW, Plan, read_scale

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hifi.control.releases.desired_release import INSTALLED
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 from hifi_infra.mesh.release import command_of, release_environment, require_release
 
 COMMAND = ["/usr/bin/python3", "-P", "-m", "hifi_egest"]

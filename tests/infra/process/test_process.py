@@ -13,7 +13,7 @@ from typing import Protocol, Self
 import psutil
 import pytest
 
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 from hifi_infra.process import process as module
 from hifi_infra.process.process import Process
 

@@ -12,7 +12,7 @@ from hifi.avro.agreement import disagreements
 from hifi.avro.derive import derive
 from hifi.avro.encode import Encoder
 from hifi.avro.schema import AvroSchema, read_schema
-from hifi.errors import Misconfigured, Rejected
+from hifi.runtime.errors import Misconfigured, Rejected
 
 
 def schema(tree: Any) -> AvroSchema:

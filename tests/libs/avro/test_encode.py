@@ -14,7 +14,7 @@ from fastavro.utils import generate_many
 from hifi.avro.decode import decode
 from hifi.avro.encode import Encoder
 from hifi.avro.schema import InvalidSchema, read_schema
-from hifi.errors import Rejected
+from hifi.runtime.errors import Rejected
 
 
 def of(base: str, logical: str, **more: Any) -> dict[str, Any]:

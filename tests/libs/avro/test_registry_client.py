@@ -11,7 +11,7 @@ from aiohttp import web
 
 from hifi.avro.registry_client import RegistryAccess, RegistryClient
 from hifi.avro.schemas_by_id import SchemasById
-from hifi.errors import Misconfigured, Rejected, Retryable
+from hifi.runtime.errors import Misconfigured, Rejected, Retryable
 from hifi_infra.kafka.certificates import make_authority, make_certificate
 
 Serve = Callable[..., Awaitable[str]]

@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from hifi.control.colours import Colour, Colours, ColourSetup, ColourState, FrontAddress, decode, other
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 
 
 def colours(blue: int = 10_000, green_state: ColourState = ColourState.DARK) -> Colours:

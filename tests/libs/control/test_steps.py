@@ -5,12 +5,12 @@ import gc
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
-from hifi.clock import now_us
 from hifi.control.action import Action, ActionKind, ActionState
 from hifi.control.permission import GRANTED, permission
 from hifi.control.steps import StepRefused, StepRight
 from hifi.control.verdict import Condition
-from hifi.errors import Retryable
+from hifi.runtime.clock import now_us
+from hifi.runtime.errors import Retryable
 
 
 def step(actor: str, name: str, lasts_s: float = 60) -> Action:

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from aiokafka import TopicPartition
 
-from hifi.errors import Unacknowledged
 from hifi.kafka.assigned_partition import AssignedPartition
+from hifi.runtime.errors import Unacknowledged
 
 
 class Partition(AssignedPartition):

@@ -7,9 +7,9 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 
 from aiokafka_cooperative import IncompatibleAiokafkaError
-from hifi.errors import Misconfigured
 from hifi.kafka import clients
-from hifi.settings import ServiceSettings
+from hifi.kafka.settings import ServiceSettings
+from hifi.runtime.errors import Misconfigured
 
 
 class StoppableClient:

@@ -14,13 +14,13 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.errors import KafkaTimeoutError
 from aiokafka.protocol.fetch import FetchRequest
 
-from hifi import metrics
-from hifi.event import Record
 from hifi.kafka.adaptive_fetcher import AdaptiveConsumer, AdaptiveFetcher
 from hifi.kafka.consumer import AssignedPartition, Batch, Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
-from hifi.service import Service
-from hifi.settings import ServiceSettings
+from hifi.kafka.settings import ServiceSettings
+from hifi.record.event import Record
+from hifi.runtime import metrics
+from hifi.runtime.service import Service
 from hifi_infra.kafka.cluster import KafkaCluster
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hifi.kafka.fetch_interval import AFTER_TICK_S, LONGEST_S, SHORTEST_S, FetchInterval
-from hifi.process.cpu_time import CpuTime
+from hifi.runtime.process.cpu_time import CpuTime
 
 
 class Core:

@@ -12,10 +12,10 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import OutOfOrderSequenceNumber
 
-from hifi.errors import Overloaded, Rejected, Unacknowledged
-from hifi.event import Record
 from hifi.kafka import producer as producer_module
 from hifi.kafka.producer import MAX_BATCH_BYTES, Producer
+from hifi.record.event import Record
+from hifi.runtime.errors import Overloaded, Rejected, Unacknowledged
 from hifi_infra.kafka.cluster import KafkaCluster
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hifi.errors import Misconfigured
 from hifi.pipe.function_import import import_function
+from hifi.runtime.errors import Misconfigured
 
 MODULE = """
 import functools

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from hifi.errors import Misconfigured
+from hifi.check.pipe_check import check_folder
 from hifi.pipe.limit_check import refusals, require_allowed
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import Lookup, Pipe
 from hifi.pipe.secret import Secret
-from hifi.pipe_check import check_folder
-from hifi.sql.lookup_reader import read_rows
+from hifi.runtime.errors import Misconfigured
+from hifi.spark.lookup_reader import read_rows
 
 PIPE = """\
 pipe: orders

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from hifi.errors import Misconfigured
-from hifi.event import Record
-from hifi.health import Health
 from hifi.kafka.admin import create_topics, partition_counts
+from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry, publish, stream_record
 from hifi.pipe.revision import deletion_record, pipe_record
-from hifi.topics import Topics
+from hifi.record.event import Record
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.health import Health
 
 
 def pipe(name: str, url: str = "http://127.0.0.1:9/") -> Pipe:

@@ -3,13 +3,13 @@
 import pytest
 from aiokafka import ConsumerRecord
 
-from hifi.errors import Misconfigured
-from hifi.health import Health
+from hifi.kafka.topics import Topics
 from hifi.pipe import rollout
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry, RegistrySnapshot
 from hifi.pipe.revision import WHOLE, Rollout, key_position
-from hifi.topics import Topics
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.health import Health
 
 
 def pipe(url: str) -> Pipe:

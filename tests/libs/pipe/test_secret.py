@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from hifi.errors import Misconfigured
 from hifi.pipe.secret import Secret, WriteKey
+from hifi.runtime.errors import Misconfigured
 
 
 def test_read_from_environment_and_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

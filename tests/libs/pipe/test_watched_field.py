@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from hifi.pipe.model import Pipe
-from hifi.pipe.watch.watched_field import WatchedField, watch_id
+from hifi.pipe.watched_field import WatchedField, watch_id
 
 
 def watching(*watch: dict[str, Any]) -> Pipe:

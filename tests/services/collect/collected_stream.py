@@ -14,12 +14,12 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from tests.stream_process import create_stream, free_port, read_all, readyz, start_service
 
-from hifi import event
+from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish, read_registry
 from hifi.pipe.revision import deletion_record, pipe_record
 from hifi.pipe.rollout import change_pause
-from hifi.topics import Topics
+from hifi.record import event
 
 SOURCE_PARTITIONS = 3
 

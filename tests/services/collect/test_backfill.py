@@ -11,8 +11,8 @@ from aiokafka import ConsumerRecord
 from collected_stream import collected_stream, fields
 from tests.stream_process import free_port
 
-from hifi import event
 from hifi.pipe.model import Pipe
+from hifi.record import event
 
 BACKLOG = 1200
 LIVE = 60

@@ -8,8 +8,8 @@ import pytest
 from cloudevents.core.bindings.kafka import to_binary_event, to_structured_event
 from cloudevents.core.v1.event import CloudEvent
 
-from hifi.event import CONTENT_TYPE, REFUSED
 from hifi.pipe.source import KafkaSource
+from hifi.record.event import CONTENT_TYPE, REFUSED
 from hifi_collect.kafka.records import RecordReader
 
 ATTRIBUTES = {"id": "7", "source": "/shop", "type": "order", "subject": "a b%25", "partitionkey": "k1"}

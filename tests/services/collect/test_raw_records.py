@@ -1,10 +1,10 @@
 """Records of `raw`: sequences follow each other in each partition, and headers say where an event is from. Pure."""
 
-from hifi.accept.ack_report import PartitionAcks
-from hifi.accept.partitioner import partition_of
-from hifi.event import fields, identity, source_position
+from hifi.delivery.ack_report import PartitionAcks
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import PipeVersion
+from hifi.record.event import fields, identity, source_position
+from hifi.record.partitioner import partition_of
 from hifi_collect.raw_records import raw_records
 from hifi_collect.source_event import SourceEvent
 

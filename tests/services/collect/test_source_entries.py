@@ -3,7 +3,7 @@
 import pytest
 from tests.stream_process import create_stream
 
-from hifi.errors import Fenced
+from hifi.runtime.errors import Fenced
 from hifi_collect.polled.entries import SourceEntries
 from hifi_collect.settings import CollectSettings
 

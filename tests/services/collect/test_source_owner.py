@@ -10,7 +10,7 @@ from tests.stream_process import readyz
 from hifi.control.colours import Colour, Colours, ColourState
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
-from hifi.topics import ControlTopics
+from hifi.kafka.topics import ControlTopics
 
 RECORDS = 300
 

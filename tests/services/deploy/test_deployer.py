@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 from tests.committed import until_readable
 
-from hifi.clock import now_us
 from hifi.control.action import ActionKind, ActionState
 from hifi.control.releases.deployment import Deployment, DeploymentState
 from hifi.control.releases.desired_release import INSTALLED
 from hifi.control.request import RequestKind
 from hifi.control.steps import ActionLog
 from hifi.control.verdict import Condition, Verdict
-from hifi.event import Record
 from hifi.kafka.producer import Producer
+from hifi.record.event import Record
+from hifi.runtime.clock import now_us
 from hifi_cli.mesh_state.control_plane import ControlPlane, author
 from hifi_infra.mesh import fleet
 from hifi_infra.mesh.mesh import Mesh

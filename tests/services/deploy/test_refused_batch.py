@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from hifi.control.action import Action, ActionHistory
-from hifi.control.fenced_writer import FencedWriter
 from hifi.control.permission import Permission
 from hifi.control.releases.desired_release import DesiredRelease
 from hifi.control.steps import StepRefused, StepRight
 from hifi.control.verdict import Condition, Verdict, Verdicts
+from hifi.kafka.fenced_writer import FencedWriter
 from hifi_deploy import deployer
 from hifi_deploy.deployer import Deployer
 from hifi_deploy.judge import JudgeRules

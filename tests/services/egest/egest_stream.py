@@ -17,15 +17,15 @@ import orjson
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from hifi import event
-from hifi.event import Headers, Record, seq_text
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
+from hifi.kafka.topics import Topics, parse_tiers
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish, stream_record
 from hifi.pipe.revision import deletion_record, pipe_record
-from hifi.service import Service
-from hifi.topics import Topics, parse_tiers
+from hifi.record import event
+from hifi.record.event import Headers, Record, seq_text
+from hifi.runtime.service import Service
 from hifi_egest.__main__ import egest
 from hifi_egest.settings import EgestSettings
 

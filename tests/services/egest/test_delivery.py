@@ -10,8 +10,8 @@ from egest_stream import TIME, EgestStream, outcomes, pipe, pipe_to, running_ege
 from fake_destination import OK, ReceivedRequest, answer, destination
 from standardwebhooks import Webhook
 
-from hifi import event
-from hifi.event import Record
+from hifi.record import event
+from hifi.record.event import Record
 from hifi_egest.delivery.delivery import Delivery
 from hifi_egest.lanes.lane import Lane
 

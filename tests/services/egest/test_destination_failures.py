@@ -8,7 +8,7 @@ import pytest
 from egest_stream import EgestStream, outcomes, pipe, running_egest, texts, until
 from fake_destination import OK, ReceivedRequest, Reset, answer, destination
 
-from hifi import event
+from hifi.record import event
 
 
 def says(data: bytes | None):

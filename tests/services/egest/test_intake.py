@@ -12,13 +12,13 @@ from aiokafka import ConsumerRecord, TopicPartition
 from egest_stream import EPOCH, attributes, pipe_to, until
 from fake_destination import destination
 
-from hifi import event
-from hifi.destinations.state import DestinationStates
-from hifi.event import Record, seq_text
-from hifi.health import Health
+from hifi.delivery.destination_state import DestinationStates
 from hifi.kafka.consumer import AssignedPartition
+from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
-from hifi.topics import Topics
+from hifi.record import event
+from hifi.record.event import Record, seq_text
+from hifi.runtime.health import Health
 from hifi_egest.dedup.commit_metadata import CommitMetadata
 from hifi_egest.dedup.outcome_reader import RecordedOutcomes
 from hifi_egest.delivery.delivery import Delivery

@@ -9,7 +9,7 @@ import pytest
 from egest_stream import EgestStream, outcomes, pipe_to, running_egest, until
 from fake_destination import OK, ReceivedRequest, Reply, answer, destination
 
-from hifi import event
+from hifi.record import event
 
 
 async def hangs(_: ReceivedRequest) -> bytes | None:

@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from spark_bench import SparkBench
 
-from hifi.sql.catalyst import Catalyst
-from hifi.sql.spark_session import stop_spark
+from hifi.spark.catalyst import Catalyst
+from hifi.spark.spark_session import stop_spark
 from hifi_enrich.settings import EnrichSettings
 from hifi_enrich.spark.session import connector_jars, start_session
 

@@ -11,17 +11,17 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from pyspark.sql import SparkSession
 from spark_bench import make_headers
 
-from hifi import event
-from hifi.event import Record
 from hifi.kafka.admin import create_topics
+from hifi.kafka.group_offsets import GroupOffsets
+from hifi.kafka.leader_election import LeaderElection
 from hifi.kafka.producer import Producer
-from hifi.leadership.group_offsets import GroupOffsets
-from hifi.leadership.leader_election import LeaderElection
+from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry, publish, stream_record
 from hifi.pipe.revision import pipe_record
-from hifi.service import Service
-from hifi.topics import Topics
+from hifi.record import event
+from hifi.record.event import Record
+from hifi.runtime.service import Service
 from hifi_enrich.lookup.tables import LookupTables
 from hifi_enrich.query.engine import SparkEngine
 from hifi_enrich.settings import EnrichSettings

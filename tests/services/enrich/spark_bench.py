@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hifi import event
 from hifi.pipe.model import Pipe, QueryTrigger
 from hifi.pipe.revision import PipeVersion
-from hifi.sql.catalyst import Catalyst
-from hifi.sql.lookup_key import table_id
+from hifi.record import event
+from hifi.spark.catalyst import Catalyst
+from hifi.spark.lookup_key import table_id
 from hifi_enrich.lookup.table import build_table
 from hifi_enrich.plan.compiler import PipeCompiler
 from hifi_enrich.plan.dataframe import DataFrameBuilder

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hifi.service import Service
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
+from hifi.runtime.service import Service
 from hifi_enrich import __main__ as entry
 from hifi_enrich.settings import EnrichSettings
 

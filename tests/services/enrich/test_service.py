@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 from running_instance import PARTITIONS, TIMEOUT_S, EnrichInstance, LiveStream, running_enrich
 from spark_bench import make_headers, make_pipe
 
-from hifi import event
-from hifi.event import Record
-from hifi.leadership.group_offsets import GroupOffsets
+from hifi.kafka.group_offsets import GroupOffsets
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import deletion_record, pipe_record
+from hifi.record import event
+from hifi.record.event import Record
 from hifi_enrich.query import kafka_io
 
 pytestmark = pytest.mark.timeout(300)

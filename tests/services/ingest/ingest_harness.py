@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 from aiokafka import ConsumerRecord
 from tests.stream_process import create_stream, free_port, read_all, readyz, start_service
 
-from hifi.errors import Overloaded
-from hifi.event import Record
 from hifi.kafka.producer import Producer, Sending
+from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish
 from hifi.pipe.revision import deletion_record, pipe_record
-from hifi.topics import Topics
+from hifi.record.event import Record
+from hifi.runtime.errors import Overloaded
 
 T = TypeVar("T")
 KEY = "a-write-key"

@@ -13,8 +13,8 @@ import orjson
 import pytest
 from ingest_harness import KEY, Ingest, Stream, ingest, new_stream, pipe, wait_until
 
-from hifi.event import fields
 from hifi.pipe.registry import publish, stream_record
+from hifi.record.event import fields
 from hifi_infra.kafka.cluster import KafkaCluster
 
 BEARER = {"authorization": f"Bearer {KEY}"}

@@ -19,15 +19,15 @@ from pyiceberg.table import Table
 from sqlalchemy.exc import OperationalError
 from tests.stream_process import PARTITIONS, create_stream, free_port, read_all, readyz
 
-from hifi import event
-from hifi.clock import now_us
-from hifi.event import Record
+from hifi.kafka.group_offsets import GroupOffsets
 from hifi.kafka.producer import Producer
-from hifi.leadership.group_offsets import GroupOffsets
+from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish
 from hifi.pipe.revision import pipe_record
-from hifi.topics import Topics
+from hifi.record import event
+from hifi.record.event import Record
+from hifi.runtime.clock import now_us
 
 WITHIN_S = 120
 EPOCH = 0x1234

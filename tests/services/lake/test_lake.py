@@ -10,7 +10,7 @@ import pytest
 from lake_stream import LakeStream, order
 from pyiceberg.exceptions import CommitFailedException
 
-from hifi.event import Record
+from hifi.record.event import Record
 
 pytestmark = pytest.mark.timeout(300)
 FIELDS = {"id": "int", "total": "double"}

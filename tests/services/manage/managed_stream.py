@@ -13,12 +13,12 @@ from typing import Any
 import aiohttp
 import orjson
 
-from hifi.clock import now_us
 from hifi.control.principals.principal import Principal, Role, new_token, token_sha256
-from hifi.control.topic_follower import TopicFollower
-from hifi.event import Record
 from hifi.kafka.producer import Producer
-from hifi.topics import ControlTopics, Topics
+from hifi.kafka.topic_follower import TopicFollower
+from hifi.kafka.topics import ControlTopics, Topics
+from hifi.record.event import Record
+from hifi.runtime.clock import now_us
 from hifi_infra.kafka.stream_setup import prepare
 from hifi_infra.ports import free_port
 from hifi_manage.schemas.registered import Registered

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from managed_stream import Managed, body
 
-from hifi.errors import HifiError
 from hifi.pipe.model import Pipe
+from hifi.runtime.errors import HifiError
 from hifi_cli.mesh_state.manage_api import ManageApi
 
 

@@ -15,7 +15,7 @@ from playwright.async_api import Page, async_playwright, expect
 
 from hifi.control.principals.principal import Role
 from hifi.control.rollout_status import RolloutState, RolloutStatus
-from hifi.destinations.state import DestinationName, DestinationState, StateChange, state_record
+from hifi.delivery.destination_state import DestinationName, DestinationState, StateChange, state_record
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SHOTS = os.environ.get("HIFI_TEST_SHOTS")

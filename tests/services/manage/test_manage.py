@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 from managed_stream import WITHIN_S, Managed, body
 
-from hifi.clock import now_us
 from hifi.control.principals.audit import Audit, AuditOutcome
 from hifi.control.principals.principal import Role, new_token, revocation
 from hifi.control.request import RequestKind, decode
@@ -15,6 +14,7 @@ from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish, read_registry
 from hifi.pipe.revision import RateCap, pipe_record
 from hifi.pipe.rollout import put_at_once
+from hifi.runtime.clock import now_us
 
 
 async def test_of_callers_that_race_on_two_instances_one_wins_and_the_others_learn_who(

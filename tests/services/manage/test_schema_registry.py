@@ -13,7 +13,7 @@ from managed_stream import Managed
 from hifi.avro.registry_client import RegistryAccess, RegistryClient, RegistryRefused
 from hifi.control.principals.audit import Audit, AuditOutcome
 from hifi.control.principals.principal import Role
-from hifi.errors import Retryable
+from hifi.runtime.errors import Retryable
 
 
 def record(*fields: Any, name: str = "Order") -> str:

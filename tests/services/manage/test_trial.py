@@ -4,8 +4,8 @@ from typing import Any
 
 import orjson
 
-from hifi.clock import now_us
 from hifi.pipe.model import Pipe
+from hifi.runtime.clock import now_us
 from hifi_manage.trial import Trial, try_event
 
 BODY: dict[str, Any] = {

@@ -13,13 +13,13 @@ import orjson
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from tests.stream_process import PARTITIONS, create_stream, free_port, read_all, readyz, start_service
 
-from hifi import event
-from hifi.event import Record, seq_text
 from hifi.kafka.producer import Producer
+from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish
 from hifi.pipe.revision import deletion_record, pipe_record
-from hifi.topics import Topics
+from hifi.record import event
+from hifi.record.event import Record, seq_text
 
 
 def pipe(name: str, **normalize: Any) -> Pipe:

@@ -7,7 +7,7 @@ from pathlib import Path
 from aiokafka import ConsumerRecord
 from normalize_harness import Normalize, Stream, headers, ids, new_stream, normalize, pipe
 
-from hifi.event import Record, fields, with_fields
+from hifi.record.event import Record, fields, with_fields
 
 TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 UUID7 = b"0198c0de-0000-7000-8000-000000000000"

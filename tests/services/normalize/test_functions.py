@@ -9,9 +9,9 @@ import orjson
 import pytest
 from normalize_harness import new_stream, normalize, pipe
 
-from hifi import event
-from hifi.errors import Rejected
-from hifi.health import Health
+from hifi.record import event
+from hifi.runtime.errors import Rejected
+from hifi.runtime.health import Health
 from hifi_normalize.functions.function_runner import FunctionLimits, FunctionRunner, PipeFunction
 
 FUNCTIONS = """

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from normalize_harness import Stream, headers, ids, new_stream, normalize, pipe
 
-from hifi.dead_letters.letter import DeadLetter
-from hifi.dead_letters.replay import replay
+from hifi.delivery.dead_letters.letter import DeadLetter
+from hifi.delivery.dead_letters.replay import replay
 from hifi.pipe.registry import read_registry
 
 CANARY = "canary-4711"

@@ -9,7 +9,7 @@ import pytest
 from normalize_harness import headers, ids, new_stream, normalize, pipe
 from tests.stream_process import PARTITIONS
 
-from hifi.event import Record, fields
+from hifi.record.event import Record, fields
 
 SCHEMA = {"properties": {"n": {"type": "integer"}}}
 HOP = ("hifi_hop", b"1800000000000001")

@@ -7,7 +7,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from normalize_harness import Stream, headers, new_stream, normalize, pipe
 
-from hifi.event import Record, position_header
+from hifi.record.event import Record, position_header
 
 SOURCE = b"kafka/cluster/orders/3"
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from aiokafka import ConsumerRecord
 
 from hifi.kafka.consumer import AssignedPartition
-from hifi.topics import Tier
+from hifi.kafka.topics import Tier
 from hifi_retrier.__main__ import main
 from hifi_retrier.retrier import Retrier
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from hifi import event
+from hifi.record import event
 
 TIERS = ("5s", "30s")
 DESTINATIONS = ("a", "b")

@@ -11,17 +11,17 @@ import orjson
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
-from hifi import event
-from hifi.clock import now_us
-from hifi.event import Record
-from hifi.health import Health
-from hifi.http import server
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
+from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish, stream_record
 from hifi.pipe.revision import pipe_record
-from hifi.topics import Topics
+from hifi.record import event
+from hifi.record.event import Record
+from hifi.runtime.clock import now_us
+from hifi.runtime.health import Health
+from hifi.runtime.http import server
 from hifi_observe.observatory import Observatory
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.web.api import application

@@ -25,8 +25,8 @@ from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy.exc import OperationalError
 from tests.stream_process import PARTITIONS, read_all
 
-from hifi import event
 from hifi.pipe.model import Pipe
+from hifi.record import event
 from hifi_infra.connect.worker import ConnectWorker
 from hifi_infra.kafka.stream_setup import put_in_force
 from hifi_infra.mesh.mesh import Mesh, processes

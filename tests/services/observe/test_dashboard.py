@@ -6,7 +6,7 @@ from pathlib import Path
 from prometheus_client import REGISTRY
 from prometheus_client.metrics import MetricWrapperBase
 
-import hifi.metrics
+import hifi.runtime.metrics
 import hifi_observe.metrics
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -18,7 +18,7 @@ ENDS = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}
 
 def declared() -> dict[str, set[str]]:
     """Name as on /metrics to its labels."""
-    known = [*vars(hifi.metrics).values(), *vars(hifi_observe.metrics).values()]
+    known = [*vars(hifi.runtime.metrics).values(), *vars(hifi_observe.metrics).values()]
     labelled = {one._name: set(one._labelnames) for one in known if isinstance(one, MetricWrapperBase)}
     found = {family.name: ENDS.get(family.type, [""]) for family in REGISTRY.collect()}
     return {name + end: labelled.get(name, set()) for name, ends in found.items() for end in ends}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hifi import event
-from hifi.clock import now_us
-from hifi.errors import Misconfigured
 from hifi.pipe.model import Pipe
 from hifi.pipe.owner import Owner
+from hifi.record import event
+from hifi.runtime.clock import now_us
+from hifi.runtime.errors import Misconfigured
 from hifi_observe.alarms.alarm import Alarm, Alarms
 from hifi_observe.alarms.owner_notifier import OwnerNotifier
 from hifi_observe.settings import ObserveSettings

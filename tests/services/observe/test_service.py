@@ -10,11 +10,17 @@ import aiohttp
 import orjson
 import pytest
 
-from hifi import event
-from hifi.clock import now_us
-from hifi.destinations.state import EGEST, DestinationName, DestinationState, StateChange, state_record
+from hifi.delivery.destination_state import (
+    EGEST,
+    DestinationName,
+    DestinationState,
+    StateChange,
+    state_record,
+)
 from hifi.kafka.admin import create_topics
-from hifi.topics import Topics, parse_tiers
+from hifi.kafka.topics import Topics, parse_tiers
+from hifi.record import event
+from hifi.runtime.clock import now_us
 
 sys.path.insert(0, str(Path(__file__).parent))
 from owner_webhook import SECRET, hook

@@ -9,10 +9,10 @@ from typing import Any
 
 import aiohttp
 
-from hifi import event
-from hifi.clock import now_us
 from hifi.pipe.model import Pipe
-from hifi.pipe.watch.watched_field import watch_id
+from hifi.pipe.watched_field import watch_id
+from hifi.record import event
+from hifi.runtime.clock import now_us
 
 sys.path.insert(0, str(Path(__file__).parent))
 from stream_double import new_stream, pipe

@@ -15,7 +15,6 @@ from typing import Any
 
 from tests.committed import until_readable
 
-from hifi.clock import now_us
 from hifi.control.action import Action
 from hifi.control.declaration import Declaration
 from hifi.control.declaration_log import DeclarationLog
@@ -23,15 +22,16 @@ from hifi.control.request import Request, RequestKind
 from hifi.control.revision_figures import RevisionFigures, RolloutFigures
 from hifi.control.rollout_status import RolloutState, RolloutStatus, decode
 from hifi.control.steps import ActionLog
-from hifi.control.topic_follower import TopicFollower
 from hifi.control.verdict import Condition, Verdict
-from hifi.event import Record
 from hifi.kafka.producer import Producer
+from hifi.kafka.topic_follower import TopicFollower
+from hifi.kafka.topics import ControlTopics, Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import RegistrySnapshot, publish, read_registry
 from hifi.pipe.revision import WHOLE, PipeVersion
 from hifi.pipe.rollout import put_at_once
-from hifi.topics import ControlTopics, Topics
+from hifi.record.event import Record
+from hifi.runtime.clock import now_us
 from hifi_infra.kafka.stream_setup import prepare
 from hifi_infra.ports import free_port
 

@@ -11,9 +11,9 @@ import pytest
 from tests.stream_process import PARTITIONS, read_all
 
 from hifi.control.rollout_status import RolloutState, RolloutStatus
-from hifi.errors import Misconfigured
-from hifi.event import fields
 from hifi.pipe.model import Pipe
+from hifi.record.event import fields
+from hifi.runtime.errors import Misconfigured
 from hifi_cli.mesh_state.control_plane import ControlPlane
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan

@@ -14,17 +14,17 @@ import pytest
 from aiokafka import TopicPartition
 from controlled_stream import WITHIN_S, ControlledStream, controlled, ended, pipe
 
-from hifi.clock import now_us
 from hifi.control.principals.audit import Audit
 from hifi.control.principals.principal import Role
 from hifi.control.principals.principal_store import create_principal
 from hifi.control.request import RequestKind
 from hifi.control.rollout_status import RolloutState
-from hifi.control.topic_follower import TopicFollower
-from hifi.event import Record
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.producer import Producer
+from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
+from hifi.record.event import Record
+from hifi.runtime.clock import now_us
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.ports import free_port
 from hifi_manage.schemas.changes import registration

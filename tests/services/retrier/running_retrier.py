@@ -7,7 +7,7 @@ from typing import Any
 
 from egest_stream import EgestStream, until
 
-from hifi.service import Service
+from hifi.runtime.service import Service
 from hifi_retrier.__main__ import retrier
 from hifi_retrier.settings import RetrierSettings
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi.topics import Tier
+from hifi.kafka.topics import Tier
 from hifi_retrier.due import due_s, next_round_s, round_interval_s
 
 NOW_US = 1_800_000_000_000_000

@@ -10,9 +10,9 @@ from egest_stream import EgestStream, pipe, process, running_egest, texts, until
 from fake_destination import OK, ReceivedRequest, answer, destination
 from running_retrier import retrying
 
-from hifi import event
-from hifi.clock import now_us
-from hifi.destinations.state import DestinationName, DestinationState, StateChange, state_record
+from hifi.delivery.destination_state import DestinationName, DestinationState, StateChange, state_record
+from hifi.record import event
+from hifi.runtime.clock import now_us
 
 DATA = b'"' + b"x" * 4000 + b'"'
 PATIENT = {"retry": {"local_attempts": 1, "max_attempts": 1000}, "breaker": {"failures": 2, "probe": 1}}

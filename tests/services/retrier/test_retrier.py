@@ -9,8 +9,8 @@ from egest_stream import EgestStream, outcomes, pipe, running_egest, texts
 from fake_destination import OK, ReceivedRequest, answer, destination
 from running_retrier import retrying
 
-from hifi import event
-from hifi.event import Record, with_fields
+from hifi.record import event
+from hifi.record.event import Record, with_fields
 
 
 async def put(stream: EgestStream, tier: int, count: int, *, partition: int = 0, **more: bytes) -> list[int]:

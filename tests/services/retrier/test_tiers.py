@@ -1,6 +1,6 @@
 """Which retry topics the retrier reads."""
 
-from hifi.topics import Tier, Topics
+from hifi.kafka.topics import Tier, Topics
 from hifi_retrier.tiers import tiers_by_topic
 
 TOPICS = Topics("s", (Tier("5s", 5), Tier("2m", 120)))

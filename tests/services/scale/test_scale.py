@@ -9,12 +9,12 @@ import uuid
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from hifi.clock import now_us
 from hifi.control.action import ActionHistory, ActionKind, ActionState
 from hifi.control.steps import ActionLog
 from hifi.control.verdict import Condition, Verdict
-from hifi.event import Record
 from hifi.kafka.producer import Producer
+from hifi.record.event import Record
+from hifi.runtime.clock import now_us
 from hifi_infra.mesh import fleet
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan, command

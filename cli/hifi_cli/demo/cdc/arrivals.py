@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from hifi.event import AMBIGUOUS, ANSWERED, DESTINATION, OUTCOME, SEQ, fields, identity, number
 from hifi.kafka.admin import partition_counts
 from hifi.kafka.security import client_options
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
+from hifi.record.event import AMBIGUOUS, ANSWERED, DESTINATION, OUTCOME, SEQ, fields, identity, number
 from hifi_cli.demo.cdc.database import COLUMNS
 from hifi_cli.demo.cdc.pipe import LAKE_TABLE, WEBHOOK
 from hifi_cli.demo.verify import RequestLogReader

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import psycopg
 
-from hifi.errors import Retryable
+from hifi.runtime.errors import Retryable
 from hifi_cli.demo.cdc import arrivals, database
 from hifi_cli.demo.cdc.arrivals import Arrivals
 from hifi_cli.demo.cdc.pipe import LAKE, MASK, TABLE, TARGET_TABLES, TARGET_URL, WEBHOOK, change_pipe

@@ -8,10 +8,10 @@ from typing import Final
 
 from hifi.control.colours import WHOLE_SHARE, ColourState
 from hifi.control.verdict import Condition
-from hifi.errors import HifiError
-from hifi.settings import StreamSettings
-from hifi.settings import load as load_settings
-from hifi.topics import Topics
+from hifi.kafka.settings import StreamSettings
+from hifi.kafka.topics import Topics
+from hifi.runtime.errors import HifiError
+from hifi.runtime.settings import load as load_settings
 from hifi_cli.demo.colours.colour_report import SLO_S
 from hifi_cli.demo.expected import Deliveries, Expected
 from hifi_cli.demo.load_test import LoadProcesses

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from hifi.event import Record
+from hifi.record.event import Record
 
 
 class AuditOutcome(StrEnum):

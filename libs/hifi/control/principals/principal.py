@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from hifi.event import Record
+from hifi.record.event import Record
 
 _PREFIX: Final = "hifi_"
 """Lets scanners of repositories recognize a token."""

@@ -9,11 +9,11 @@ from aiokafka.errors import KafkaError
 
 from hifi.control.principals.audit import Audit, AuditEntry, AuditOutcome
 from hifi.control.principals.principal import Principal, Principals, Role, new_token, revocation, token_sha256
-from hifi.control.topic_follower import TopicFollower
-from hifi.errors import Misconfigured, Retryable
-from hifi.event import Record
 from hifi.kafka.producer import Producer
-from hifi.topics import ControlTopics
+from hifi.kafka.topic_follower import TopicFollower
+from hifi.kafka.topics import ControlTopics
+from hifi.record.event import Record
+from hifi.runtime.errors import Misconfigured, Retryable
 
 _CLIENT: Final = "hifi-principals"
 _ANSWER_S: Final = 15

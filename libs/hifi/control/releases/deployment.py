@@ -9,8 +9,8 @@ import orjson
 
 from hifi.control.releases.desired_release import INSTALLED, DesiredRelease
 from hifi.control.request import Request, RequestKind
-from hifi.errors import Misconfigured
-from hifi.event import Record
+from hifi.record.event import Record
+from hifi.runtime.errors import Misconfigured
 
 
 class DeploymentState(StrEnum):

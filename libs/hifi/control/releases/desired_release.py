@@ -5,7 +5,7 @@ from typing import Final
 
 import orjson
 
-from hifi.event import Record
+from hifi.record.event import Record
 
 INSTALLED: Final = "installed"
 """The release that instances run when none was deployed: the environment of the process that starts them."""

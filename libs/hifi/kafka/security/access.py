@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from hifi.topics import ControlTopics, Topics
+from hifi.kafka.topics import ControlTopics, Topics
 
 Resource: TypeAlias = Literal["topic", "group", "cluster", "transactional-id"]
 Operation: TypeAlias = Literal["Read", "Write", "Create", "Describe", "DescribeConfigs", "Delete"]

@@ -9,9 +9,9 @@ from aiokafka.errors import KafkaError, for_code
 from aiokafka.protocol.admin import CreateAclsRequest_v1, DescribeAclsRequest
 from aiokafka.protocol.api import Request
 
-from hifi.errors import Misconfigured, Retryable
 from hifi.kafka.security.access import Acl, Operation, Resource
 from hifi.kafka.security.client_options import client_options
+from hifi.runtime.errors import Misconfigured, Retryable
 
 _ANSWER_S: Final = 20.0
 _RESOURCES: Final[Mapping[Resource, int]] = {"topic": 2, "group": 3, "cluster": 4, "transactional-id": 5}

@@ -9,11 +9,12 @@ import ssl
 from pathlib import Path
 from typing import Any, Final
 
-from hifi import log
-from hifi.errors import Misconfigured
+from hifi.kafka import uvloop_patch
 from hifi.kafka.security import newest_credentials
 from hifi.kafka.security.oauth import ClientCredentials
 from hifi.kafka.security.settings import PREFIX, KafkaSecurity, load_security
+from hifi.runtime import log
+from hifi.runtime.errors import Misconfigured
 
 _by_address: Final[dict[str, KafkaSecurity]] = {}
 _last_secrets: Final[dict[Path, str]] = {}
@@ -26,6 +27,8 @@ _JAVA_SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _JAVA_TOKENS: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 
 logger = log.get(__name__)
+
+uvloop_patch.apply()
 
 
 def use(bootstrap: str, security: KafkaSecurity) -> None:

@@ -6,7 +6,7 @@ from typing import Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from hifi.settings import load
+from hifi.runtime.settings import load
 
 PREFIX: Final = "HIFI_KAFKA_SECURITY_"
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hifi.errors import Rejected
-from hifi.json_pointer import json_pointer
 from hifi.pipe.model import MapRule, Normalize
 from hifi.pipe.normalize.casting import CASTS, Converter
 from hifi.pipe.normalize.lazy_json import MISSING, KeyPath, LazyObject, frozen, get, is_null, key_path, put
 from hifi.pipe.normalize.time_parsing import time_reader
+from hifi.runtime.errors import Rejected
+from hifi.runtime.json_pointer import json_pointer
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import jsonschema_rs
 
-from hifi.errors import Misconfigured, Rejected
-from hifi.json_pointer import json_pointer
 from hifi.pipe.normalize.lazy_json import decode
+from hifi.runtime.errors import Misconfigured, Rejected
+from hifi.runtime.json_pointer import json_pointer
 
 _MASK: Final = "the value"
 """Stands for values in messages."""

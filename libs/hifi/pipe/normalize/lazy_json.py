@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from hifi.errors import Rejected
-from hifi.json_pointer import json_pointer
+from hifi.runtime.errors import Rejected
+from hifi.runtime.json_pointer import json_pointer
 
 LazyObject = dict[str, Any]
 """Member name to a slice (Raw), an opened object (dict) or a new value."""

@@ -7,9 +7,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from hifi.errors import MaskUnavailable, Misconfigured
 from hifi.pipe.mask import Mask
 from hifi.pipe.normalize.lazy_json import KeyPath, LazyObject, encode, is_null, key_path, parents, to_python
+from hifi.runtime.errors import MaskUnavailable, Misconfigured
 
 REDACTED: Final = "[redacted]"
 _CANONICAL: Final = msgspec.json.Encoder(order="sorted")

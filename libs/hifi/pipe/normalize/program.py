@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hifi.errors import Misconfigured, Rejected
-from hifi.http.media_type import is_json
 from hifi.pipe.function_import import require_function
 from hifi.pipe.model import Pipe
 from hifi.pipe.normalize.field_mapping import field_mapper
 from hifi.pipe.normalize.json_schema import validator
 from hifi.pipe.normalize.lazy_json import LazyObject, encode, open_object
 from hifi.pipe.normalize.masking import masker
+from hifi.runtime.errors import Misconfigured, Rejected
+from hifi.runtime.http.media_type import is_json
 
 
 @dataclass(frozen=True, slots=True)

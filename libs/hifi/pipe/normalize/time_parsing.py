@@ -7,10 +7,10 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from hifi.errors import Misconfigured
 from hifi.pipe.model import TimeRule
 from hifi.pipe.normalize.casting import Converter
 from hifi.pipe.normalize.lazy_json import json_text, to_python
+from hifi.runtime.errors import Misconfigured
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PER_SECOND: Final = {"epoch_s": 1, "epoch_ms": 1000, "epoch_us": 1_000_000}

@@ -9,7 +9,7 @@ from pydantic import Field
 from hifi.pipe.mask import SourceMask
 from hifi.pipe.secret import Quota, WriteKey
 from hifi.pipe.strict_model import StrictModel
-from hifi.units import PerSecond, Seconds
+from hifi.runtime.units import PerSecond, Seconds
 
 
 class Format(StrEnum):

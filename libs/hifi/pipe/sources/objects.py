@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.sources.collected import CollectedSource
 from hifi.pipe.sources.s3 import S3Settings
-from hifi.units import FieldPath, Seconds
+from hifi.runtime.units import FieldPath, Seconds
 
 
 class ObjectsSource(CollectedSource):

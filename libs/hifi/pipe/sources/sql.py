@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from hifi.pipe.sources.collected import CollectedSource
 from hifi.pipe.sources.database import ColumnName, OptionalSchemaTable, PolledDatabase
-from hifi.units import Seconds
+from hifi.runtime.units import Seconds
 
 
 class SqlSource(CollectedSource):

@@ -9,8 +9,8 @@ from typing import Any, Final
 import orjson
 from aiokafka import ConsumerRecord
 
-from hifi.event import CONTENT_TYPE
 from hifi.pipe.source import DebeziumSource
+from hifi.record.event import CONTENT_TYPE
 from hifi_collect.source_event import SourceEvent, refused
 from hifi_collect.timestamps import rfc3339
 

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import aiohttp
 
-from hifi import log
-from hifi.errors import Misconfigured, Retryable
-from hifi.health import Health
 from hifi.pipe.source import DebeziumSource
+from hifi.runtime import log
+from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.health import Health
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=60)
 _WATCH_S: Final = 5.0

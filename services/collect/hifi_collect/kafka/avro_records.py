@@ -10,9 +10,9 @@ from hifi.avro import wire_format
 from hifi.avro.decode import decode
 from hifi.avro.registry_client import RegistryAccess, RegistryClient
 from hifi.avro.schemas_by_id import SchemasById
-from hifi.cloudevents.decode import KAFKA_CONTENT_TYPE
-from hifi.errors import Rejected
 from hifi.pipe.source import KafkaSource
+from hifi.record.cloudevents.decode import KAFKA_CONTENT_TYPE
+from hifi.runtime.errors import Rejected
 
 _JSON: Final = b"application/json"
 

@@ -9,9 +9,9 @@ from typing import Final
 
 from aiokafka import TopicPartition
 
-from hifi import log, metrics
-from hifi.accept.ack_report import AckReporter
-from hifi.health import Health
+from hifi.delivery.ack_report import AckReporter
+from hifi.runtime import log, metrics
+from hifi.runtime.health import Health
 
 LogStart = Callable[[], Awaitable[int]]
 """Asks for the first offset of a partition's log."""

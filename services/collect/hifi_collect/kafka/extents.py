@@ -7,8 +7,8 @@ from typing import Any, Final
 from aiokafka import TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
-from hifi.clock import monotonic_s
 from hifi.kafka.consumer import AssignedPartition, Consumer
+from hifi.runtime.clock import monotonic_s
 from hifi_collect.pace.progress import PartitionExtent
 from hifi_collect.pace.source_pace import SourcePace
 

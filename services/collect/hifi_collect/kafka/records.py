@@ -6,11 +6,11 @@ from typing import Any, Final
 import orjson
 from aiokafka import ConsumerRecord
 
-from hifi.cloudevents import decode as cloudevents
-from hifi.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
-from hifi.errors import Rejected
-from hifi.event import CONTENT_TYPE
 from hifi.pipe.source import KafkaSource
+from hifi.record.cloudevents import decode as cloudevents
+from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
+from hifi.record.event import CONTENT_TYPE
+from hifi.runtime.errors import Rejected
 from hifi_collect.kafka.avro_records import AvroRecords
 from hifi_collect.source_event import SourceEvent, refused
 from hifi_collect.timestamps import rfc3339

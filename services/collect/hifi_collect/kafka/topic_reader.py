@@ -17,14 +17,14 @@ from aiokafka import ConsumerRecord
 from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
-from hifi import log
-from hifi.clock import monotonic_s, now_us
-from hifi.errors import Fenced, Misconfigured, Retryable
 from hifi.kafka.consumer import AssignedPartition, Batch, Consumer, ConsumerOptions
 from hifi.kafka.topic_identity import topic_identity
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.source import TopicSource
-from hifi.service import Service
+from hifi.runtime import log
+from hifi.runtime.clock import monotonic_s, now_us
+from hifi.runtime.errors import Fenced, Misconfigured, Retryable
+from hifi.runtime.service import Service
 from hifi_collect.accepted_times import AcceptedTimes
 from hifi_collect.kafka.avro_records import AvroRecords
 from hifi_collect.kafka.deleted_records import DeletedRecords

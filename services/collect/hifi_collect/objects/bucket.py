@@ -12,10 +12,10 @@ from typing import Any, BinaryIO, Final
 import obstore
 from obstore import exceptions
 
-from hifi.clock import MICROSECONDS
-from hifi.errors import Retryable
-from hifi.objects.bucket import first_line, open_bucket
+from hifi.delivery.bucket import first_line, open_bucket
 from hifi.pipe.sources.s3 import S3Settings
+from hifi.runtime.clock import MICROSECONDS
+from hifi.runtime.errors import Retryable
 from hifi_collect.objects.store import OpenObject
 from hifi_collect.objects.version import ObjectGone, ObjectVersion
 

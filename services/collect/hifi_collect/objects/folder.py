@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from hifi.errors import Retryable
 from hifi.pipe.limits import pipe_limits
+from hifi.runtime.errors import Retryable
 from hifi_collect.objects.store import OpenObject
 from hifi_collect.objects.version import ObjectGone, ObjectVersion
 

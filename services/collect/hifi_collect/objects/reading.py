@@ -7,10 +7,10 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from hifi import log
-from hifi.clock import monotonic_s, now_us
-from hifi.errors import Retryable
 from hifi.pipe.sources.objects import ObjectsSource
+from hifi.runtime import log
+from hifi.runtime.clock import monotonic_s, now_us
+from hifi.runtime.errors import Retryable
 from hifi_collect.objects.catalog import AT, KnownObject, ObjectCatalog, ObjectsAt
 from hifi_collect.objects.row_events import ObjectRowEvents
 from hifi_collect.objects.rows.batches import RowBatches

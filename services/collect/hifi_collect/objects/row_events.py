@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from hifi.event import CONTENT_TYPE, Headers
 from hifi.pipe.sources.objects import ObjectsSource
+from hifi.record.event import CONTENT_TYPE, Headers
 from hifi_collect.objects.catalog import KnownObject
 from hifi_collect.objects.rows.row import ObjectRow
 from hifi_collect.source_event import SourceEvent, refused

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from hifi.errors import HifiError
+from hifi.runtime.errors import HifiError
 
 
 class ObjectVersion(NamedTuple):

@@ -4,7 +4,7 @@ It is behind while it reads what was in the partition before it came: from its f
 found more than it had read, up to the end that the partition had then. docs/decisions/backfill.md has the reasons.
 """
 
-from hifi.clock import MICROSECONDS
+from hifi.runtime.clock import MICROSECONDS
 
 
 class CatchUp:

@@ -5,10 +5,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
-from hifi.accept.source_report import SourceReport
-from hifi.clock import monotonic_s
+from hifi.delivery.source_report import SourceReport
 from hifi.pipe.sources.collected import Backfill
-from hifi.token_bucket import TokenBucket
+from hifi.runtime.clock import monotonic_s
+from hifi.runtime.token_bucket import TokenBucket
 from hifi_collect.pace.backfill_rate import BackfillRate
 from hifi_collect.pace.progress import SourceProgress
 

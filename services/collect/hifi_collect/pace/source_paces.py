@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from hifi import log, metrics
-from hifi.accept.source_report import SourceReport, seconds_left
+from hifi.delivery.source_report import SourceReport, seconds_left
+from hifi.delivery.stage_monitor import StageMonitor, StageReadings
 from hifi.kafka.fetch_interval import FETCH_INTERVAL
 from hifi.pipe.sources.collected import Backfill
-from hifi.stages.stage_monitor import StageMonitor, StageReadings
+from hifi.runtime import log, metrics
 from hifi_collect.pace.backfill_rate import CPU
 from hifi_collect.pace.source_pace import SourcePace
 from hifi_collect.settings import CollectSettings

@@ -10,11 +10,11 @@ from typing import Any
 
 import orjson
 
-from hifi.control.fenced_writer import FencedWriter, Overtaken
-from hifi.control.topic_follower import TopicFollower
-from hifi.errors import Fenced, Retryable
-from hifi.event import Record
-from hifi.settings import ServiceSettings
+from hifi.kafka.fenced_writer import FencedWriter, Overtaken
+from hifi.kafka.settings import ServiceSettings
+from hifi.kafka.topic_follower import TopicFollower
+from hifi.record.event import Record
+from hifi.runtime.errors import Fenced, Retryable
 
 
 class SourceEntries:

@@ -5,14 +5,14 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from hifi import log
-from hifi.backoff import backoff_s
-from hifi.clock import monotonic_s, now_us
-from hifi.errors import Fenced, Retryable
-from hifi.leadership.leader_election import LeaderElection
+from hifi.kafka.leader_election import LeaderElection
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.source import DeclaredSource
-from hifi.service import Service
+from hifi.runtime import log
+from hifi.runtime.backoff import backoff_s
+from hifi.runtime.clock import monotonic_s, now_us
+from hifi.runtime.errors import Fenced, Retryable
+from hifi.runtime.service import Service
 from hifi_collect.pace.source_pace import SourcePace
 from hifi_collect.polled.entries import SourceEntries
 from hifi_collect.polled.source_backlog import SourceBacklog

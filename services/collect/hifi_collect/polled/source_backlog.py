@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hifi.clock import MICROSECONDS
+from hifi.runtime.clock import MICROSECONDS
 from hifi_collect.pace.progress import PartitionExtent
 from hifi_collect.source_event import SourceEvent
 

@@ -8,9 +8,9 @@ from contextlib import aclosing
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from hifi.clock import monotonic_s, now_us
-from hifi.errors import Misconfigured
 from hifi.pipe.sources.sql import SqlSource
+from hifi.runtime.clock import monotonic_s, now_us
+from hifi.runtime.errors import Misconfigured
 from hifi_collect.polled.read_ahead import read_ahead
 from hifi_collect.polled.reader import MOST_EVENTS, SourceTurn
 from hifi_collect.source_event import SourceEvent

@@ -9,9 +9,9 @@ from psycopg import AsyncConnection, Error, OperationalError
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import SQL
 
-from hifi.errors import Misconfigured, Retryable
 from hifi.pipe.sources.database import PolledDatabase
 from hifi.pipe.sources.sql import SqlSource
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_collect.sql.marks import Mark
 from hifi_collect.sql.progress import Place
 from hifi_collect.sql.statements import RowStatements, relation

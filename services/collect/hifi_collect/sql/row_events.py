@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from hifi.event import CONTENT_TYPE, Headers
 from hifi.pipe.sources.sql import SqlSource
+from hifi.record.event import CONTENT_TYPE, Headers
 from hifi_collect.source_event import SourceEvent, refused
 from hifi_collect.sql.positions import rfc3339, time_us
 from hifi_collect.sql.table_row import TableRow

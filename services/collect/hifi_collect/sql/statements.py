@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Placeholder
 
-from hifi.errors import Misconfigured
 from hifi.pipe.sources.sql import SqlSource
+from hifi.runtime.errors import Misconfigured
 from hifi_collect.sql.progress import Place
 
 _INTEGERS: Final = frozenset({20, 21, 23})

@@ -7,7 +7,7 @@ rank is the offset of the record where the line starts. Without a line the key a
 from collections.abc import Mapping
 from typing import Final
 
-from hifi.event import DESTINATION, PASS, REPLAY, RETRY, SEQ
+from hifi.record.event import DESTINATION, PASS, REPLAY, RETRY, SEQ
 
 RAW_LINE: Final = "raw"
 """The line of `enriched`; its ranks are offsets in the topic `raw`."""
@@ -30,7 +30,7 @@ def replay_lineage(
 
 
 def retry_line(found: Mapping[str, bytes]) -> tuple[str | None, int]:
-    """Line and rank of a record of `retry-out`; `found`: its fields (`hifi.event.fields`)."""
+    """Line and rank of a record of `retry-out`; `found`: its fields (`hifi.record.event.fields`)."""
     tier, _, offset = found.get(RETRY, b"").decode("utf-8", "replace").rpartition(":")
     return (tier, int(offset)) if tier and offset.isdigit() else (None, 0)
 
@@ -40,7 +40,7 @@ def work_key(source: str, found: Mapping[str, bytes]) -> bytes:
 
     Args:
         source: `enriched` or `retry-out`.
-        found: fields of the record, or of the receipt for it (`hifi.event.fields`), among them the identity.
+        found: fields of the record, or of the receipt for it (`hifi.record.event.fields`), among them the identity.
     """
     replay = found.get(REPLAY, b"0")
     if source == "enriched":

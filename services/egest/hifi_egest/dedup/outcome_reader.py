@@ -13,11 +13,11 @@ from typing import Any, Final
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from hifi import log
-from hifi.event import DESTINATION, REASON, SEQ, SOURCE, fields
 from hifi.kafka.security import client_options
 from hifi.kafka.topic_reader import read_ranges
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
+from hifi.record.event import DESTINATION, REASON, SEQ, SOURCE, fields
+from hifi.runtime import log
 from hifi_egest.dedup.lineage import work_key
 from hifi_egest.dedup.outcome_index import OutcomeIndex
 

@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from aiokafka import ConsumerRecord
 
-from hifi.event import Headers
+from hifi.record.event import Headers
 from hifi_egest.delivery.partition import SourcePartition
 
 _OVERHEAD_BYTES: Final = 1024

@@ -8,7 +8,7 @@ monotonic clock, so changes of the wall clock do not affect it.
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from hifi.clock import monotonic_s
+from hifi.runtime.clock import monotonic_s
 
 MARGIN_S: Final = 2.0
 """The lease ends this long before Kafka's session, seconds: the time for requests that were just started."""

@@ -5,8 +5,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from aiokafka import ConsumerRecord
 
-from hifi.errors import NotAnEvent
-from hifi.event import (
+from hifi.record.event import (
     AMBIGUOUS,
     ATTEMPT,
     DESTINATION,
@@ -26,6 +25,7 @@ from hifi.event import (
     identity,
     number,
 )  # fmt: skip
+from hifi.runtime.errors import NotAnEvent
 from hifi_egest.dedup.lineage import RAW_LINE, replay_lineage, retry_line, work_key
 from hifi_egest.delivery.event_record import NO_EARLIER_ATTEMPTS, EarlierAttempts, EventRecord
 from hifi_egest.delivery.partition import ENRICHED, SourcePartition

@@ -14,7 +14,7 @@ from typing import Final, cast
 
 import httptools
 
-from hifi.clock import now_us
+from hifi.runtime.clock import now_us
 from hifi_egest.policy.answer import Answer, NoResponse, retry_after_s
 
 BODY_BYTES: Final = 64 * 1024

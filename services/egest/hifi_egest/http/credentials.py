@@ -5,12 +5,12 @@ import contextlib
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from hifi import log
-from hifi.cache import Cache
-from hifi.errors import Misconfigured
-from hifi.health import Health
-from hifi.pipe.destination_request import RequestTemplate
+from hifi.delivery.destination_request import RequestTemplate
 from hifi.pipe.model import HeaderSecret, HttpDestination
+from hifi.runtime import log
+from hifi.runtime.cache import Cache
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.health import Health
 
 RETRY_S: Final = 5.0
 """Time between two attempts to read a missing secret, seconds."""

@@ -7,10 +7,10 @@ import orjson
 
 from hifi.avro.agreement import disagreements
 from hifi.avro.derive import derive
-from hifi.avro.pipe_data import changes_after_check, described_data
 from hifi.avro.schema import AvroSchema, InvalidSchema, read_schema
-from hifi.errors import Misconfigured
+from hifi.pipe.avro_data import changes_after_check, described_data
 from hifi.pipe.model import ConnectorDestination, Pipe
+from hifi.runtime.errors import Misconfigured
 from hifi_egest.kafka.settings import AvroSettings, KafkaDestinationSettings
 
 

@@ -10,7 +10,7 @@ from hifi.avro.encode import Encoder
 from hifi.avro.registry_client import AVRO, RegistryAccess, RegistryClient, RegistryRefused
 from hifi.avro.schema import AvroSchema, InvalidSchema, read_schema
 from hifi.avro.wire_format import header
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 from hifi_egest.kafka.avro_schema import declared_schema
 from hifi_egest.kafka.settings import AvroSettings
 

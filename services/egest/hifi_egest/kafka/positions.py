@@ -8,10 +8,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
-from hifi.errors import Retryable
 from hifi.kafka.clients import close
 from hifi.kafka.security import client_options
 from hifi.kafka.topic_reader import read_ranges
+from hifi.runtime.errors import Retryable
 from hifi_egest.kafka.settings import KafkaDestinationSettings
 from hifi_egest.senders.written_offsets import WrittenOffsets
 

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from hifi.connectors.kind import OutboundEvent
-from hifi.errors import Rejected
-from hifi.http.media_type import is_json
-from hifi.topics import MAX_RECORD_BYTES
+from hifi.delivery.kind import OutboundEvent
+from hifi.kafka.topics import MAX_RECORD_BYTES
+from hifi.runtime.errors import Rejected
+from hifi.runtime.http.media_type import is_json
 from hifi_egest.kafka.settings import KafkaDestinationSettings
 
 STRUCTURED = "application/cloudevents+json"

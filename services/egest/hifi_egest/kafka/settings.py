@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from hifi.kafka.security import KafkaSecurity
 from hifi.pipe.limits import pipe_limits
-from hifi.pipe.schemas.registry_settings import SchemaRegistrySettings
+from hifi.pipe.registry_settings import SchemaRegistrySettings
 from hifi.pipe.source import TopicName
 from hifi.pipe.strict_model import StrictModel
 

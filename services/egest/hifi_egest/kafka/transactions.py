@@ -12,12 +12,12 @@ from typing import Any, Final
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
-from hifi.accept.partitioner import partition_of
-from hifi.connectors.kind import OutboundEvent
-from hifi.errors import Rejected, Retryable, Unacknowledged
+from hifi.delivery.kind import OutboundEvent
 from hifi.kafka.batches import build_batches, forget_errors
 from hifi.kafka.clients import close
 from hifi.kafka.security import client_options
+from hifi.record.partitioner import partition_of
+from hifi.runtime.errors import Rejected, Retryable, Unacknowledged
 from hifi_egest.kafka.positions import Position, PositionReader
 from hifi_egest.kafka.records import DestinationRecord
 from hifi_egest.kafka.settings import KafkaDestinationSettings

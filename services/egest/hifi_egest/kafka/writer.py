@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
 from hifi.kafka.security import client_options
 from hifi_egest.kafka.avro_values import AvroValues
 from hifi_egest.kafka.positions import Position, PositionReader

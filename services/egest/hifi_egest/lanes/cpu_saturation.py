@@ -3,8 +3,8 @@
 import time
 from typing import Final
 
-from hifi.clock import monotonic_s
-from hifi.process.cpu_time import thread_cpu_time
+from hifi.runtime.clock import monotonic_s
+from hifi.runtime.process.cpu_time import thread_cpu_time
 
 SATURATED: Final = 0.8
 """Share of time, running or waiting for a CPU, from which on the loop counts as saturated."""

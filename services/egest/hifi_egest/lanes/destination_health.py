@@ -7,10 +7,10 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from hifi import log, metrics
-from hifi.clock import MICROSECONDS, now_us
+from hifi.kafka.topics import Tier
 from hifi.pipe.model import Destination
-from hifi.topics import Tier
+from hifi.runtime import log, metrics
+from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi_egest.delivery.delivery import Attempt, Delivery
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.policy import outcome

@@ -8,10 +8,10 @@ import asyncio
 import math
 from typing import Final
 
-from hifi import log, metrics
-from hifi.clock import MICROSECONDS, monotonic_s
 from hifi.pipe.model import Destination
-from hifi.token_bucket import TokenBucket
+from hifi.runtime import log, metrics
+from hifi.runtime.clock import MICROSECONDS, monotonic_s
+from hifi.runtime.token_bucket import TokenBucket
 from hifi_egest.delivery.delivery import NO_ATTEMPT, Delivery, DeliveryState
 from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.delivery.outbound_request import OutboundRequest

@@ -1,6 +1,6 @@
 """The gauges of a lane."""
 
-from hifi import metrics
+from hifi.runtime import metrics
 
 
 class LaneGauges:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from hifi import log
-from hifi.clock import monotonic_s
 from hifi.pipe.model import Destination
-from hifi.pipe.readers.reader import declared_destination, reader
+from hifi.pipe.reader import declared_destination, reader
 from hifi.pipe.registry import PipeRegistry
+from hifi.runtime import log
+from hifi.runtime.clock import monotonic_s
 from hifi_egest.delivery.partition import SourcePartition
 from hifi_egest.lanes.cpu_saturation import CpuSaturation
 from hifi_egest.lanes.lane import Lane

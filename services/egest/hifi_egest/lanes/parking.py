@@ -6,9 +6,9 @@ outage. What a lane hands over since the last success is bounded in bytes and ti
 
 from typing import Final
 
-from hifi import log, metrics
-from hifi.clock import monotonic_s, now_us
-from hifi.destinations.state import EGEST, DestinationName, DestinationState, StateChange
+from hifi.delivery.destination_state import EGEST, DestinationName, DestinationState, StateChange
+from hifi.runtime import log, metrics
+from hifi.runtime.clock import monotonic_s, now_us
 from hifi_egest.lanes.resources import LaneResources
 from hifi_egest.policy.outcome import DeadLettered, Parked, Refusal, RetryLater
 

@@ -4,9 +4,9 @@ import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hifi.destinations.state import DestinationName, DestinationStates, StateChange
-from hifi.health import Health
-from hifi.topics import Tier
+from hifi.delivery.destination_state import DestinationName, DestinationStates, StateChange
+from hifi.kafka.topics import Tier
+from hifi.runtime.health import Health
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.http.name_resolver import NameResolver

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from hifi.event import identity
 from hifi.pipe.model import Destination
+from hifi.record.event import identity
 from hifi_egest.delivery.delivery import Delivery
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.senders.sender import Sender

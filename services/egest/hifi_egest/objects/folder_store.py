@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from hifi.errors import Retryable
+from hifi.runtime.errors import Retryable
 
 ABANDONED_S: Final = 600
 """Age from which on a temporary file belongs to a process that was killed, seconds: no write takes this long."""

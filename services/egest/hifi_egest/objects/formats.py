@@ -7,7 +7,7 @@ from typing import Protocol
 
 import orjson
 
-from hifi.errors import Retryable
+from hifi.runtime.errors import Retryable
 from hifi_egest.objects.rows import OFFSET, Row
 
 

@@ -1,6 +1,6 @@
 """The kind `objects`, as its entry point names it."""
 
-from hifi.connectors.kind import DestinationKind, DestinationWriter, WriterContext
+from hifi.delivery.kind import DestinationKind, DestinationWriter, WriterContext
 from hifi_egest.objects.settings import ObjectsSettings
 
 

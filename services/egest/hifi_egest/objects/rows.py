@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-from hifi.connectors.kind import OutboundEvent
-from hifi.errors import Rejected
+from hifi.delivery.kind import OutboundEvent
+from hifi.runtime.errors import Rejected
 from hifi_egest.objects.settings import ObjectColumn
 from hifi_egest.senders.field_value import fields, value_at
 

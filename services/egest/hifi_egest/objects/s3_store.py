@@ -6,9 +6,9 @@ from collections.abc import Callable
 import obstore
 from obstore import exceptions
 
-from hifi.errors import Retryable, Unacknowledged
-from hifi.objects.bucket import first_line, open_bucket
+from hifi.delivery.bucket import first_line, open_bucket
 from hifi.pipe.sources.s3 import S3Settings
+from hifi.runtime.errors import Retryable, Unacknowledged
 
 
 class BucketStore:

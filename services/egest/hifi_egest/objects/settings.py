@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.sources.s3 import S3Settings
 from hifi.pipe.strict_model import StrictModel
-from hifi.units import FieldName, FieldPath
+from hifi.runtime.units import FieldName, FieldPath
 
 RESERVED = ("pipe", "date", "hour")
 """Columns that readers make of the names of folders."""

@@ -5,9 +5,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
-from hifi.clock import MICROSECONDS
-from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
-from hifi.errors import Misconfigured
+from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.runtime.clock import MICROSECONDS
+from hifi.runtime.errors import Misconfigured
 from hifi_egest.objects.folder_store import FolderStore
 from hifi_egest.objects.formats import Ndjson, ObjectFormat
 from hifi_egest.objects.object_log import ObjectLog

@@ -6,7 +6,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
-from hifi.clock import MICROSECONDS
+from hifi.runtime.clock import MICROSECONDS
 
 
 class Answer(NamedTuple):

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
+from hifi.kafka.topics import Tier
 from hifi.pipe.model import RetryPolicy
-from hifi.topics import Tier
 from hifi_egest.policy import tiers as tier_of
 from hifi_egest.policy.answer import Answer, NoResponse, RefusedWrite
 

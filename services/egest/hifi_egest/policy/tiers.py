@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hifi.topics import Tier
+from hifi.kafka.topics import Tier
 
 
 def by_pass(passes: int, tiers: Sequence[Tier]) -> Tier:

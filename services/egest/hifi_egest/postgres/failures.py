@@ -4,7 +4,7 @@ from typing import Final
 
 from psycopg import DataError, Error
 
-from hifi.errors import HifiError, Rejected, Retryable, Unacknowledged
+from hifi.runtime.errors import HifiError, Rejected, Retryable, Unacknowledged
 
 _NOT_WRITTEN: Final = ("22", "23", "40", "42")
 """Classes of codes after which the transaction is certainly rolled back, even if they answer a COMMIT."""

@@ -6,7 +6,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from hifi.pipe.secret import Secret
 from hifi.pipe.strict_model import StrictModel
-from hifi.units import FieldPath
+from hifi.runtime.units import FieldPath
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_$]{0,62}"
 Column = Annotated[str, StringConstraints(pattern=f"^{_NAME}$")]

@@ -16,8 +16,8 @@ import orjson
 from psycopg.sql import SQL, Composed, Identifier, Placeholder
 from psycopg.types.json import Jsonb
 
-from hifi.connectors.kind import OutboundEvent
-from hifi.errors import Rejected
+from hifi.delivery.kind import OutboundEvent
+from hifi.runtime.errors import Rejected
 from hifi_egest.postgres.arrays import array
 from hifi_egest.postgres.settings import PostgresSettings
 from hifi_egest.senders.field_value import fields, value_at

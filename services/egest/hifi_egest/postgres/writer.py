@@ -6,8 +6,8 @@ from typing import Any, Final, TypeAlias
 from psycopg import AsyncConnection, Error, OperationalError, ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
-from hifi.errors import Misconfigured, Retryable
+from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_egest.postgres.failures import by_row_instead, failure
 from hifi_egest.postgres.settings import PostgresSettings
 from hifi_egest.postgres.statements import RowChange, TableStatements

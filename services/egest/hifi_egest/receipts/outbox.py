@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
-from hifi import log
-from hifi.errors import Overloaded
-from hifi.event import Record
 from hifi.kafka.producer import Producer
+from hifi.record.event import Record
+from hifi.runtime import log
+from hifi.runtime.errors import Overloaded
 
 _CHUNK: Final = 200
 _TRIES: Final = 5

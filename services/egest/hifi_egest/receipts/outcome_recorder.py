@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from hifi import metrics
-from hifi.clock import now_us
-from hifi.event import Record
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
+from hifi.record.event import Record
+from hifi.runtime import metrics
+from hifi.runtime.clock import now_us
 from hifi_egest.delivery.delivery import NO_ATTEMPT, Attempt, Delivery, complete_all
 from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.partition import SourcePartition

@@ -2,10 +2,8 @@
 
 from collections.abc import Iterable
 
-from hifi.clock import MICROSECONDS
-from hifi.dead_letters.record import dead_letter
-from hifi.errors import Rejected
-from hifi.event import (
+from hifi.delivery.dead_letters.record import dead_letter
+from hifi.record.event import (
     AMBIGUOUS,
     ATTEMPT,
     DESTINATION,
@@ -22,6 +20,8 @@ from hifi.event import (
     Record,
     with_fields,
 )  # fmt: skip
+from hifi.runtime.clock import MICROSECONDS
+from hifi.runtime.errors import Rejected
 from hifi_egest.delivery.delivery import Attempt, Delivery
 from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.policy.outcome import DeadLettered, Parked, RetryLater
@@ -85,7 +85,7 @@ def _request_fields(attempt: Attempt) -> bytes:
 
 
 def _fields(delivery: Delivery, outcome: bytes, request: bytes, reason: bytes) -> bytes:
-    """The fields of `hifi.event.RECEIPT_FIELDS`; the last one, `hifi_first`, is for duplicates."""
+    """The fields of `hifi.record.event.RECEIPT_FIELDS`; the last one, `hifi_first`, is for duplicates."""
     event = delivery.event
     return b"%b;%b;%b:%d;%d;%d;%b;%b;%b;%b;" % (
         outcome,

@@ -5,15 +5,15 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from hifi import log, metrics
-from hifi.clock import MICROSECONDS, monotonic_s, now_us
-from hifi.connectors.installed import read_settings
-from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
-from hifi.errors import HifiError, Misconfigured, Rejected, Unacknowledged
+from hifi.delivery.installed_kinds import read_settings
+from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.delivery.transform import Transform, compile_transform
 from hifi.pipe.limit_check import secrets
 from hifi.pipe.model import ConnectorDestination
 from hifi.pipe.strict_model import StrictModel
-from hifi.pipe.transform import Transform, compile_transform
+from hifi.runtime import log, metrics
+from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
+from hifi.runtime.errors import HifiError, Misconfigured, Rejected, Unacknowledged
 from hifi_egest.delivery.delivery import Attempt
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.policy.answer import Answer, NoResponse, RefusedWrite

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from hifi.connectors.kind import OutboundEvent
-from hifi.errors import Rejected
+from hifi.delivery.kind import OutboundEvent
+from hifi.runtime.errors import Rejected
 
 
 def fields(event: OutboundEvent) -> dict[str, Any]:

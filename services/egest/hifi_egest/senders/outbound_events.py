@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from hifi.connectors.kind import OutboundEvent
-from hifi.errors import Rejected
-from hifi.event import CE_PREFIX, CONTENT_TYPE, hop
-from hifi.pipe.transform import Transform
+from hifi.delivery.kind import OutboundEvent
+from hifi.delivery.transform import Transform
+from hifi.record.event import CE_PREFIX, CONTENT_TYPE, hop
+from hifi.runtime.errors import Rejected
 from hifi_egest.dedup.lineage import RAW_LINE
 from hifi_egest.delivery.delivery import Delivery
 from hifi_egest.delivery.partition import RETRY_OUT

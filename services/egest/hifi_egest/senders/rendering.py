@@ -2,8 +2,8 @@
 
 from typing import TypeAlias
 
-from hifi.errors import Rejected
-from hifi.pipe.destination_request import RequestTemplate
+from hifi.delivery.destination_request import RequestTemplate
+from hifi.runtime.errors import Rejected
 from hifi_egest.delivery.delivery import Delivery
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.policy.outcome import DeadLettered, SplitBatch

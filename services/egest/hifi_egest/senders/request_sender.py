@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from hifi import metrics
-from hifi.clock import MICROSECONDS, monotonic_s, now_us
-from hifi.pipe.destination_request import target
+from hifi.delivery.destination_request import target
 from hifi.pipe.model import HttpDestination
+from hifi.runtime import metrics
+from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi_egest.delivery.delivery import Attempt
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.http.credentials import Credentials

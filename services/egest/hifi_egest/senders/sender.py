@@ -3,7 +3,7 @@
 import ssl
 from typing import NamedTuple, Protocol, TypeAlias
 
-from hifi.health import Health
+from hifi.runtime.health import Health
 from hifi_egest.delivery.delivery import Attempt, Delivery
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.http.name_resolver import NameResolver

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hifi import log
 from hifi.pipe.model import Lookup, SqlType
-from hifi.sql.lookup_key import key_part, key_text, text_of, typed
+from hifi.runtime import log
+from hifi.spark.lookup_key import key_part, key_text, text_of, typed
 
 logger = log.get(__name__)
 

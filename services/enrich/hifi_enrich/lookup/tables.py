@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hifi import log
-from hifi.cache import Cache
-from hifi.errors import HifiError
 from hifi.pipe.model import Lookup
 from hifi.pipe.revision import PipeVersion
-from hifi.sql import lookup_reader
-from hifi.sql.catalyst import Catalyst, JavaObject
-from hifi.sql.lookup_key import table_id
+from hifi.runtime import log
+from hifi.runtime.cache import Cache
+from hifi.runtime.errors import HifiError
+from hifi.spark import lookup_reader
+from hifi.spark.catalyst import Catalyst, JavaObject
+from hifi.spark.lookup_key import table_id
 from hifi_enrich.lookup.table import LookupTable, build_table
 
 logger = log.get(__name__)

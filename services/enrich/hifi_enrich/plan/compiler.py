@@ -5,20 +5,20 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hifi import log
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import PipeVersion
-from hifi.sql.catalyst import Catalyst, JavaObject, SqlProblem
-from hifi.sql.generator import (
+from hifi.runtime import log
+from hifi.spark.catalyst import Catalyst, JavaObject, SqlProblem
+from hifi.spark.generator import (
     PipeSql,
     dead_letter_result,
     generate_sql,
     lookup_waves,
     user_expressions,
 )
-from hifi.sql.lookup_key import table_id
-from hifi.sql.restrictions import violations
-from hifi.sql.row_query import Steps
+from hifi.spark.lookup_key import table_id
+from hifi.spark.restrictions import violations
+from hifi.spark.row_query import Steps
 from hifi_enrich.plan.pandas_udf import UdfCall
 from hifi_enrich.plan.query_plan import LookupBroadcasts, QueryPlan
 from hifi_enrich.plan.udf_limits import DEFAULT_LIMITS, UdfLimits

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from hifi.pipe.model import QueryTrigger
-from hifi.sql.catalyst import BROADCAST, EXPRESSION, FUNCTION, HASH_MAP, OBJECT, Catalyst, JavaObject
+from hifi.spark.catalyst import BROADCAST, EXPRESSION, FUNCTION, HASH_MAP, OBJECT, Catalyst, JavaObject
 from hifi_enrich.plan import record_sql
 from hifi_enrich.plan.pandas_udf import udf_column
 from hifi_enrich.plan.query_plan import QueryPlan, RowFunction

@@ -24,10 +24,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from hifi.errors import Misconfigured
 from hifi.pipe.function_import import import_function
 from hifi.pipe.model import SqlType, Udf
-from hifi.sql.lookup_key import typed
+from hifi.runtime.errors import Misconfigured
+from hifi.spark.lookup_key import typed
 from hifi_enrich.plan.udf_limits import DEFAULT_LIMITS, UdfGuard, UdfLimits, UdfTimeout
 
 UserFunction = Callable[[pd.DataFrame], pd.DataFrame]

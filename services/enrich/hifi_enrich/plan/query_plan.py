@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.types import StructType
 
-from hifi.sql.catalyst import JavaObject
+from hifi.spark.catalyst import JavaObject
 from hifi_enrich.plan.pandas_udf import UdfCall
 
 
@@ -16,7 +16,7 @@ class LookupBroadcasts:
     tables: JavaObject
     """Broadcast of a HashMap from a table's id to a broadcast of a HashMap from a key to a row."""
     ids: AbstractSet[str]
-    """Ids of the tables, see `hifi.sql.lookup_key.table_id`."""
+    """Ids of the tables, see `hifi.spark.lookup_key.table_id`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class RowFunction:
     """Projections of records, compiled to one Java function."""
 
     copies: JavaObject
-    """Broadcast of task copies of an array with the function (`hifi.sql.catalyst.Catalyst.row_function`)."""
+    """Broadcast of task copies of an array with the function (`hifi.spark.catalyst.Catalyst.row_function`)."""
     returns: StructType
     """The columns that it makes."""
 

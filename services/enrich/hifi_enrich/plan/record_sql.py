@@ -6,8 +6,8 @@ first two headers are part of the record format, so none of them is searched for
 
 from typing import Final
 
-from hifi import event
-from hifi.sql.generator import literal
+from hifi.record import event
+from hifi.spark.generator import literal
 
 HEADERS: Final = "array<struct<key string, value binary>>"
 _REPLACED_HEADERS: Final = (event.HOP, event.REASON, event.DETAIL, event.POINTER)
@@ -29,7 +29,7 @@ def hop_parts() -> str:
 
 
 def is_event() -> str:
-    """SQL of whether a record is an event, from `identity` and `hop`, by the rules of `hifi.event.identity`."""
+    """SQL of whether a record is an event, from `identity` and `hop`, by the rules of `hifi.record.event.identity`."""
     whole = [f"cast(identity[{index}] as bigint) is not null" for index in range(2, 6)]
     whole += ["substring(identity[6], 17, 1) = ':'", "cast(substring(identity[6], 18) as bigint) is not null"]
     conditions = [f"identity[0] = '{event.FORMAT}'", *whole, "cast(hop[0] as bigint) is not null"]

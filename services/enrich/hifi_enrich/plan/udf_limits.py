@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
-from hifi.process.user_code import limit_memory
+from hifi.runtime.process.user_code import limit_memory
 
 _AGAIN_S: Final = 1.0
 """A function that catches every exception is interrupted again after this time, seconds."""

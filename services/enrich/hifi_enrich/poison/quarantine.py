@@ -6,15 +6,15 @@ from typing import Final
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from hifi import log
-from hifi.clock import now_us
-from hifi.dead_letters.record import dead_letter
-from hifi.errors import Rejected, Retryable
+from hifi.delivery.dead_letters.record import dead_letter
+from hifi.kafka.group_offsets import GroupOffsets, StartOffsets
 from hifi.kafka.producer import Producer
 from hifi.kafka.security import client_options
-from hifi.leadership.group_offsets import GroupOffsets, StartOffsets
-from hifi.sql.kafka_connector import PartitionOffsets
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
+from hifi.runtime import log
+from hifi.runtime.clock import now_us
+from hifi.runtime.errors import Rejected, Retryable
+from hifi.spark.kafka_connector import PartitionOffsets
 from hifi_enrich.plan.dataframe import newer_version
 from hifi_enrich.poison.notes import trial_note, unfinished_trial
 from hifi_enrich.poison.search import OffsetRange, write_around_poison

@@ -15,17 +15,17 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from hifi import log
-from hifi.clock import monotonic_s
+from hifi.kafka.group_offsets import GroupOffsets
 from hifi.kafka.producer import Producer
-from hifi.leadership.group_offsets import GroupOffsets
+from hifi.kafka.topics import Topics
 from hifi.pipe.model import QueryTrigger
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import PipeVersion
-from hifi.sql.catalyst import Catalyst, JavaObject
-from hifi.sql.kafka_connector import PartitionOffsets, write_records
-from hifi.sql.spark_session import has_exited, stop_spark, task_slots
-from hifi.topics import Topics
+from hifi.runtime import log
+from hifi.runtime.clock import monotonic_s
+from hifi.spark.catalyst import Catalyst, JavaObject
+from hifi.spark.kafka_connector import PartitionOffsets, write_records
+from hifi.spark.spark_session import has_exited, stop_spark, task_slots
 from hifi_enrich.lookup.table import LookupTable
 from hifi_enrich.lookup.tables import LookupTables, lookups
 from hifi_enrich.plan.compiler import PipeCompiler

@@ -6,8 +6,8 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from hifi.pipe.model import QueryTrigger
-from hifi.sql.kafka_connector import PartitionOffsets, offsets_json, source_options
-from hifi.sql.spark_session import task_slots
+from hifi.spark.kafka_connector import PartitionOffsets, offsets_json, source_options
+from hifi.spark.spark_session import task_slots
 from hifi_enrich.settings import EnrichSettings
 
 _TASKS_PER_CORE: Final = 2

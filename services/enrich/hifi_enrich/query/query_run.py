@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from hifi.pipe.model import QueryTrigger
-from hifi.sql.kafka_connector import sink_options
+from hifi.spark.kafka_connector import sink_options
 from hifi_enrich.settings import EnrichSettings
 
 BATCH_INTERVAL_MS: Final = 300

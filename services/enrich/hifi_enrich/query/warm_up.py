@@ -3,8 +3,8 @@
 from threading import Event
 from typing import Final
 
-from hifi.clock import monotonic_s
-from hifi.sql.catalyst import JavaObject
+from hifi.runtime.clock import monotonic_s
+from hifi.spark.catalyst import JavaObject
 from hifi_enrich.query.query_run import QueryRun
 
 WARM_UP_TIMEOUT_S: Final = 45.0

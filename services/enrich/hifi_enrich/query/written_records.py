@@ -11,11 +11,12 @@ from typing import Any, Final
 
 from aiokafka import TopicPartition
 
-from hifi import event, log
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.topic_reader import read_ranges
-from hifi.sql.kafka_connector import PartitionOffsets
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
+from hifi.record import event
+from hifi.runtime import log
+from hifi.spark.kafka_connector import PartitionOffsets
 
 _TIMEOUT_S: Final = 15.0
 _MAX_OUTPUTS: Final = 50_000

@@ -13,7 +13,7 @@ from typing import Final
 
 import pyspark
 
-from hifi.jars import user_cache_folder
+from hifi.spark.jars import user_cache_folder
 
 QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 """Turns off the JVM's messages about classes that cannot be archived and about an archive that does not fit."""

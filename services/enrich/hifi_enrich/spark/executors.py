@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from hifi import log
-from hifi.sql.spark_session import task_slots
+from hifi.runtime import log
+from hifi.spark.spark_session import task_slots
 
 _ALL: Final = 2**31 - 1
 

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 from hifi.pipe.model import Pipe, QueryTrigger
 from hifi.pipe.revision import PipeVersion
-from hifi.sql.catalyst import Catalyst
-from hifi.sql.spark_session import JVM_OPTIONS, scratch_folder, stop_spark
+from hifi.spark.catalyst import Catalyst
+from hifi.spark.spark_session import JVM_OPTIONS, scratch_folder, stop_spark
 from hifi_enrich.plan.compiler import PipeCompiler
 from hifi_enrich.plan.dataframe import DataFrameBuilder
 from hifi_enrich.plan.query_plan import LookupBroadcasts

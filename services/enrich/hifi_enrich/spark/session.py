@@ -6,12 +6,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from hifi.errors import Misconfigured
-from hifi.jars import installed_jars
 from hifi.kafka.security import security_of
 from hifi.pipe.model import QueryTrigger, Trigger
-from hifi.sql.catalyst import ALWAYS, CODE_GENERATION
-from hifi.sql.spark_session import GENERATED, INTERPRETED, JVM_OPTIONS, start_spark, task_slots
+from hifi.runtime.errors import Misconfigured
+from hifi.spark.catalyst import ALWAYS, CODE_GENERATION
+from hifi.spark.jars import installed_jars
+from hifi.spark.spark_session import GENERATED, INTERPRETED, JVM_OPTIONS, start_spark, task_slots
 from hifi_enrich.settings import EnrichSettings
 from hifi_enrich.spark.class_archive import archive_options, archive_path
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import orjson
 
-from hifi import event
-from hifi.event import Record
 from hifi.pipe.model import Lookup, Pipe, SqlType
-from hifi.sql.lookup_key import key_parts, table_id
+from hifi.record import event
+from hifi.record.event import Record
+from hifi.spark.lookup_key import key_parts, table_id
 from hifi_enrich.lookup.table import LookupTable
 
 MAX_PIPES: Final = 50

@@ -3,10 +3,10 @@
 import asyncio
 from typing import Final
 
-from hifi import log
 from hifi.pipe.limit_check import refusals
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.registry import PipeRegistry
+from hifi.runtime import log
 from hifi_enrich.query.engine import SparkEngine
 from hifi_enrich.supervision.status import QueryStatus
 

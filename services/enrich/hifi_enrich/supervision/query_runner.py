@@ -6,15 +6,15 @@ from typing import Final
 
 from aiokafka.errors import KafkaError
 
-from hifi import log, metrics
-from hifi.backoff import backoff_s
-from hifi.errors import Retryable
-from hifi.leadership.group_offsets import GroupOffsets, StartOffsets
-from hifi.leadership.leader_election import LeaderElection
+from hifi.kafka.group_offsets import GroupOffsets, StartOffsets
+from hifi.kafka.leader_election import LeaderElection
+from hifi.kafka.topics import Topics
 from hifi.pipe.model import QueryTrigger
 from hifi.pipe.registry import PipeRegistry
-from hifi.sql.spark_session import SparkExited
-from hifi.topics import Topics
+from hifi.runtime import log, metrics
+from hifi.runtime.backoff import backoff_s
+from hifi.runtime.errors import Retryable
+from hifi.spark.spark_session import SparkExited
 from hifi_enrich.plan.dataframe import newer_version
 from hifi_enrich.poison.notes import crash_note, crashes, unfinished_trial
 from hifi_enrich.poison.quarantine import PoisonQuarantine, is_kafka_failure

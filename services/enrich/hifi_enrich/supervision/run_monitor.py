@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from hifi import metrics
-from hifi.clock import monotonic_s
 from hifi.pipe.model import QueryTrigger
+from hifi.runtime import metrics
+from hifi.runtime.clock import monotonic_s
 from hifi_enrich.query.query_run import FinishedBatch, QueryRun
 
 _POLL_S: Final[Mapping[QueryTrigger, float]] = {"micro-batch": 0.1, "real-time": 0.5}

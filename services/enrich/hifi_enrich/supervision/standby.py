@@ -4,10 +4,10 @@ import asyncio
 import math
 from typing import Final
 
-from hifi import log
-from hifi.clock import monotonic_s
-from hifi.leadership.group_offsets import GroupOffsets
-from hifi.leadership.leader_election import LeaderElection
+from hifi.kafka.group_offsets import GroupOffsets
+from hifi.kafka.leader_election import LeaderElection
+from hifi.runtime import log
+from hifi.runtime.clock import monotonic_s
 from hifi_enrich.query.engine import SparkEngine
 from hifi_enrich.supervision.plan_updater import PlanUpdater
 from hifi_enrich.supervision.query_runner import QueryRunner

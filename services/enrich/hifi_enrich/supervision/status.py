@@ -3,8 +3,8 @@
 import asyncio
 from typing import Final
 
-from hifi.health import Health
-from hifi.service import Service
+from hifi.runtime.health import Health
+from hifi.runtime.service import Service
 
 _CONDITION: Final = "query"
 

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from hifi import log
-from hifi.leadership.leader_election import LeaderElection
+from hifi.kafka.leader_election import LeaderElection
+from hifi.kafka.topics import Topics
 from hifi.pipe.registry import PipeRegistry
-from hifi.service import Service
-from hifi.topics import Topics
+from hifi.runtime import log
+from hifi.runtime.service import Service
 from hifi_enrich.query.engine import SparkEngine
 from hifi_enrich.query.warm_up import WARM_UP_TIMEOUT_S
 from hifi_enrich.settings import EnrichSettings

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final
 
-from hifi.accept.ack_report import AckReporter, PartitionAcks
-from hifi.accept.partitioner import partition_of
-from hifi.clock import MICROSECONDS
-from hifi.cloudevents.event import DecodedEvent
-from hifi.errors import Overloaded, Rejected
-from hifi.event import HOP, IDENTITY, Record, identity_prefix
-from hifi.http.problem import Problem, retry_later
+from hifi.delivery.ack_report import AckReporter, PartitionAcks
 from hifi.kafka.producer import Producer, Sending
 from hifi.pipe.revision import PipeVersion
+from hifi.record.cloudevents.event import DecodedEvent
+from hifi.record.event import HOP, IDENTITY, Record, identity_prefix
+from hifi.record.partitioner import partition_of
+from hifi.runtime.clock import MICROSECONDS
+from hifi.runtime.errors import Overloaded, Rejected
+from hifi.runtime.http.problem import Problem, retry_later
 
 _MINUTE_US: Final = 60 * MICROSECONDS
 _STALL_CHECK_S: Final = 0.05

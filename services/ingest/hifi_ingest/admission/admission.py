@@ -7,9 +7,9 @@ import asyncio
 import math
 from typing import Final
 
-from hifi import metrics
-from hifi.clock import monotonic_s
-from hifi.http.problem import Problem
+from hifi.runtime import metrics
+from hifi.runtime.clock import monotonic_s
+from hifi.runtime.http.problem import Problem
 from hifi_ingest.admission.backlog_limit import BacklogLimit
 from hifi_ingest.admission.request_limit import TICK_S, RequestLimit
 

@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from hifi.stages.stage_lag import StageReading
-from hifi.token_bucket import TokenBucket
+from hifi.delivery.stage_lag import StageReading
+from hifi.runtime.token_bucket import TokenBucket
 from hifi_ingest.admission.demand import Demand, fair_share
 
 _SHARE: Final = 0.8

@@ -3,11 +3,11 @@
 from collections import deque
 from typing import Final
 
-from hifi import log, metrics
-from hifi.health import Health
-from hifi.stages.stage_lag import StageReading
-from hifi.stages.stage_monitor import EGEST, StageMonitor, StageReadings
-from hifi.topics import Topics
+from hifi.delivery.stage_lag import StageReading
+from hifi.delivery.stage_monitor import EGEST, StageMonitor, StageReadings
+from hifi.kafka.topics import Topics
+from hifi.runtime import log, metrics
+from hifi.runtime.health import Health
 from hifi_ingest.admission.backlog_limit import BacklogLimit
 
 _CALM_S: Final = 2.0

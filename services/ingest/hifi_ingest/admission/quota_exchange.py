@@ -8,9 +8,9 @@ import orjson
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
-from hifi import log
-from hifi.clock import monotonic_s
 from hifi.kafka.clients import topic_consumer
+from hifi.runtime import log
+from hifi.runtime.clock import monotonic_s
 from hifi_ingest.admission.quotas import Quotas
 
 _PAUSE_S: Final = 1.0

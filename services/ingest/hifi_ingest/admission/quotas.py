@@ -8,8 +8,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
-from hifi.http.problem import Problem
 from hifi.pipe.secret import Quota
+from hifi.runtime.http.problem import Problem
 from hifi_ingest.admission.demand import Demand
 
 Unit = Literal["events", "bytes"]

@@ -10,11 +10,11 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from hifi.cloudevents import json_slices, timestamps
-from hifi.cloudevents.attributes import JSON_TYPE, is_uri_like
-from hifi.cloudevents.decode import is_clean
-from hifi.cloudevents.event import DecodedEvent, DecodeLimits
-from hifi.event import CE_PREFIX, CONTENT_TYPE
+from hifi.record.cloudevents import json_slices, timestamps
+from hifi.record.cloudevents.attributes import JSON_TYPE, is_uri_like
+from hifi.record.cloudevents.decode import is_clean
+from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits
+from hifi.record.event import CE_PREFIX, CONTENT_TYPE
 
 Text = Annotated[str, Meta(min_length=1)]
 

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from hifi.cloudevents.event import DecodedEvent, InvalidEvent, refusal
-from hifi.errors import Rejected
-from hifi.pipe.source_mask import SourceMasker, content_type
+from hifi.record.cloudevents.event import DecodedEvent, InvalidEvent, refusal
+from hifi.runtime.errors import Rejected
+from hifi_ingest.decode.source_mask import SourceMasker, content_type
 
 _EVENTS_PER_TURN: Final = 250
 _UNPROCESSABLE: Final = 422

@@ -14,13 +14,13 @@ import msgspec
 from msgspec import Raw
 from uuid_utils import uuid7
 
-from hifi.cloudevents import json_slices, timestamps
-from hifi.cloudevents.attributes import JSON_TYPE, encode_text
-from hifi.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent, check_size
-from hifi.event import CONTENT_TYPE, Headers
-from hifi.http.problem import Problem
-from hifi.json_pointer import json_pointer
 from hifi.pipe.source import DeclaredSource
+from hifi.record.cloudevents import json_slices, timestamps
+from hifi.record.cloudevents.attributes import JSON_TYPE, encode_text
+from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent, check_size
+from hifi.record.event import CONTENT_TYPE, Headers
+from hifi.runtime.http.problem import Problem
+from hifi.runtime.json_pointer import json_pointer
 
 JSON_LINES: Final = frozenset({b"application/x-ndjson", b"application/ndjson", b"application/jsonl"})
 _IDEMPOTENCY_KEY: Final = re.compile(rb'"?([!#-~]{1,200})"?')

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from hifi.cloudevents.json_slices import without_escapes
+from hifi.record.cloudevents.json_slices import without_escapes
 
 PIECE_BYTES: Final = 64 * 1024
 _STRING: Final = re.compile(rb'"[^"]*"')

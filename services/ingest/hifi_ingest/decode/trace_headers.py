@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from hifi.cloudevents.event import DecodedEvent
-from hifi.event import CE_PREFIX, Headers
-from hifi.http.trace_context import parse_traceparent
+from hifi.record.cloudevents.event import DecodedEvent
+from hifi.record.event import CE_PREFIX, Headers
+from hifi.runtime.http.trace_context import parse_traceparent
 
 _TRACESTATE: Final = re.compile(rb"[ -~]{1,512}")
 _NAMES: Final = frozenset({CE_PREFIX + "traceparent", CE_PREFIX + "tracestate"})

@@ -12,15 +12,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from hifi import log, metrics
-from hifi.clock import MICROSECONDS, monotonic_s, now_us
-from hifi.health import Health
-from hifi.http.problem import Problem, ResponseParts, retry_later
 from hifi.pipe.revision import PipeVersion
-from hifi.pipe.source_mask import SourceMasker
+from hifi.runtime import log, metrics
+from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
+from hifi.runtime.health import Health
+from hifi.runtime.http.problem import Problem, ResponseParts, retry_later
 from hifi_ingest.admission.quotas import KeyQuota, QuotaExceeded, QuotaLimit
 from hifi_ingest.decode.masking import mask_events
 from hifi_ingest.decode.request import EventRequest, decode_request
+from hifi_ingest.decode.source_mask import SourceMasker
 from hifi_ingest.http.body_limits import ClientDisconnected
 from hifi_ingest.http.context import IngestContext
 
@@ -89,7 +89,7 @@ class App:
     def refuse(self, scope: Scope, method: bytes, target: bytes) -> ResponseParts | None:
         """The answer, which is counted, to events that are refused before their body is read; None: call the app.
 
-        It is a `hifi.http.limits.Gate`.
+        It is a `hifi.runtime.http.limits.Gate`.
         """
         if method != b"POST" or b"%" in target:
             return None

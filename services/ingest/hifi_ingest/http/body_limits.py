@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from starlette.types import Receive
 
-from hifi.http.problem import Problem, retry_later
+from hifi.runtime.http.problem import Problem, retry_later
 from hifi_ingest.http.decompression import CODINGS, decompress
 
 

@@ -4,13 +4,13 @@ from functools import lru_cache
 
 from prometheus_client import Counter
 
-from hifi import metrics
-from hifi.accept.ack_report import AckReporter
-from hifi.cloudevents.event import DecodeLimits
-from hifi.health import Health
+from hifi.delivery.ack_report import AckReporter
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import PipeVersion
+from hifi.record.cloudevents.event import DecodeLimits
+from hifi.runtime import metrics
+from hifi.runtime.health import Health
 from hifi_ingest.accept.acceptor import Acceptor
 from hifi_ingest.admission.admission import Admission
 from hifi_ingest.admission.backlog_limit import BacklogLimit

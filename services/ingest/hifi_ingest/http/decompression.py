@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from hifi.http.problem import Problem
+from hifi.runtime.http.problem import Problem
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import orjson
 
-from hifi.health import version
+from hifi.runtime.health import version
 
 _PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
 _EXAMPLE: Final = {"flight": 1545, "carrier": "UA"}

@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from hifi import log
-from hifi.clock import monotonic_s
-from hifi.errors import MaskUnavailable
-from hifi.health import Health
-from hifi.http.problem import retry_later
 from hifi.pipe.revision import PipeVersion
-from hifi.pipe.source_mask import SourceMasker
+from hifi.runtime import log
+from hifi.runtime.clock import monotonic_s
+from hifi.runtime.errors import MaskUnavailable
+from hifi.runtime.health import Health
+from hifi.runtime.http.problem import retry_later
+from hifi_ingest.decode.source_mask import SourceMasker
 
 _RETRY_S: Final = 5.0
 

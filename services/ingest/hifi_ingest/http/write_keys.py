@@ -11,11 +11,11 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final
 
-from hifi import log
-from hifi.cache import Cache
-from hifi.errors import Misconfigured
-from hifi.health import Health
 from hifi.pipe.registry import PipeRegistry
+from hifi.runtime import log
+from hifi.runtime.cache import Cache
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.health import Health
 from hifi_ingest.admission.quotas import KeyQuota
 
 PipesByKey = Mapping[str, KeyQuota | None]

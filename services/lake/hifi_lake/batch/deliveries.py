@@ -6,8 +6,8 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from hifi import event
-from hifi.sql.generator import literal
+from hifi.record import event
+from hifi.spark.generator import literal
 from hifi_lake.table.progress import TableProgress
 
 WORK: Final = "work"

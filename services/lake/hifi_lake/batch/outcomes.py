@@ -5,8 +5,8 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from hifi import event
-from hifi.sql.generator import literal
+from hifi.record import event
+from hifi.spark.generator import literal
 from hifi_lake.batch.table_rows import NO_KEY, NOT_JSON, REFUSAL
 
 _COPIED: Final = ("ce_time", "ce_traceparent", event.REPLAY)

@@ -13,13 +13,13 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
 
-from hifi import log
-from hifi.clock import now_us
-from hifi.errors import Fenced, Retryable
-from hifi.leadership.group_offsets import GroupOffsets, StartOffsets
-from hifi.sql.generator import literal
-from hifi.sql.kafka_connector import write_records
-from hifi.topics import Topics
+from hifi.kafka.group_offsets import GroupOffsets, StartOffsets
+from hifi.kafka.topics import Topics
+from hifi.runtime import log
+from hifi.runtime.clock import now_us
+from hifi.runtime.errors import Fenced, Retryable
+from hifi.spark.generator import literal
+from hifi.spark.kafka_connector import write_records
 from hifi_lake.batch import outcomes
 from hifi_lake.batch.deliveries import deliveries, parse
 from hifi_lake.batch.table_rows import REFUSAL

@@ -9,8 +9,8 @@ from pyiceberg.manifest import DataFile
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from hifi.errors import Misconfigured
-from hifi.lake.iceberg import ACCEPTED, DAY
+from hifi.delivery.iceberg import ACCEPTED, DAY
+from hifi.runtime.errors import Misconfigured
 from hifi_lake.table.catalog import spark_types
 from hifi_lake.table.commits import TableCommits
 from hifi_lake.table.file_store import FileStore

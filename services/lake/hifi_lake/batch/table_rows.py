@@ -7,9 +7,9 @@ import orjson
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from hifi.event import CE_PREFIX
-from hifi.lake.iceberg import ACCEPTED, OFFSET, PARTITION, SEQ, LakeTable
-from hifi.sql.generator import literal
+from hifi.delivery.iceberg import ACCEPTED, OFFSET, PARTITION, SEQ, LakeTable
+from hifi.record.event import CE_PREFIX
+from hifi.spark.generator import literal
 
 ROW: Final = "row"
 """Column with the columns of the table, a struct."""

@@ -11,9 +11,9 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
-from hifi import log, metrics
-from hifi.clock import monotonic_s
-from hifi.lake.iceberg import SEQ, LakeTable
+from hifi.delivery.iceberg import SEQ, LakeTable
+from hifi.runtime import log, metrics
+from hifi.runtime.clock import monotonic_s
 from hifi_lake.batch.deliveries import beyond, without_copies
 from hifi_lake.batch.merge import affected_files, merged, newest_by_key
 from hifi_lake.batch.stored_files import StoredFiles

@@ -13,8 +13,8 @@ from typing import TypeAlias
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from hifi.leadership.group_offsets import StartOffsets
-from hifi.sql.kafka_connector import source_options
+from hifi.kafka.group_offsets import StartOffsets
+from hifi.spark.kafka_connector import source_options
 from hifi_lake.settings import LakeSettings
 
 HandleBatch: TypeAlias = Callable[[DataFrame, StartOffsets, Mapping[int, int]], None]

@@ -6,9 +6,9 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from hifi.jars import installed_jars
 from hifi.kafka.security import security_of
-from hifi.sql.spark_session import GENERATED, start_spark, task_slots
+from hifi.spark.jars import installed_jars
+from hifi.spark.spark_session import GENERATED, start_spark, task_slots
 from hifi_lake.settings import LakeSettings
 
 _CONF: Final = {

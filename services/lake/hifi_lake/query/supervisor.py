@@ -8,13 +8,13 @@ from typing import Final
 from aiokafka.errors import KafkaError
 from pyspark.sql import DataFrame, SparkSession
 
-from hifi import log, metrics
-from hifi.backoff import backoff_s
-from hifi.errors import Retryable
-from hifi.leadership.group_offsets import GroupOffsets, StartOffsets
-from hifi.leadership.leader_election import LeaderElection
-from hifi.service import Service
-from hifi.sql.spark_session import raise_if_exited
+from hifi.kafka.group_offsets import GroupOffsets, StartOffsets
+from hifi.kafka.leader_election import LeaderElection
+from hifi.runtime import log, metrics
+from hifi.runtime.backoff import backoff_s
+from hifi.runtime.errors import Retryable
+from hifi.runtime.service import Service
+from hifi.spark.spark_session import raise_if_exited
 from hifi_lake.batch.processor import BatchProcessor
 from hifi_lake.query.lake_query import LakeQuery
 from hifi_lake.settings import LakeSettings

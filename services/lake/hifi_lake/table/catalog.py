@@ -22,11 +22,11 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from hifi.errors import Misconfigured
-from hifi.lake.iceberg import ACCEPTED, DAY, OFFSET, PARTITION, SEQ, IcebergSettings, LakeTable
+from hifi.delivery.iceberg import ACCEPTED, DAY, OFFSET, PARTITION, SEQ, IcebergSettings, LakeTable
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import SqlType
 from hifi.pipe.secret import Secret
+from hifi.runtime.errors import Misconfigured
 
 TYPES: Final[Mapping[SqlType, IcebergType]] = {
     SqlType.STRING: StringType(),

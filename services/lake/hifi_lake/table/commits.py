@@ -17,9 +17,9 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
 
-from hifi import log, metrics
-from hifi.backoff import backoff_s
-from hifi.errors import Fenced, Retryable
+from hifi.runtime import log, metrics
+from hifi.runtime.backoff import backoff_s
+from hifi.runtime.errors import Fenced, Retryable
 from hifi_lake.table.progress import OFFSETS, WRITER, TableProgress, progress_at
 
 _BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)

@@ -14,7 +14,7 @@ from pyarrow.fs import FileSelector, FileSystem, copy_files
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 
 PREFIX: Final = "hifi-"
 """What the names of folders with data files begin with, below `data` of a table."""

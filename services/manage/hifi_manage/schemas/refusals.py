@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from hifi.errors import HifiError
+from hifi.runtime.errors import HifiError
 
 SUBJECT_NOT_FOUND: Final = 40401
 VERSION_NOT_FOUND: Final = 40402

@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from hifi.avro.schema import AvroSchema, InvalidSchema, read_schema
-from hifi.event import Record
+from hifi.record.event import Record
 from hifi_manage.schemas.compatibility_level import Level
 from hifi_manage.schemas.refusals import INVALID_SCHEMA, RegistryRefusal, version_not_found
 

@@ -9,9 +9,9 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from hifi.control.fenced_writer import FencedWriter, Overtaken
-from hifi.control.topic_follower import TopicFollower
-from hifi.errors import Retryable
+from hifi.kafka.fenced_writer import FencedWriter, Overtaken
+from hifi.kafka.topic_follower import TopicFollower
+from hifi.runtime.errors import Retryable
 from hifi_manage.schemas.changes import RegistryChange
 from hifi_manage.schemas.registered import Registered
 

@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from hifi.clock import now_us
 from hifi.control.declaration import NONE, Origin
 from hifi.control.principals.principal import Principal, Role
-from hifi.http.problem import Problem, retry_later
+from hifi.runtime.clock import now_us
+from hifi.runtime.http.problem import Problem, retry_later
 from hifi_manage.control_state import ControlState
 
 _BODY_BYTES: Final = 1024 * 1024

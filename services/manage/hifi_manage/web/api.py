@@ -10,17 +10,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 
-from hifi.clock import now_us
 from hifi.control.declaration import NONE, Declaration, Origin, undeclared
 from hifi.control.pipe_yaml import pipe_yaml
 from hifi.control.principals.audit import AuditEntry
 from hifi.control.principals.principal import Principal
 from hifi.control.request import RequestKind, request_about
-from hifi.errors import Misconfigured
-from hifi.health import version
-from hifi.http.openapi import document, json_response
-from hifi.http.problem import Problem
 from hifi.pipe.model import Pipe
+from hifi.runtime.clock import now_us
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.health import version
+from hifi.runtime.http.openapi import document, json_response
+from hifi.runtime.http.problem import Problem
 from hifi_manage.control_state import ControlState
 from hifi_manage.pipe_text import TextProblem, read_pipe
 from hifi_manage.trial import try_event

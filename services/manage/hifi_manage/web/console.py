@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hifi.console.console_pages import ConsolePages, navigation
-from hifi.http.openapi import json_response
+from hifi.runtime.console.console_pages import ConsolePages, navigation
+from hifi.runtime.http.openapi import json_response
 from hifi_manage.web.operations import PIPE_SCHEMA
 
 _API: Final = "/api/v1/openapi.json"

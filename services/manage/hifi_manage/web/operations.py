@@ -8,9 +8,9 @@ from hifi.control.principals.audit import AuditOutcome
 from hifi.control.principals.principal import Role
 from hifi.control.request import RequestKind
 from hifi.control.rollout_status import RolloutState
-from hifi.destinations.state import DestinationState
-from hifi.http.openapi import ApiDescription, Operation
+from hifi.delivery.destination_state import DestinationState
 from hifi.pipe.model import Pipe
+from hifi.runtime.http.openapi import ApiDescription, Operation
 
 API: Final = ApiDescription(
     "hifi manage",

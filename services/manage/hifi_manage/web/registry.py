@@ -12,10 +12,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hifi.avro.registry_client import AVRO, MEDIA_TYPE
-from hifi.clock import now_us
 from hifi.control.principals.audit import AuditEntry
 from hifi.control.principals.principal import Principal, Role
-from hifi.http.problem import Problem
+from hifi.runtime.clock import now_us
+from hifi.runtime.http.problem import Problem
 from hifi_manage.control_state import ControlState
 from hifi_manage.schemas import changes
 from hifi_manage.schemas.refusals import UNAVAILABLE, RegistryRefusal, schema_not_found, subject_not_found

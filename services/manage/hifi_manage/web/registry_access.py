@@ -7,9 +7,9 @@ from typing import Final
 
 from starlette.requests import Request
 
-from hifi.clock import now_us
 from hifi.control.principals.principal import Principal, Role
-from hifi.http.problem import Problem, retry_later
+from hifi.runtime.clock import now_us
+from hifi.runtime.http.problem import Problem, retry_later
 from hifi_manage.control_state import ControlState
 
 _CHALLENGES: Final = [("www-authenticate", 'Basic realm="hifi", Bearer')]

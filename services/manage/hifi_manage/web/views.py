@@ -7,7 +7,7 @@ from hifi.control.declaration import NONE, Declaration
 from hifi.control.pipe_yaml import difference, pipe_yaml
 from hifi.control.principals.audit import AuditEntry
 from hifi.control.principals.principal import Principal
-from hifi.destinations.state import DestinationName
+from hifi.delivery.destination_state import DestinationName
 from hifi.pipe.model import Pipe
 from hifi_manage.control_state import ControlState
 from hifi_manage.trial import Trial

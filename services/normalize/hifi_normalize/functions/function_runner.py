@@ -7,11 +7,11 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hifi import log, metrics
-from hifi.clock import monotonic_s
-from hifi.errors import Misconfigured, Rejected
-from hifi.health import Health
 from hifi.pipe.normalize.program import NormalizeProgram
+from hifi.runtime import log, metrics
+from hifi.runtime.clock import monotonic_s
+from hifi.runtime.errors import Misconfigured, Rejected
+from hifi.runtime.health import Health
 from hifi_normalize.functions.worker_process import WorkerFailed, WorkerProcess
 
 FAILURES: Final = 3

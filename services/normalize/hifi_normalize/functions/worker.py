@@ -11,10 +11,10 @@ import os
 import signal
 import sys
 
-from hifi.errors import Misconfigured, Rejected
-from hifi.pipe.normalize.user_function import load_function
-from hifi.process.user_code import limit_memory
+from hifi.runtime.errors import Misconfigured, Rejected
+from hifi.runtime.process.user_code import limit_memory
 from hifi_normalize.functions.frames import HEADER, READY, REJECTED, RESULT, UNUSABLE, frame
+from hifi_normalize.functions.user_function import load_function
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 

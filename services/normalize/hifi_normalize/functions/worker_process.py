@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from hifi.errors import HifiError, Misconfigured, Rejected
-from hifi.process.user_code import public_variables
+from hifi.runtime.errors import HifiError, Misconfigured, Rejected
+from hifi.runtime.process.user_code import public_variables
 from hifi_normalize.functions.frames import CALL, HEADER, READY, REJECTED, RESULT, UNUSABLE, frame
 
 _START_S: Final = 20.0

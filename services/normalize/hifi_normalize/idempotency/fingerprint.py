@@ -8,7 +8,7 @@ from zlib import crc32
 
 from aiokafka import ConsumerRecord
 
-from hifi.event import REPLAY, Identity
+from hifi.record.event import REPLAY, Identity
 
 _ENTRY: Final = struct.Struct("<QQIqq")
 _DIGESTS: Final = struct.Struct("<QQ")

@@ -13,14 +13,14 @@ from typing import Any, Final
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from hifi import log, metrics
-from hifi.errors import Fenced
-from hifi.event import Record
-from hifi.health import Health
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
+from hifi.record.event import Record
+from hifi.runtime import log, metrics
+from hifi.runtime.errors import Fenced
+from hifi.runtime.health import Health
 from hifi_normalize.idempotency.fingerprint import Fingerprint, pack, unpack
 from hifi_normalize.idempotency.fingerprint_window import FingerprintWindow, Repetition
 from hifi_normalize.idempotency.source_positions import SourcePositions

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from hifi.event import Record, SourcePosition
+from hifi.record.event import Record, SourcePosition
 
 _NOTHING: Final = -1
 

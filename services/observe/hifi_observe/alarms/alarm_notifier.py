@@ -11,9 +11,9 @@ import aiohttp
 import orjson
 from standardwebhooks import Webhook
 
-from hifi import log
-from hifi.clock import now_us
-from hifi.errors import HifiError, Misconfigured
+from hifi.runtime import log
+from hifi.runtime.clock import now_us
+from hifi.runtime.errors import HifiError, Misconfigured
 from hifi_observe.alarms import runbooks
 from hifi_observe.alarms.alarm import Alarm, Alarms, AlarmSilence, Key
 from hifi_observe.kafka.publisher import Publisher

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from hifi.destinations.state import DestinationName, DestinationState, StateChange
+from hifi.delivery.destination_state import DestinationName, DestinationState, StateChange
 from hifi_observe.alarms.alarm import Key
 from hifi_observe.alarms.owner_conditions import owner_condition
 from hifi_observe.ledger import stage

@@ -11,10 +11,10 @@ import aiosmtplib
 import orjson
 from standardwebhooks import Webhook
 
-from hifi import log
-from hifi.clock import now_us
-from hifi.errors import HifiError, Misconfigured
 from hifi.pipe.owner import Owner
+from hifi.runtime import log
+from hifi.runtime.clock import now_us
+from hifi.runtime.errors import HifiError, Misconfigured
 from hifi_observe.alarms import runbooks
 from hifi_observe.alarms.alarm import KINDS, Alarm
 from hifi_observe.alarms.owner_conditions import OWNER_KINDS

@@ -8,10 +8,10 @@ from urllib.parse import quote
 import aiohttp
 import orjson
 
-from hifi import log
 from hifi.control.colours import Colours, ColourState, decode
-from hifi.control.topic_follower import TopicFollower
-from hifi.topics import ControlTopics
+from hifi.kafka.topic_follower import TopicFollower
+from hifi.kafka.topics import ControlTopics
+from hifi.runtime import log
 from hifi_observe.colours.colour_minutes import ColourMinutes, merge_colours, summary_of
 from hifi_observe.colours.front_watch import FrontWatch
 from hifi_observe.minutes.availability import SloLimits

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from hifi import log
+from hifi.runtime import log
 from hifi_observe.colours.front_stats import FrontCounters, FrontMinutes, parse_counters, sum_of_fronts
 
 _INTERVAL_S: Final = 1.0

@@ -6,12 +6,12 @@ from typing import Final
 
 from aiokafka import TopicPartition
 
-from hifi import event
-from hifi.clock import now_us
 from hifi.kafka.clients import topic_consumer
+from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
-from hifi.settings import ServiceSettings
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
+from hifi.record import event
+from hifi.runtime.clock import now_us
 
 _INTERVAL_S: Final = 2.0
 _RECORDS: Final = 100_000

@@ -5,11 +5,11 @@ from typing import Any
 import orjson
 from aiokafka import TopicPartition
 
-from hifi import log
 from hifi.kafka.clients import topic_consumer
+from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
-from hifi.settings import ServiceSettings
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
+from hifi.runtime import log
 from hifi_observe.ledger.closing import ClosingRules
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.minutes import record_keys

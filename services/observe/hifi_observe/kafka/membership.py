@@ -6,8 +6,8 @@ from typing import Any
 from aiokafka import ConsumerRebalanceListener, TopicPartition
 
 from hifi.kafka.clients import close, group_consumer
-from hifi.settings import ServiceSettings
-from hifi.topics import Topics
+from hifi.kafka.settings import ServiceSettings
+from hifi.kafka.topics import Topics
 
 Changed = Callable[[set[int], set[int]], Awaitable[None]]
 """Called with the partition numbers that were added and removed."""

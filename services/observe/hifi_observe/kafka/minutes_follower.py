@@ -6,9 +6,9 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from hifi.clock import monotonic_s
 from hifi.kafka.clients import close
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
+from hifi.runtime.clock import monotonic_s
 from hifi_observe.kafka.topic_reader import bare_consumer
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.settings import ObserveSettings

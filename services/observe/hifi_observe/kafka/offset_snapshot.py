@@ -6,9 +6,9 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from hifi.clock import now_us
 from hifi.kafka.security import client_options
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
+from hifi.runtime.clock import now_us
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.closing import LakeRead, OffsetSnapshot
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
-from hifi.event import Record
 from hifi.kafka.producer import Producer
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
+from hifi.record.event import Record
 from hifi_observe.ledger.closing import MinuteResult
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.merged_minute import dump

@@ -8,12 +8,12 @@ from typing import Any, Final
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from hifi import event
-from hifi.dead_letters.reader import replayed
-from hifi.errors import Misconfigured, NotAnEvent, Overloaded, Retryable
+from hifi.delivery.dead_letters.reader import replayed
 from hifi.kafka.clients import topic_consumer
-from hifi.settings import ServiceSettings
-from hifi.topics import Topics
+from hifi.kafka.settings import ServiceSettings
+from hifi.kafka.topics import Topics
+from hifi.record import event
+from hifi.runtime.errors import Misconfigured, NotAnEvent, Overloaded, Retryable
 
 _RECORDS: Final = 500_000
 """Records that a look-up reads in all partitions together, at most."""

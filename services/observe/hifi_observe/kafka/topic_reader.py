@@ -6,13 +6,13 @@ from typing import Any, Final
 
 from aiokafka.errors import IllegalStateError, KafkaError
 
-from hifi import log
-from hifi.clock import monotonic_s, now_us
 from hifi.kafka.adaptive_fetcher import AdaptiveConsumer
 from hifi.kafka.clients import close
 from hifi.kafka.security import client_options
-from hifi.settings import ServiceSettings
-from hifi.topics import Topics
+from hifi.kafka.settings import ServiceSettings
+from hifi.kafka.topics import Topics
+from hifi.runtime import log
+from hifi.runtime.clock import monotonic_s, now_us
 from hifi_observe.kafka.ledger_recovery import load_ledger
 from hifi_observe.kafka.membership import PartitionMembership
 from hifi_observe.kafka.offset_snapshot import OffsetSnapshotReader, read_topics

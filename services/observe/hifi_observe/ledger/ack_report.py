@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from hifi.accept.source_report import SourceReport
-from hifi.errors import NotAnEvent
+from hifi.delivery.source_report import SourceReport
+from hifi.runtime.errors import NotAnEvent
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ everything after it works on whole groups. A record adds numbers to the lists of
 from collections.abc import Sequence
 from typing import Final
 
-from hifi import event
-from hifi.errors import NotAnEvent
-from hifi.event import HOP, IDENTITY, RECEIPT, RECEIPT_FIELDS, REPLAY, TIME
+from hifi.record import event
+from hifi.record.event import HOP, IDENTITY, RECEIPT, RECEIPT_FIELDS, REPLAY, TIME
+from hifi.runtime.errors import NotAnEvent
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.breaker_reports import ReceiptAnswer
 from hifi_observe.ledger.record_batch import (

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hifi.accept.source_report import SourceReport
+from hifi.delivery.source_report import SourceReport
 from hifi_observe.ledger.ack_report import AckReport
 from hifi_observe.ledger.id_set import IdSet
 from hifi_observe.ledger.pipe_minute import PipeMinute

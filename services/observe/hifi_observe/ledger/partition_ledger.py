@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hifi.errors import NotAnEvent
+from hifi.runtime.errors import NotAnEvent
 from hifi_observe.ledger import ack_report, durations, stage
 from hifi_observe.ledger.backlog import Backlog
 from hifi_observe.ledger.closing import (

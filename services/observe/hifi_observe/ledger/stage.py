@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from hifi import event
+from hifi.record import event
 
 RAW: Final = "raw"
 NORMALIZED: Final = "normalized"

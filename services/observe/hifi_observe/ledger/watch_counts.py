@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from hifi.pipe.watch.watched_field import OTHER
+from hifi.pipe.watched_field import OTHER
 
 MOST_BUCKETS: Final = 1024
 """Buckets of a field in one pipe minute and partition; the values of further ones count as other ones."""
@@ -15,7 +15,7 @@ class WatchedPlace(NamedTuple):
 
     revision: int
     watch_id: str
-    """See `hifi.pipe.watch.watched_field.watch_id`."""
+    """See `hifi.pipe.watched_field.watch_id`."""
     position: int
     """Of the field among the watched ones."""
 
@@ -29,7 +29,7 @@ class WatchCounts:
         self.counts: dict[WatchedPlace, Counter[str]] = {}
 
     def add(self, revision: int, texts: Iterable[bytes]) -> None:
-        """Add events, each with the text of its buckets (`hifi.event.WATCH`)."""
+        """Add events, each with the text of its buckets (`hifi.record.event.WATCH`)."""
         rows: defaultdict[bytes, list[list[bytes]]] = defaultdict(list)
         for text in texts:
             watch_id, _, buckets = text.partition(b":")

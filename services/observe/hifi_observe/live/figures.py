@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hifi.accept.source_report import SourceReport, add_up, seconds_left
+from hifi.delivery.source_report import SourceReport, add_up, seconds_left
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.recent_activity import FailureStreak

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final
 from urllib.parse import unquote_plus
 
-from hifi.pipe.watch.watched_field import GROWTH, NOTHING, OTHER, WatchedField
+from hifi.pipe.watched_field import GROWTH, NOTHING, OTHER, WatchedField
 
 _EMPTY: Final = "missing or null"
 

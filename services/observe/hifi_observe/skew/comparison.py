@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-from hifi.pipe.watch.watched_field import WatchedField, watch_id
+from hifi.pipe.watched_field import WatchedField, watch_id
 from hifi_observe.ledger.watch_counts import WatchCounts
 from hifi_observe.skew.buckets import Buckets, buckets_of
 from hifi_observe.skew.distance import difference

@@ -5,7 +5,7 @@ from typing import Final
 
 import orjson
 
-from hifi.pipe.watch.watched_field import WatchedField
+from hifi.pipe.watched_field import WatchedField
 from hifi_observe.alarms.alarm import Key
 from hifi_observe.alarms.owner_conditions import SKEW
 from hifi_observe.ledger.watch_counts import WatchCounts

@@ -8,7 +8,8 @@ contain names, codes, times and ids, never data.
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Literal
 
-from hifi.event import (
+from hifi.kafka.topics import Topics
+from hifi.record.event import (
     ANSWERED,
     ATTEMPT,
     IN,
@@ -21,7 +22,6 @@ from hifi.event import (
     STATUS,
     Identity,
 )  # fmt: skip
-from hifi.topics import Topics
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.hops import FINAL
 from hifi_observe.ledger.record_batch import ConsumedRecord

@@ -8,10 +8,10 @@ import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from hifi.clock import monotonic_s
-from hifi.errors import NotAnEvent
-from hifi.event import IDENTITY, REPLAY, TRACEPARENT, fields, parse_identity
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
+from hifi.record.event import IDENTITY, REPLAY, TRACEPARENT, fields, parse_identity
+from hifi.runtime.clock import monotonic_s
+from hifi.runtime.errors import NotAnEvent
 from hifi_observe import metrics
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.record_batch import ConsumedRecord

@@ -25,7 +25,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from hifi import log
+from hifi.runtime import log
 from hifi_observe import metrics
 from hifi_observe.traces.span import Span
 

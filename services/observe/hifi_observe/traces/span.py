@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, Literal, NamedTuple
 
-from hifi.http.trace_context import parse_traceparent
+from hifi.runtime.http.trace_context import parse_traceparent
 
 _RANDOM: Final = 1 << 64
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Final
 
-from hifi.clock import MICROSECONDS
 from hifi.control.action import Action, ActionKind
+from hifi.runtime.clock import MICROSECONDS
 from hifi_observe.alarms.alarm import AlarmSilence
 
 AFTER_S: Final = 60

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hifi.clock import MICROSECONDS
 from hifi.control.verdict import Condition, Verdict
+from hifi.runtime.clock import MICROSECONDS
 from hifi_observe.verdicts.judgement import Reasons
 
 

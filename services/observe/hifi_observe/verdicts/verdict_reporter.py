@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from hifi.clock import now_us
 from hifi.control.action import Action
 from hifi.control.steps import ActionLog
 from hifi.control.verdict import PUBLISH_S, Verdict
-from hifi.event import Record
 from hifi.kafka.clients import connect
 from hifi.kafka.producer import Producer
+from hifi.record.event import Record
+from hifi.runtime.clock import now_us
 from hifi_observe.alarms.alarm import AlarmSilence
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.verdicts import quieting

@@ -3,12 +3,12 @@
 from dataclasses import asdict
 from typing import Any, Final
 
-from hifi.clock import monotonic_s, now_us
 from hifi.control.verdict import Verdict
-from hifi.errors import Overloaded, Retryable
-from hifi.http.problem import Problem, retry_later
 from hifi.pipe.model import HttpDestination
 from hifi.pipe.revision import WHOLE
+from hifi.runtime.clock import monotonic_s, now_us
+from hifi.runtime.errors import Overloaded, Retryable
+from hifi.runtime.http.problem import Problem, retry_later
 from hifi_observe.kafka import record_lookup
 from hifi_observe.live import figures
 from hifi_observe.minutes.availability import SloLimits

@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hifi.clock import now_us
-from hifi.errors import Misconfigured, Retryable
-from hifi.health import version
-from hifi.http.openapi import document, json_response
-from hifi.http.problem import Problem
+from hifi.runtime.clock import now_us
+from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.health import version
+from hifi.runtime.http.openapi import document, json_response
+from hifi.runtime.http.problem import Problem
 from hifi_observe.alarms.alarm import KINDS, AlarmSilence
 from hifi_observe.observatory import Observatory
 from hifi_observe.web import views

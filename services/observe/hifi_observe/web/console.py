@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from hifi.console.console_pages import ConsolePages, navigation
-from hifi.http.problem import Problem
+from hifi.runtime.console.console_pages import ConsolePages, navigation
+from hifi.runtime.http.problem import Problem
 from hifi_observe.alarms import runbooks
 from hifi_observe.alarms.alarm import KINDS
 from hifi_observe.minutes.open_minute import PROVISIONAL

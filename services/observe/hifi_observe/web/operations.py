@@ -3,7 +3,7 @@
 from typing import Final
 
 from hifi.control.verdict import Condition
-from hifi.http.openapi import ApiDescription, Operation
+from hifi.runtime.http.openapi import ApiDescription, Operation
 from hifi_observe.alarms.alarm import KINDS
 from hifi_observe.ledger.breaker_reports import CLOSED, HALF_OPEN, OPEN
 from hifi_observe.live.breaker_state import UNKNOWN

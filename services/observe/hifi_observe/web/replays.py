@@ -8,15 +8,15 @@ from typing import Final
 from aiokafka.errors import KafkaError
 from pydantic import BaseModel, ConfigDict, Field
 
-from hifi import log
-from hifi.clock import monotonic_s
-from hifi.dead_letters.letter import DeadLetter, DeadLetterFilter, parse_id
-from hifi.dead_letters.reader import letters
-from hifi.dead_letters.replay import CHUNK, replay
-from hifi.errors import Misconfigured, Rejected, Retryable
+from hifi.delivery.dead_letters.letter import DeadLetter, DeadLetterFilter, parse_id
+from hifi.delivery.dead_letters.reader import letters
+from hifi.delivery.dead_letters.replay import CHUNK, replay
 from hifi.kafka.producer import Producer
+from hifi.kafka.topics import Topics
 from hifi.pipe.registry import PipeRegistry
-from hifi.topics import Topics
+from hifi.runtime import log
+from hifi.runtime.clock import monotonic_s
+from hifi.runtime.errors import Misconfigured, Rejected, Retryable
 from hifi_observe.settings import ObserveSettings
 
 _START_TIMEOUT_S: Final = 30

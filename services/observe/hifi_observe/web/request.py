@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from starlette.requests import Request
 
-from hifi.http.problem import Problem
+from hifi.runtime.http.problem import Problem
 
 
 def minute_of(text: str) -> int:

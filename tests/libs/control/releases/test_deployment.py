@@ -13,7 +13,7 @@ from hifi.control.releases.deployment import (
 )
 from hifi.control.releases.desired_release import INSTALLED, DesiredRelease
 from hifi.control.request import RequestKind, decode, wishes
-from hifi.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured
 
 WANTED = DesiredRelease("egest", "/releases/7", "ann", 5, batch=2, number=3)
 CANARY = Deployment(

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from secured_kafka import CONTROL, SecuredKafka
 
 from hifi.kafka.admin import create_topics
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.kafka.secured_stream import secure_stream
 

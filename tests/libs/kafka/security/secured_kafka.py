@@ -9,7 +9,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from hifi.kafka.security import KafkaSecurity, client_options
 from hifi.kafka.security.access import user
-from hifi.topics import ControlTopics, Topics
+from hifi.kafka.topics import ControlTopics, Topics
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.kafka.credentials import ClusterCredentials
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hifi.kafka.security.access import Acl, access
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
 
 ROOT = Path(__file__).parents[4]
 TOPICS = Topics("s")

@@ -11,16 +11,16 @@ from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFai
 from secured_kafka import CONTROL, SecuredKafka
 
 from hifi.control.action import Action, ActionKind, ActionState
-from hifi.control.fenced_writer import FencedWriter
 from hifi.control.permission import GRANTED
 from hifi.control.steps import StepRight
-from hifi.control.topic_follower import TopicFollower
-from hifi.errors import Retryable
-from hifi.event import Record
+from hifi.kafka.fenced_writer import FencedWriter
 from hifi.kafka.security import client_options
 from hifi.kafka.security.access import access
 from hifi.kafka.security.client_options import _by_address
-from hifi.topics import Topics
+from hifi.kafka.topic_follower import TopicFollower
+from hifi.kafka.topics import Topics
+from hifi.record.event import Record
+from hifi.runtime.errors import Retryable
 from hifi_infra.kafka.credentials import ADMIN
 
 NEEDS = access(Topics("s"))

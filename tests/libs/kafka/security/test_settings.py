@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from hifi.errors import Misconfigured
 from hifi.kafka.security import KafkaSecurity, client_options, java_client_options, load_security, use
+from hifi.runtime.errors import Misconfigured
 
 SASL = {"HIFI_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT", "HIFI_KAFKA_SECURITY_USER": "me"}
 

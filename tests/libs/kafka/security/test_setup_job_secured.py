@@ -11,14 +11,14 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from secured_kafka import SecuredKafka
 from typer.testing import CliRunner
 
-from hifi.errors import Misconfigured
-from hifi.health import Health
 from hifi.kafka.admin import matching_partitions
 from hifi.kafka.security import use
 from hifi.kafka.security.access import access, user
 from hifi.kafka.security.acl_admin import create_acls
+from hifi.kafka.topics import Topics
 from hifi.pipe.registry import publish, read_registry, stream_record
-from hifi.topics import Topics
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.health import Health
 from hifi_cli.app import app
 from hifi_infra.kafka.credentials import ADMIN
 from hifi_infra.kafka.secured_stream import secure_stream

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi.errors import Misconfigured, Rejected
 from hifi.pipe.model import Pipe
 from hifi.pipe.normalize.program import NormalizeProgram, compile_pipe
-from hifi.pipe.normalize.user_function import load_function
+from hifi.runtime.errors import Misconfigured, Rejected
+from hifi_normalize.functions.user_function import load_function
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -6,9 +6,9 @@ from typing import Any
 import orjson
 import pytest
 
-from hifi.errors import Misconfigured
-from hifi.event import REFUSED
 from hifi.pipe.source import DebeziumSource
+from hifi.record.event import REFUSED
+from hifi.runtime.errors import Misconfigured
 from hifi_collect.debezium.changes import ChangeReader
 from hifi_collect.debezium.connector import Connector
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from polled_objects import PolledBucket, PolledFolder
 
-from hifi.errors import Retryable
 from hifi.pipe.sources.objects import ObjectsSource
 from hifi.pipe.sources.s3 import S3Settings
+from hifi.runtime.errors import Retryable
 from hifi_collect.objects.bucket import ReadableBucket
 from hifi_collect.objects.folder import ReadableFolder
 from hifi_collect.objects.store import ReadableStore

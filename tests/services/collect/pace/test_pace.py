@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from hifi.accept.source_report import SourceReport, add_up, seconds_left
+from hifi.delivery.source_report import SourceReport, add_up, seconds_left
 from hifi.pipe.sources.collected import Backfill
 from hifi_collect.pace import source_pace
 from hifi_collect.pace.backfill_rate import CPU, LEAST, LEAST_OF_CPU, START, BackfillRate

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import REGISTRY
 
+from hifi.delivery.stage_lag import StageReading
+from hifi.delivery.stage_monitor import StageReadings
 from hifi.pipe.sources.collected import Backfill
-from hifi.stages.stage_lag import StageReading
-from hifi.stages.stage_monitor import StageReadings
 from hifi_collect.pace import source_paces
 from hifi_collect.pace.backfill_rate import CPU, START
 from hifi_collect.pace.source_paces import SourcePaces

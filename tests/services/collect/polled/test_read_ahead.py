@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
-from hifi.errors import Retryable
+from hifi.runtime.errors import Retryable
 from hifi_collect.polled.read_ahead import read_ahead
 
 

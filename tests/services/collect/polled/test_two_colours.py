@@ -17,9 +17,9 @@ from tests.stream_process import PARTITIONS, readyz
 from hifi.control.colours import Colour, Colours, ColourState
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
+from hifi.kafka.topics import ControlTopics
 from hifi.pipe.registry import publish, stream_record
 from hifi.pipe.revision import pipe_record
-from hifi.topics import ControlTopics
 from hifi_collect.polled.reader import MOST_EVENTS
 from hifi_infra.kafka.cluster import KafkaCluster
 

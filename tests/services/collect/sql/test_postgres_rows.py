@@ -6,8 +6,8 @@ import orjson
 import pytest
 from polled_table import PolledTable
 
-from hifi.errors import Misconfigured, Retryable
 from hifi.pipe.sources.sql import SqlSource
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_collect.sql.postgres import PostgresRows, postgres_rows
 
 

@@ -11,8 +11,8 @@ import pytest
 from egest_stream import EgestStream, RunningEgest, outcomes, pipe, process, running_egest, texts, until
 from fake_destination import OK, ReceivedRequest, destination
 
-from hifi import event
-from hifi.event import Record, with_fields
+from hifi.record import event
+from hifi.record.event import Record, with_fields
 from hifi_egest.dedup.deduplicator import Deduplicator
 from hifi_egest.dedup.outcome_reader import EXTRA_RECEIPTS, OutcomeReader, RecordedOutcomes
 from hifi_egest.delivery.lease import PartitionLease

@@ -6,9 +6,9 @@ import pytest
 from aiokafka import ConsumerRecord, TopicPartition
 from egest_stream import EPOCH, TIME, attributes
 
-from hifi import event
-from hifi.event import seq_text
 from hifi.kafka.consumer import AssignedPartition
+from hifi.record import event
+from hifi.record.event import seq_text
 from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.parsing import InvalidRecord, parse

@@ -6,10 +6,10 @@ import pytest
 from aiokafka import ConsumerRecord, TopicPartition
 from egest_stream import attributes, pipe
 
-from hifi import metrics
-from hifi.clock import now_us
 from hifi.kafka.consumer import AssignedPartition
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
+from hifi.runtime import metrics
+from hifi.runtime.clock import now_us
 from hifi_egest.delivery.delivery import Attempt, Delivery
 from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget

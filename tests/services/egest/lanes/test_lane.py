@@ -10,11 +10,11 @@ from aiokafka import ConsumerRecord, TopicPartition
 from egest_stream import attributes, pipe, until
 from fake_destination import ReceivedRequest, answer, destination
 
-from hifi import metrics
-from hifi.destinations.state import DestinationStates
-from hifi.health import Health
+from hifi.delivery.destination_state import DestinationStates
 from hifi.kafka.consumer import AssignedPartition
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
+from hifi.runtime import metrics
+from hifi.runtime.health import Health
 from hifi_egest.delivery.delivery import Attempt, Delivery
 from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hifi.destinations.state import (
+from hifi.delivery.destination_state import (
     EGEST,
     DestinationName,
     DestinationState,
@@ -13,7 +13,7 @@ from hifi.destinations.state import (
     StateChange,
     state_record,
 )
-from hifi.topics import Tier
+from hifi.kafka.topics import Tier
 from hifi_egest.lanes import parking
 from hifi_egest.lanes.parking import LaneParking
 from hifi_egest.policy.outcome import DeadLettered, Parked, RetryLater

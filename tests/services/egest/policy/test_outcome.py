@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hifi.kafka.topics import DEFAULT_TIERS, Tier
 from hifi.pipe.model import RetryPolicy
-from hifi.topics import DEFAULT_TIERS, Tier
 from hifi_egest.policy import tiers
 from hifi_egest.policy.answer import Answer, NoResponse, retry_after_s
 from hifi_egest.policy.outcome import (

@@ -8,10 +8,10 @@ import pytest
 from aiokafka import ConsumerRecord, TopicPartition
 from egest_stream import until
 
-from hifi import event
-from hifi.event import Record
 from hifi.kafka.consumer import AssignedPartition
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
+from hifi.record import event
+from hifi.record.event import Record
 from hifi_egest.delivery.delivery import NO_ATTEMPT, Attempt, Delivery
 from hifi_egest.delivery.event_record import EarlierAttempts, EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget

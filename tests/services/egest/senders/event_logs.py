@@ -12,8 +12,8 @@ from egest_stream import pipe_to
 from fake_destination import OK, FakeDestination, ReceivedRequest, answer
 from kind_tables import KindUnderTest
 
-from hifi.connectors.installed import read_settings
-from hifi.connectors.kind import DestinationWriter, WriterContext
+from hifi.delivery.installed_kinds import read_settings
+from hifi.delivery.kind import DestinationWriter, WriterContext
 from hifi.kafka.admin import partition_counts
 from hifi.pipe.model import Pipe
 from hifi_infra.kafka.cluster import KafkaCluster

@@ -9,11 +9,11 @@ from egest_stream import EgestStream, outcomes, pipe_to, running_egest, texts, u
 from fake_destination import destination
 from kind_tables import KindUnderTest
 
-from hifi import event
-from hifi.connectors.installed import read_settings
-from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
-from hifi.errors import Rejected
-from hifi.event import Record, with_fields
+from hifi.delivery.installed_kinds import read_settings
+from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.record import event
+from hifi.record.event import Record, with_fields
+from hifi.runtime.errors import Rejected
 
 LOCAL = {"local_attempts": 1}
 ACCEPTED_US = 1_763_953_200_000_000

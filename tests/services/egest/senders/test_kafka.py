@@ -16,9 +16,9 @@ from event_logs import OutTopic
 from fake_destination import destination
 from running_retrier import retrying
 
-from hifi import event
-from hifi.connectors.kind import OutboundEvent
-from hifi.errors import HifiError, Rejected
+from hifi.delivery.kind import OutboundEvent
+from hifi.record import event
+from hifi.runtime.errors import HifiError, Rejected
 
 EVENTS = 4000
 

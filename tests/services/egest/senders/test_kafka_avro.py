@@ -13,11 +13,11 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from egest_stream import EgestStream, outcomes, running_egest, texts
 from tests.schema_registry import SchemaRegistryProcess, schema_registry
 
-from hifi.connectors.installed import read_settings
-from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
-from hifi.errors import Misconfigured, Retryable
+from hifi.check.pipe_check import completed
+from hifi.delivery.installed_kinds import read_settings
+from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
 from hifi.pipe.model import ConnectorDestination, Pipe
-from hifi.pipe_check import completed
+from hifi.runtime.errors import Misconfigured, Retryable
 
 MADE = b"1970-01-01T00:00:01.000002Z"
 DECLARED = {

@@ -8,11 +8,11 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from hifi.connectors.installed import read_settings
-from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
-from hifi.errors import HifiError
+from hifi.delivery.installed_kinds import read_settings
+from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
 from hifi.kafka.security import KafkaSecurity, client_options
 from hifi.pipe.model import Pipe
+from hifi.runtime.errors import HifiError
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.kafka.credentials import ADMIN
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from egest_stream import EgestStream, pipe_to, running_egest, texts, until
 
-from hifi import event
-from hifi.connectors import installed
-from hifi.pipe_check import check_folder
+from hifi.check.pipe_check import check_folder
+from hifi.delivery import installed_kinds as installed
+from hifi.record import event
 
 ROOT = Path(__file__).parents[4]
 SETTINGS = "settings: {database: /tmp/x.db, table: orders}"

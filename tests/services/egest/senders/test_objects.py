@@ -14,9 +14,9 @@ import pytest
 from egest_stream import EgestStream, pipe_to, process, until
 from object_stores import ObjectBucket, ObjectFolder, rows_of
 
-from hifi.connectors.installed import InvalidDestination, read_settings
-from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
-from hifi.errors import Rejected, Retryable, Unacknowledged
+from hifi.delivery.installed_kinds import InvalidDestination, read_settings
+from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.runtime.errors import Rejected, Retryable, Unacknowledged
 
 NOON = datetime(2026, 11, 24, 12, tzinfo=UTC)
 EVENTS = 2000

@@ -11,10 +11,10 @@ from kind_tables import PostgresTable
 from postgres_server import PostgresServer
 from pydantic import ValidationError
 
-from hifi import event
-from hifi.connectors.installed import read_settings
-from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
-from hifi.errors import Misconfigured, Rejected, Retryable
+from hifi.delivery.installed_kinds import read_settings
+from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.record import event
+from hifi.runtime.errors import Misconfigured, Rejected, Retryable
 from hifi_egest.postgres.settings import PostgresSettings
 
 

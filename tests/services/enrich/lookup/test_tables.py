@@ -10,7 +10,7 @@ from spark_bench import make_pipe
 
 from hifi.pipe.model import Lookup
 from hifi.pipe.revision import PipeVersion
-from hifi.sql import lookup_reader
+from hifi.spark import lookup_reader
 from hifi_enrich.lookup.tables import LookupTables
 
 CSV = 'code,name\nAA,"American, Inc."\nUA,\n'

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from spark_bench import SparkBench, make_headers, make_pipe
 
-from hifi.sql.row_query import Steps
+from hifi.spark.row_query import Steps
 from hifi_enrich.plan.compiler import PipeCompiler
 
 

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from spark_bench import LIMIT_BYTES, SparkBench, make_headers, make_pipe
 
-from hifi import event
-from hifi.clock import now_us
 from hifi.pipe.model import QueryTrigger
+from hifi.record import event
+from hifi.runtime.clock import now_us
 from hifi_enrich.plan.dataframe import NEWER_VERSION
 
 AIRLINES = {
@@ -349,7 +349,7 @@ def test_an_event_of_a_newer_version_than_the_plan_stops_the_query(bench: SparkB
 
 
 def test_forty_fields_derived_from_each_other_compile(bench: SparkBench) -> None:
-    """2^40 steps would be a lifetime; see `let` in hifi.sql.generator."""
+    """2^40 steps would be a lifetime; see `let` in hifi.spark.generator."""
     derive = {"d0": "n + 1", **{f"d{depth}": f"d{depth - 1} + 1" for depth in range(1, 40)}}
     pipe = make_pipe(fields={"n": "int"}, derive=derive)
     [written] = bench.values(pipe, [b'{"n": 1}'])

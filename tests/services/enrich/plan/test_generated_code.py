@@ -2,7 +2,7 @@
 
 from spark_bench import SCHEMA, SparkBench, make_headers, make_pipe
 
-from hifi.sql.catalyst import CODE_GENERATION
+from hifi.spark.catalyst import CODE_GENERATION
 
 
 def test_a_real_time_plan_with_ten_lookups_is_one_generated_method(bench: SparkBench) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from hifi.sql.catalyst import Catalyst
-from hifi.sql.json_fields import fields_of_valid, json_fields
+from hifi.spark.catalyst import Catalyst
+from hifi.spark.json_fields import fields_of_valid, json_fields
 
 NAMES = ["a", "b", "data"]
 TEXTS = [

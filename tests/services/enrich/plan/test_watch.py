@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from spark_bench import OutputRecord, SparkBench, make_headers, make_pipe
 
-from hifi import event
 from hifi.pipe.model import Pipe
-from hifi.pipe.watch.watched_field import watch_id
+from hifi.pipe.watched_field import watch_id
+from hifi.record import event
 from hifi_enrich.plan.query_plan import QueryPlan
 
 

@@ -3,8 +3,8 @@
 from running_instance import LiveStream
 from spark_bench import make_headers, make_pipe
 
-from hifi import event
-from hifi.event import Record
+from hifi.record import event
+from hifi.record.event import Record
 from hifi_enrich.query.written_records import skip_written
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hifi.errors import Misconfigured
-from hifi.sql.spark_session import task_slots
+from hifi.runtime.errors import Misconfigured
+from hifi.spark.spark_session import task_slots
 from hifi_enrich.spark.session import choose_trigger, connector_jars, resolve_master
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from spark_bench import SparkBench, make_pipe
 
-from hifi import event
-from hifi.sql.lookup_key import table_id
+from hifi.record import event
+from hifi.spark.lookup_key import table_id
 from hifi_enrich.lookup.table import LookupTable, build_table
 from hifi_enrich.spark.warm_up_records import MAX_PIPES, warm_up_records
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 from ingest_harness import FakeProducer, pipe
 
-from hifi.accept.ack_report import AckReporter
-from hifi.accept.partitioner import partition_of
-from hifi.clock import MICROSECONDS
-from hifi.cloudevents.event import DecodedEvent
-from hifi.event import Hop, hop, identity, seq_text
-from hifi.http.problem import Problem
+from hifi.delivery.ack_report import AckReporter
 from hifi.kafka.producer import Producer
 from hifi.pipe.revision import WHOLE, PipeVersion, Rollout
+from hifi.record.cloudevents.event import DecodedEvent
+from hifi.record.event import Hop, hop, identity, seq_text
+from hifi.record.partitioner import partition_of
+from hifi.runtime.clock import MICROSECONDS
+from hifi.runtime.http.problem import Problem
 from hifi_ingest.accept.acceptor import Acceptor
 
 NOW_US = 1_800_000_000 * MICROSECONDS

@@ -4,8 +4,8 @@ import asyncio
 
 from ingest_harness import FakeProducer
 
-from hifi.accept.ack_report import AckReporter, PartitionAcks
-from hifi.errors import Unacknowledged
+from hifi.delivery.ack_report import AckReporter, PartitionAcks
+from hifi.runtime.errors import Unacknowledged
 
 
 def test_ranges_are_dense_and_restored_ones_are_reported_later() -> None:

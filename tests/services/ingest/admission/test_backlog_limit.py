@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 
-from hifi.stages.stage_lag import StageLag, StageReading
+from hifi.delivery.stage_lag import StageLag, StageReading
 from hifi_ingest.admission.backlog_limit import BacklogLimit
 
 READ_S = 0.5

@@ -14,10 +14,10 @@ from ingest_harness import Ingest, Stream, ingest, new_stream, pipe
 from sender import Sender, told, until
 from tests.stream_process import PARTITIONS
 
-from hifi.event import Record
-from hifi.health import Health
+from hifi.delivery import stage_monitor
 from hifi.kafka.producer import Producer
-from hifi.stages import stage_monitor
+from hifi.record.event import Record
+from hifi.runtime.health import Health
 from hifi_ingest.admission import backlog_monitor
 from hifi_ingest.admission.backlog_limit import BacklogLimit
 from hifi_ingest.admission.backlog_monitor import BacklogMonitor

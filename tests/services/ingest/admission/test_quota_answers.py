@@ -8,11 +8,11 @@ import pytest
 from ingest_harness import KEY, Ingest, ingest, new_stream, pipe
 from sender import Sender, told, until
 
-from hifi.clock import monotonic_s
 from hifi.pipe.registry import publish, read_registry
 from hifi.pipe.revision import RateCap
 from hifi.pipe.rollout import change_cap
 from hifi.pipe.secret import Quota, WriteKey
+from hifi.runtime.clock import monotonic_s
 
 
 def refused(one: Ingest, labels: str) -> float:

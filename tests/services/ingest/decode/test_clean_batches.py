@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi.cloudevents import decode as cloudevents
-from hifi.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
 from hifi.pipe.source import HttpSource
+from hifi.record.cloudevents import decode as cloudevents
+from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
 from hifi_ingest.decode import clean_batches
 from hifi_ingest.decode.request import EventRequest, PipeFormats, decode_request
 

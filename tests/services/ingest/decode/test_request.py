@@ -3,9 +3,9 @@
 import pytest
 from ingest_harness import pipe
 
-from hifi.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
-from hifi.cloudevents.json_slices import value_slice
-from hifi.http.problem import Problem
+from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
+from hifi.record.cloudevents.json_slices import value_slice
+from hifi.runtime.http.problem import Problem
 from hifi_ingest.decode.request import EventRequest, PipeFormats, decode_request
 
 LIMITS = DecodeLimits(event_bytes=1000, batch_events=10, depth=10)

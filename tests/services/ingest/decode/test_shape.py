@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ingest_harness import pipe
 
-from hifi.cloudevents import attributes, json_slices
-from hifi.cloudevents.event import DecodeLimits
-from hifi.http import media_type
-from hifi.http.problem import Problem
+from hifi.record.cloudevents import attributes, json_slices
+from hifi.record.cloudevents.event import DecodeLimits
+from hifi.runtime.http import media_type
+from hifi.runtime.http.problem import Problem
 from hifi_ingest.decode import request as request_module
 from hifi_ingest.decode import shape
 from hifi_ingest.decode.request import EventRequest, PipeFormats, decode_request

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi.cloudevents.event import DecodedEvent
+from hifi.record.cloudevents.event import DecodedEvent
 from hifi_ingest.decode.trace_headers import trace_headers, with_trace
 
 PARENT = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from ingest_harness import KEY, Ingest, Stream
 
-from hifi.event import fields, identity
+from hifi.record.event import fields, identity
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ingest_harness import KEY, FakeProducer, Ingest, pipe
 
-from hifi.health import Health
 from hifi.kafka.producer import Producer
 from hifi.pipe.revision import PipeVersion
+from hifi.runtime.health import Health
 from hifi_ingest.http.app import App
 from hifi_ingest.http.context import IngestContext
 from hifi_ingest.http.write_keys import WriteKeys

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hifi.http.problem import Problem
+from hifi.runtime.http.problem import Problem
 from hifi_ingest.http.body_limits import BodyMemory
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi.http.problem import Problem
+from hifi.runtime.http.problem import Problem
 from hifi_ingest.http import decompression
 
 if sys.version_info >= (3, 14):

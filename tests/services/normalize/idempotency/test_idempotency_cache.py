@@ -6,10 +6,10 @@ from typing import Any, cast
 
 from aiokafka import ConsumerRecord, TopicPartition
 
-from hifi.event import Record
-from hifi.health import Health
 from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.producer import Producer
+from hifi.record.event import Record
+from hifi.runtime.health import Health
 from hifi_normalize.idempotency.fingerprint import Fingerprint, unpack
 from hifi_normalize.idempotency.fingerprint_window import Repetition
 from hifi_normalize.idempotency.idempotency_cache import (

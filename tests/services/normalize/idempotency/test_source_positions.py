@@ -2,7 +2,7 @@
 
 import random
 
-from hifi.event import SourcePosition
+from hifi.record.event import SourcePosition
 from hifi_normalize.idempotency.source_positions import SourcePositions
 
 SOURCE = b"kafka/cluster/orders/3"

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from hifi import event
+from hifi.record import event
 from hifi_observe.alarms.alarm import Key
 from hifi_observe.alarms.conditions import RECENT_MINUTES, SKIPPED_S, Thresholds, find_conditions
 from hifi_observe.ledger.closing import ClosingRules

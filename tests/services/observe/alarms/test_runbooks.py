@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hifi.health import Health
+from hifi.runtime.health import Health
 from hifi_observe.alarms import runbook_markdown, runbooks
 from hifi_observe.alarms.alarm import KINDS, Alarm
 from hifi_observe.alarms.runbook_markdown import markdown

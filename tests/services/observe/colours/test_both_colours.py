@@ -17,11 +17,11 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import async_playwright
 
-from hifi.clock import now_us
 from hifi.control.colours import Colour, Colours, ColourState, FrontAddress
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
-from hifi.topics import ControlTopics
+from hifi.kafka.topics import ControlTopics
+from hifi.runtime.clock import now_us
 from hifi_infra.ports import free_port
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

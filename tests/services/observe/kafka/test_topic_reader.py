@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaError
 
-from hifi.topics import Topics
+from hifi.kafka.topics import Topics
 from hifi_observe.kafka import topic_reader
 from hifi_observe.kafka.publisher import Publisher
 from hifi_observe.kafka.topic_reader import TopicReader

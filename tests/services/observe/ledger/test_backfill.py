@@ -5,7 +5,7 @@ from pathlib import Path
 
 import orjson
 
-from hifi import event
+from hifi.record import event
 from hifi_observe.ledger.closing import ClosingRules, MinuteResult, OffsetSnapshot
 from hifi_observe.ledger.grouping import group_records
 from hifi_observe.ledger.partition_ledger import PartitionLedger

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from hifi import event
+from hifi.record import event
 from hifi_observe.ledger.breaker_reports import NO_ANSWER, BreakerReports, ReceiptAnswer
 from hifi_observe.ledger.closing import ClosingRules
 from hifi_observe.ledger.partition_ledger import PartitionLedger

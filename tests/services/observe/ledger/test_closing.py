@@ -5,7 +5,7 @@ from pathlib import Path
 
 import orjson
 
-from hifi import event
+from hifi.record import event
 from hifi_observe.ledger.closing import ClosingRules, LakeRead, MinuteResult, OffsetSnapshot
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.pipe_minute import PipeMinute

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hifi import event
+from hifi.record import event
 from hifi_observe.ledger.durations import Transit
 from hifi_observe.ledger.grouping import group_records
 from hifi_observe.ledger.record_batch import RecordBatch

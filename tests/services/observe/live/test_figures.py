@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from hifi import event
+from hifi.record import event
 from hifi_observe.ledger.closing import ClosingRules, OffsetSnapshot
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.live import figures

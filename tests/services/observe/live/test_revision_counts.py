@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from hifi import event
 from hifi.control.revision_figures import RevisionFigures
+from hifi.record import event
 from hifi_observe.ledger.closing import ClosingRules
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.recent_activity import RecentActivity

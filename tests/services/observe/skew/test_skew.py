@@ -9,7 +9,7 @@ from urllib.parse import quote_plus
 import orjson
 import pytest
 
-from hifi.pipe.watch.watched_field import NOTHING, WatchedField, watch_id
+from hifi.pipe.watched_field import NOTHING, WatchedField, watch_id
 from hifi_observe.alarms.alarm import Alarms
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.minute_store import MinuteStore

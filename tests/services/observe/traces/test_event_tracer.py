@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from structlog.testing import CapturingLogger
 
-from hifi import event
+from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
-from hifi.topics import Topics
+from hifi.record import event
 from hifi_observe import metrics
 from hifi_observe.observatory import Observatory
 from hifi_observe.traces import event_tracer, otlp_exporter
@@ -453,7 +453,7 @@ def test_a_collector_that_does_not_answer_blocks_nothing() -> None:
 def test_nothing_of_opentelemetry_is_imported_unless_it_is_on() -> None:
     program = """
 import asyncio, sys
-from hifi.health import Health
+from hifi.runtime.health import Health
 from hifi_observe import __main__
 from hifi_observe.observatory import Observatory
 from hifi_observe.settings import ObserveSettings

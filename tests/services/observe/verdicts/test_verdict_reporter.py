@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from hifi.clock import now_us
 from hifi.control.action import Action, ActionKind, ActionState
 from hifi.control.permission import GRANTED
 from hifi.control.steps import StepRight
-from hifi.control.topic_follower import TopicFollower
 from hifi.control.verdict import Condition, Verdicts, decode
 from hifi.kafka.admin import create_topics
-from hifi.topics import ControlTopics
+from hifi.kafka.topic_follower import TopicFollower
+from hifi.kafka.topics import ControlTopics
+from hifi.runtime.clock import now_us
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from stream_double import Stream, new_stream

@@ -15,9 +15,9 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page, async_playwright, expect
 
-from hifi import event
-from hifi.clock import now_us
-from hifi.pipe.watch.watched_field import watch_id
+from hifi.pipe.watched_field import watch_id
+from hifi.record import event
+from hifi.runtime.clock import now_us
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from stream_double import Stream, new_stream, pipe

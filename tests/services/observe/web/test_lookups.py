@@ -6,7 +6,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from hifi.errors import Overloaded
+from hifi.runtime.errors import Overloaded
 from hifi_observe.kafka.record_lookup import LOOKUPS, LookupSlots
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -9,11 +9,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hifi.dead_letters.letter import DeadLetter
-from hifi.errors import Misconfigured, Retryable
-from hifi.health import Health
+from hifi.delivery.dead_letters.letter import DeadLetter
+from hifi.kafka.topics import Topics
 from hifi.pipe.registry import PipeRegistry
-from hifi.topics import Topics
+from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.health import Health
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.web import replays
 from hifi_observe.web.replays import ReplayRequest, Replays

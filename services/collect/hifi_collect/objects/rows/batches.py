@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import dropwhile
 from typing import BinaryIO, Final
 
-from hifi import log
 from hifi.pipe.sources.objects import ObjectsSource
+from hifi.runtime import log
 from hifi_collect.objects.rows.row import ObjectRow, UnreadableObject
 
 _BATCH_BYTES: Final = 4 * 1024 * 1024

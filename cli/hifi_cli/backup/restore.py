@@ -1,0 +1,198 @@
+"""Writes a backup into a stream and its control plane."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from hifi.control.principals.audit import AuditEntry, AuditOutcome
+from hifi.kafka.clients import close
+from hifi.kafka.security import client_options
+from hifi.kafka.topics import ControlTopics, Topics
+from hifi.pipe import rollout
+from hifi.pipe.registry import RegistrySnapshot, read_registry
+from hifi.pipe.revision import PipeRecord, read_key
+from hifi.record.event import Record
+from hifi.runtime.errors import Misconfigured, Retryable
+from hifi_cli.backup.renumber import Numbers
+from hifi_cli.backup.state import (
+    AUDIT,
+    CONTROL,
+    DECLARED,
+    PIPES,
+    RELEASES,
+    SCHEMAS,
+    SOURCE_POSITIONS,
+    State,
+    StateRecord,
+    check,
+    control_topics,
+    declared_numbers,
+    stream_topics,
+)
+from hifi_cli.backup.state_reader import read_state
+
+_WITHIN_S: Final = 300.0
+_CLIENT: Final = "hifi-restore"
+
+
+async def restore(
+    state: State,
+    bootstrap: str,
+    topics: Topics,
+    control: tuple[str, ControlTopics] | None,
+    entry: AuditEntry,
+    *,
+    force: bool,
+) -> dict[str, int]:
+    """Write the state of a backup; everything is checked before the first record is written.
+
+    The stream's records are one transaction, and those of the control plane another one after it, so that the
+    provisioner finds each declared pipe as it was in force.
+
+    Args:
+        state: of the backup.
+        bootstrap: the stream's Kafka.
+        topics: of the stream, which exists.
+        control: Kafka and topics of the control plane; None: there is none.
+        entry: for the audit: who restores what.
+        force: whether the stream may contain something. The backup's pipes, releases and principals then replace
+            those with the same name; others stay.
+
+    Returns:
+        Topic to the number of records written.
+
+    Raises:
+        Misconfigured: the backup or the stream is not fit for it; nothing was written.
+        Retryable: Kafka did not acknowledge everything; the text says what was written.
+    """
+    check(state)
+    if control is None and any(one.topic in CONTROL for one in state.records):
+        raise Misconfigured(
+            "the backup has records of a control plane and the mesh has none: start it with `hifi up --control`"
+        )
+    present = await read_state(bootstrap, topics, control)
+    occupied = present.declared_counts()
+    if occupied and not force:
+        held = ", ".join(f"{count} of {topic}" for topic, count in occupied.items())
+        raise Misconfigured(
+            f"the stream {topics.stream} is not empty, its records: {held}. Restore into a new stream, or let the "
+            "backup replace pipes, releases and principals of the same names with --force"
+        )
+    if state.partitions != present.partitions:
+        state = state.without_source_positions()
+    published = await read_registry(bootstrap, topics)
+    written = await _write_stream(state, bootstrap, topics, published)
+    if control is None:
+        return written
+    try:
+        return written | await _write_control(state, present, *control, entry)
+    except Retryable as error:
+        raise Retryable(
+            f"{error}. The pipes were restored, the control plane was not: repeat it with --force"
+        ) from error
+
+
+async def _write_stream(
+    state: State, bootstrap: str, topics: Topics, published: RegistrySnapshot
+) -> dict[str, int]:
+    names, pipes = stream_topics(topics), list(_pipes(state, published))
+    positions = [_position(one) for one in state.of(SOURCE_POSITIONS)]
+    async with _transaction(bootstrap, f"{topics.stream}.restore") as producer:
+        for record in pipes:
+            await producer.send(names[PIPES], record.value, key=record.key, partition=0)
+        for one in positions:
+            record = one.record()
+            await producer.send(
+                names[SOURCE_POSITIONS], record.value, key=record.key, partition=one.partition
+            )
+    return _present({PIPES: len(pipes), SOURCE_POSITIONS: len(positions)})
+
+
+def _pipes(state: State, published: RegistrySnapshot) -> list[Record]:
+    """The records of the pipes: bodies of revisions before the records that name them.
+
+    A pipe that is in force already gets the backup's current revision as a new one, since events of the revisions that
+    it has may be on their way. The provisioner begins a rollout that ran anew.
+    """
+    records = state.of(PIPES)
+    named = [one for one in records if read_key(one.key.encode())[1] is None]
+    replaced = {one.key for one in named} & set(published.pipes)
+    bodies = [
+        one.record() for one in records if one not in named and read_key(one.key.encode())[0] not in replaced
+    ]
+    written = [
+        replace(one, value={**one.value, "since": None}).record() for one in named if one.key not in replaced
+    ]
+    for one in named:
+        if one.key in replaced:
+            written += rollout.put_at_once(published, PipeRecord.model_validate(one.value).pipe)
+    return bodies + written
+
+
+def _position(one: StateRecord) -> StateRecord:
+    """The highest position of a source partition. Its runs lie in offsets that the new `raw` does not have."""
+    return replace(one, value={"highest": one.value["highest"], "through": -1, "runs": []})
+
+
+async def _write_control(
+    state: State, present: State, bootstrap: str, control: ControlTopics, entry: AuditEntry
+) -> dict[str, int]:
+    topics = control_topics(control)
+    numbers = Numbers(declared_numbers(present))
+    written = dict.fromkeys(CONTROL, 0)
+
+    async def send(producer: AIOKafkaProducer, one: StateRecord) -> Any:
+        written[one.topic] += 1
+        record = one.record()
+        return await producer.send(topics[one.topic], record.value, key=record.key, partition=0)
+
+    async with _transaction(bootstrap, f"{control.control}.restore") as producer:
+        for one in state.of(DECLARED):
+            numbers.declared[one.offset] = (await (await send(producer, numbers.declaration(one)))).offset
+        for one in state.of(RELEASES):
+            numbers.releases[one.offset] = (await (await send(producer, one))).offset
+        for topic in CONTROL:
+            # A registry that has schemas keeps them: no id may get another meaning.
+            has_schemas = topic == SCHEMAS and present.of(SCHEMAS)
+            if topic not in (DECLARED, RELEASES) and not has_schemas:
+                for one in state.of(topic):
+                    renumbered = numbers.referring(one)
+                    if renumbered is not None:
+                        await send(producer, renumbered)
+        done = entry.ended(AuditOutcome.DONE, f"{len(state.records)} records").record()
+        await producer.send(topics[AUDIT], done.value, key=done.key, partition=0)
+    return _present(written)
+
+
+def _present(counts: Mapping[str, int]) -> dict[str, int]:
+    return {topic: count for topic, count in counts.items() if count}
+
+
+@contextlib.asynccontextmanager
+async def _transaction(bootstrap: str, transactional_id: str) -> AsyncIterator[AIOKafkaProducer]:
+    """A producer in a transaction, which is committed at the end of the block; all is written or nothing.
+
+    Raises:
+        Retryable: Kafka did not acknowledge it.
+    """
+    producer = AIOKafkaProducer(
+        **client_options(bootstrap),
+        client_id=_CLIENT,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=int(_WITHIN_S * 1000),
+        acks="all",
+    )
+    try:
+        async with asyncio.timeout(_WITHIN_S):
+            await producer.start()
+            async with producer.transaction():
+                yield producer
+    except (KafkaError, OSError, TimeoutError) as error:
+        raise Retryable(f"Kafka at {bootstrap} did not acknowledge the records: {error!r}") from error
+    finally:
+        await close(producer)

@@ -1,0 +1,141 @@
+"""Reads the declared state of a stream and its control plane from Kafka."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from hifi.kafka.admin import partition_counts
+from hifi.kafka.clients import topic_consumer
+from hifi.kafka.topic_reader import offset_ranges, read_ranges
+from hifi.kafka.topics import ControlTopics, Topics
+from hifi.pipe.registry import STREAM_KEY
+from hifi.runtime.clock import now_us
+from hifi.runtime.errors import Misconfigured
+from hifi_cli.backup.state import (
+    SOURCE_POSITIONS,
+    State,
+    StateRecord,
+    control_topics,
+    effective,
+    stream_topics,
+)
+
+_WITHIN_S: Final = 60.0
+_STREAM_KEY: Final = STREAM_KEY.decode()
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """What is read from one Kafka."""
+
+    bootstrap: str
+    partitions: Mapping[str, list[TopicPartition]]
+    """Name in backups to the partitions of the topic."""
+
+
+async def read_state(
+    bootstrap: str, topics: Topics, control: tuple[str, ControlTopics] | None = None
+) -> State:
+    """Read everything at one moment: if something changes meanwhile, all is read again.
+
+    Args:
+        bootstrap: the stream's Kafka.
+        topics: of the stream.
+        control: Kafka and topics of the control plane; None: there is none.
+
+    Raises:
+        Misconfigured: Kafka does not answer, has no such stream, or the state changed all the time for a minute.
+    """
+    try:
+        async with asyncio.timeout(_WITHIN_S):
+            clusters = [await _partitions(bootstrap, stream_topics(topics))]
+            if control is not None:
+                clusters.append(await _partitions(control[0], control_topics(control[1])))
+            records = await _read_all(clusters)
+    except TimeoutError:
+        raise Misconfigured(
+            f"the state of the stream {topics.stream} could not be read within {_WITHIN_S:.0f} s from Kafka at "
+            f"{bootstrap}, or it changed all the time: check that the mesh is running, and try again"
+        ) from None
+    except (KafkaError, OSError) as error:
+        raise Misconfigured(
+            f"the state of the stream {topics.stream} cannot be read from Kafka at {bootstrap} ({error!r}); "
+            "is the mesh running, and is this its stream?"
+        ) from error
+    partitions = [one.value["partitions"] for one in records if one.key == _STREAM_KEY]
+    if not partitions:
+        raise Misconfigured(
+            f"Kafka at {bootstrap} has no stream {topics.stream}: `hifi up` creates it, --stream names another one"
+        )
+    return State(
+        topics.stream,
+        control[1].control if control else "",
+        partitions[0],
+        now_us(),
+        [one for one in records if one.key != _STREAM_KEY],
+    )
+
+
+async def _partitions(bootstrap: str, names: Mapping[str, str]) -> _Cluster:
+    """The partitions of the topics.
+
+    Raises:
+        Misconfigured: a topic does not exist.
+    """
+    counts = await partition_counts(bootstrap, list(names.values()))
+    missing = sorted(set(names.values()) - set(counts))
+    if missing:
+        raise Misconfigured(
+            f"Kafka at {bootstrap} has no topic {', '.join(missing)}: `hifi up` creates the topics, with --control "
+            "those of a control plane; --stream names another stream"
+        )
+    return _Cluster(
+        bootstrap,
+        {name: [TopicPartition(topic, at) for at in range(counts[topic])] for name, topic in names.items()},
+    )
+
+
+async def _read_all(clusters: Sequence[_Cluster]) -> list[StateRecord]:
+    """Every record that counts, of a moment in which nothing changed."""
+    async with contextlib.AsyncExitStack() as stack:
+        consumers = [
+            await stack.enter_async_context(topic_consumer(one.bootstrap, isolation_level="read_committed"))
+            for one in clusters
+        ]
+        while True:
+            before = await _ends(clusters, consumers)
+            records = [
+                record
+                for cluster, consumer in zip(clusters, consumers, strict=True)
+                for name, partitions in cluster.partitions.items()
+                for record in await _read(consumer, name, partitions)
+            ]
+            if before == await _ends(clusters, consumers):
+                return records
+
+
+async def _ends(
+    clusters: Sequence[_Cluster], consumers: Sequence[AIOKafkaConsumer]
+) -> list[Mapping[Any, int]]:
+    """The ends of all topics but `source-positions`: it is written as events pass, and its records stand alone."""
+    return [
+        await consumer.end_offsets(
+            [tp for name, tps in one.partitions.items() if name != SOURCE_POSITIONS for tp in tps]
+        )
+        for one, consumer in zip(clusters, consumers, strict=True)
+    ]
+
+
+async def _read(consumer: AIOKafkaConsumer, name: str, partitions: list[TopicPartition]) -> list[StateRecord]:
+    found: list[StateRecord] = []
+    async for records in read_ranges(consumer, await offset_ranges(consumer, partitions)):
+        for one in records:
+            value = None if one.value is None else orjson.loads(one.value)
+            found.append(StateRecord(name, one.partition, one.offset, (one.key or b"").decode(), value))
+    return effective(name, found)

@@ -1,0 +1,183 @@
+"""hifi acl: the access control entries that a stream needs in Kafka."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from itertools import groupby
+from typing import Annotated, Any, Final
+
+import typer
+
+from hifi.kafka.security.access import Acl, access
+from hifi.kafka.security.acl_admin import create_acls
+from hifi.kafka.topics import ControlTopics, Topics
+from hifi.runtime.errors import Misconfigured
+from hifi_cli.display.console import console
+from hifi_cli.display.tables import print_table, table
+from hifi_cli.display.yaml import print_yaml
+from hifi_cli.error_reporting import report_errors
+from hifi_cli.mesh_state.target import kafka_target, stream_topics
+from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Stream
+
+DEFAULT_PRINCIPAL = "User:{stream}.{service}"
+_TRANSACTIONAL_ID: Final = "transactional-id"
+app = typer.Typer(help="Print or apply the access control entries (ACLs) that a stream needs in Kafka.")
+
+
+class AclFormat(StrEnum):
+    """How `hifi acl show` prints."""
+
+    TABLE = "table"
+    KAFKA_ACLS = "kafka-acls"
+    STRIMZI = "strimzi"
+
+
+Principal = Annotated[
+    str,
+    typer.Option(
+        "--principal",
+        metavar="TEMPLATE",
+        help="Principal of each service, with {stream} and {service}; with mutual TLS such as User:CN={service}.",
+    ),
+]
+
+
+ControlPlane = Annotated[
+    str,
+    typer.Option(
+        "--control",
+        metavar="NAME",
+        help="Name of the stream's control plane; that of `hifi up --control` is STREAM-control.",
+        show_default="none",
+    ),
+]
+
+
+@app.command()
+@report_errors
+def show(
+    stream: Stream = None,
+    control: ControlPlane = "",
+    principal: Principal = DEFAULT_PRINCIPAL,
+    output: Annotated[AclFormat, typer.Option("--format", help="Output format.")] = AclFormat.TABLE,
+) -> None:
+    """Print what each service, the publisher of pipes and the operator may do.
+
+    Every service needs a Kafka user of its own. `publisher` is for `hifi apply`
+    and provisioning, `operator` for all other commands.
+
+    Examples:
+      hifi acl show
+      hifi acl show --format kafka-acls | sh
+      hifi acl show --stream orders --format strimzi | kubectl apply -f -
+    """
+    topics = stream_topics(stream or "hifi")
+    entries = principals(topics, principal, control)
+    if output is AclFormat.KAFKA_ACLS:
+        for line in kafka_acls(entries):
+            print(line)
+    elif output is AclFormat.STRIMZI:
+        print_yaml(kafka_users(entries))
+    else:
+        rows = table("principal", "=operations", "=on", "name")
+        for who, acls in entries.items():
+            for resource, name, operations in _by_resource(acls):
+                rows.add_row(who, ", ".join(operations), resource, name)
+        print_table(rows, console)
+
+
+@app.command()
+@report_errors
+async def apply(
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
+    control: ControlPlane = "",
+    principal: Principal = DEFAULT_PRINCIPAL,
+) -> None:
+    """Create the missing entries in Kafka, as a user who may alter the cluster.
+
+    Entries that exist and are not needed stay. Running it again changes nothing.
+
+    Examples:
+      hifi acl apply --kafka broker1:9093 --stream orders
+    """
+    target = kafka_target(data, kafka, stream)
+    entries = principals(target.topics, principal, control)
+    created = await create_acls(target.kafka, entries)
+    total = sum(map(len, entries.values()))
+    console.print(f"{created} of {total} entries were missing and have been created.", highlight=False)
+
+
+def principals(topics: Topics, template: str, control: str = "") -> Mapping[str, Sequence[Acl]]:
+    """Principal to its entries.
+
+    Raises:
+        Misconfigured: the template is wrong.
+    """
+    entries: dict[str, Sequence[Acl]] = {}
+    for service, needs in access(topics, ControlTopics(control) if control else None).items():
+        try:
+            who = template.format(stream=topics.stream, service=service)
+        except (KeyError, IndexError, ValueError) as error:
+            raise Misconfigured(
+                f"--principal {template}: {error!r}; write for example {DEFAULT_PRINCIPAL}"
+            ) from None
+        if not who.startswith("User:") or who in entries:
+            raise Misconfigured(
+                f"--principal {template}: expected `User:` and {{service}}, for example {DEFAULT_PRINCIPAL}"
+            )
+        entries[who] = needs.acls()
+    return entries
+
+
+def kafka_acls(entries: Mapping[str, Sequence[Acl]]) -> Iterator[str]:
+    """The `kafka-acls.sh` commands that create the entries."""
+    for who, acls in entries.items():
+        for resource, name, operations in _by_resource(acls):
+            pattern = "prefixed" if name.endswith("*") else "literal"
+            allowed = " ".join(f"--operation {operation}" for operation in operations)
+            yield (
+                f'kafka-acls.sh --bootstrap-server "$KAFKA" --command-config "$CONFIG" --add '
+                f"--allow-principal '{who}' {allowed} --{resource} '{name.removesuffix('*')}' "
+                f"--resource-pattern-type {pattern}"
+            )
+
+
+def kafka_users(entries: Mapping[str, Sequence[Acl]]) -> list[dict[str, Any]]:
+    """The entries as `KafkaUser` resources of Strimzi; their names are the principals' without `User:`."""
+    return [
+        {
+            "apiVersion": "kafka.strimzi.io/v1",
+            "kind": "KafkaUser",
+            "metadata": {
+                "name": who.removeprefix("User:").removeprefix("CN="),
+                "labels": {"strimzi.io/cluster": "CLUSTER"},
+            },
+            "spec": {
+                "authentication": {"type": "tls" if "CN=" in who else "scram-sha-512"},
+                "authorization": {
+                    "type": "simple",
+                    "acls": [
+                        {
+                            "resource": {
+                                "type": "transactionalId" if resource == _TRANSACTIONAL_ID else resource,
+                                "name": name.removesuffix("*"),
+                                "patternType": "prefix" if name.endswith("*") else "literal",
+                            },
+                            "operations": operations,
+                        }
+                        for resource, name, operations in _by_resource(acls)
+                    ],
+                },
+            },
+        }
+        for who, acls in entries.items()
+    ]
+
+
+def _by_resource(acls: Sequence[Acl]) -> Iterator[tuple[str, str, list[str]]]:
+    """Resource type, name (with `*` if it is the beginning of names) and operations."""
+    for (resource, name, prefixed), group in groupby(
+        acls, key=lambda acl: (acl.resource, acl.name, acl.prefixed)
+    ):
+        yield resource, name + "*" * prefixed, [acl.operation for acl in group]

@@ -1,0 +1,251 @@
+"""hifi colour: divide the requests between the two colours of a stream."""
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from hifi.control.action import ActionKind
+from hifi.control.colours import NAMES, WHOLE_SHARE, other
+from hifi.control.releases.desired_release import INSTALLED
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.settings import load
+from hifi_cli.display.console import console, print_json
+from hifi_cli.display.tables import print_table, table
+from hifi_cli.error_reporting import report_errors
+from hifi_cli.mesh_state.control_plane import author
+from hifi_cli.mesh_state.target import stream_topics
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data
+from hifi_infra.colours.colour_settings import ColourSettings
+from hifi_infra.colours.new_setup import SetupChange, read_settings
+from hifi_infra.colours.places import ColourFolders
+from hifi_infra.colours.switch import Switch
+from hifi_infra.containers.colour_places import ColourProjects
+from hifi_infra.mesh import running
+
+app = typer.Typer(help="Divide the requests between the two colours of a stream.")
+Name = Annotated[str, typer.Argument(metavar="COLOUR", help=f"One of {', '.join(NAMES)}.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why, for the record.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Do it although a rule says to wait; the record names who forced it.")
+]
+Recovery = Annotated[
+    bool, typer.Option("--recovery", help="One colour is broken: do not wait until both are stable.")
+]
+_DONE: Final = "Done. `hifi colour status` shows both colours."
+Within = Annotated[float, typer.Option("--within", min=1, metavar="SECONDS", help="Longest time to wait.")]
+
+
+@app.command()
+@report_errors
+async def status(data: Data = DEFAULT_DATA, *, as_json: AsJson = False) -> None:
+    """Show share, state and condition of each colour, and the records that wait in it.
+
+    Examples:
+      hifi colour status
+      hifi colour status --json
+    """
+    switch = _switch(data)
+    found = await switch.colours()
+    accounts = dict(zip(NAMES, await asyncio.gather(*map(switch.account, NAMES)), strict=True))
+    if as_json:
+        seen = {
+            name: {"condition": one.condition.value, "reasons": one.reasons, "waiting": one.waiting}
+            for name, one in accounts.items()
+        }
+        print_json(found.json() | {"seen": seen})
+        return
+    rows = table("colour", "state", ">share", "condition", ">records that wait", "runs on", "why")
+    for name, one in found.colours.items():
+        seen_one = accounts[name]
+        waiting = f"{sum(seen_one.waiting.values()):,}" if seen_one.waiting else "-"
+        rows.add_row(
+            name,
+            one.state.value,
+            f"{one.share / 100:g} %",
+            seen_one.condition.value,
+            waiting,
+            one.setup.text() or "-",
+            "; ".join(seen_one.reasons),
+        )
+    rows.caption = f"front {' and '.join(one.url for one in found.fronts)}; decided by {found.by}"
+    print_table(rows, console)
+
+
+@app.command()
+@report_errors
+async def shift(
+    name: Name,
+    share: Annotated[
+        float,
+        typer.Option(
+            "--share", min=0, max=100, metavar="PERCENT", help="Share of the requests for this colour."
+        ),
+    ] = 100,
+    data: Data = DEFAULT_DATA,
+    reason: Reason = "a person asks for it",
+    *,
+    recovery: Recovery = False,
+    force: Force = False,
+) -> None:
+    """Give a colour a share of the requests, by default all of them; the other colour gets the rest.
+
+    Requests under way are finished where they are. The step waits for nothing:
+    it is refused while a colour that is awake is not stable, or a rollout runs.
+
+    Examples:
+      hifi colour shift green
+      hifi colour shift green --share 5 --reason "canary of release 7"
+      hifi colour shift blue --recovery
+    """
+    first = round(share * WHOLE_SHARE / 100)
+    shares = {_checked(name): first, other(name): WHOLE_SHARE - first}
+    kind = ActionKind.RECOVER if recovery else ActionKind.SHIFT
+    await _done(_switch(data, forced=force).shift(shares, reason, kind=kind))
+
+
+@app.command()
+@report_errors
+async def split(
+    data: Data = DEFAULT_DATA, reason: Reason = "a person asks for it", *, force: Force = False
+) -> None:
+    """Give each colour half of the requests, for bursts above the rating of one.
+
+    Examples:
+      hifi colour split
+    """
+    half = WHOLE_SHARE // 2
+    await _done(_switch(data, forced=force).shift(dict.fromkeys(NAMES, half), reason))
+
+
+@app.command()
+@report_errors
+async def drain(
+    name: Name,
+    data: Data = DEFAULT_DATA,
+    reason: Reason = "a person asks for it",
+    within: Within = 3600,
+    *,
+    force: Force = False,
+) -> None:
+    """Give all requests to the other colour and wait until nothing of this one is in flight or waits for a retry.
+
+    Parked deliveries do not count: they wait for a destination, and come back
+    when the colour runs.
+
+    Examples:
+      hifi colour drain blue
+    """
+    await _done(_switch(data, forced=force).drain(_checked(name), reason, within, _tell))
+
+
+@app.command()
+@report_errors
+async def sleep(
+    name: Name,
+    data: Data = DEFAULT_DATA,
+    reason: Reason = "a person asks for it",
+    within: Within = 3600,
+    *,
+    force: Force = False,
+) -> None:
+    """Drain a colour that gets no requests, and end all of its processes.
+
+    While it is asleep, no colour takes over when the other one is lost.
+
+    Examples:
+      hifi colour sleep blue
+    """
+    await _done(_switch(data, forced=force).sleep(_checked(name), reason, within, _tell))
+
+
+@app.command()
+@report_errors
+async def wake(
+    name: Name,
+    data: Data = DEFAULT_DATA,
+    reason: Reason = "a person asks for it",
+    within: Within = 600,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions",
+            min=1,
+            max=256,
+            help="Partitions of each event topic from now on. Another number begins a new stream in this colour.",
+            show_default="as before",
+        ),
+    ] = None,
+    kafka_version: Annotated[
+        str,
+        typer.Option("--kafka-version", metavar="VERSION", help="Version of its Kafka. Default: as before."),
+    ] = "",
+    release: Annotated[
+        str,
+        typer.Option(
+            "--release",
+            metavar="FOLDER",
+            help="Release of hifi that all of its processes run: a virtual environment, a checkout, or `installed`. "
+            "Default: as before.",
+        ),
+    ] = "",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A variable for its services; NAME= removes it. Can be repeated.",
+        ),
+    ] = None,
+) -> None:
+    """Start a colour that is asleep and wait until it is ready. It gets no requests yet.
+
+    The options change what the colour runs on. It keeps that until the next
+    wake with options; the other colour stays as it is.
+
+    Examples:
+      hifi colour wake blue
+      hifi colour wake green --kafka-version 4.4.0
+      hifi colour wake green --partitions 8
+      hifi colour wake green --set HIFI_ENRICH_DRIVER_MEMORY=2g
+      hifi colour wake green --release releases/2026-11-24
+    """
+    folder = str(Path(release).resolve()) if release and release != INSTALLED else release
+    change = SetupChange(partitions or 0, kafka_version, folder, read_settings(settings or []))
+    aside = await _switch(data).wake(_checked(name), reason, within, change)
+    if aside is not None:
+        _tell(f"{name} has a new stream. The old one, with its dead letters and minutes, is in {aside}")
+    _tell(_DONE)
+
+
+async def _done(step: Awaitable[None]) -> None:
+    await step
+    _tell(_DONE)
+
+
+def _tell(text: str) -> None:
+    console.print(text, highlight=False)
+
+
+def _checked(name: str) -> str:
+    if name not in NAMES:
+        raise Misconfigured(f"there is no colour {name}: name one of {', '.join(NAMES)}")
+    return name
+
+
+def _switch(data: Path, *, forced: bool = False) -> Switch:
+    settings = load(ColourSettings)
+    if settings.colours_api:
+        places = ColourProjects(settings.colours_api)
+        return Switch(settings.kafka, settings.topics, places, author(), forced)
+    found = running.find(data)
+    if found is None or not found.colours:
+        raise Misconfigured(
+            f"no stream with two colours is running on {data}: start one with `hifi up --colours`, or give its "
+            "folder with --data"
+        )
+    return Switch(
+        found.control_kafka, stream_topics(found.stream), ColourFolders(found.colours), author(), forced
+    )

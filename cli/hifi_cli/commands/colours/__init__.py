@@ -1,1 +1,0 @@
-"""Commands of a stream with two colours."""

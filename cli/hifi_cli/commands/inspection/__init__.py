@@ -1,1 +1,0 @@
-"""Commands that inspect what observe knows of the events of a pipe."""

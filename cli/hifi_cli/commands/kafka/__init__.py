@@ -1,1 +1,0 @@
-"""Commands for those who set up Kafka: ACLs and topics."""

@@ -1,0 +1,126 @@
+"""hifi principal: who may use the management API."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hifi.control.principals import principal_store
+from hifi.control.principals.principal import Role
+from hifi.runtime.clock import MICROSECONDS, now_us
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.units import seconds
+from hifi_cli.display.console import console, print_json
+from hifi_cli.display.tables import print_table, table
+from hifi_cli.error_reporting import report_errors
+from hifi_cli.mesh_state.control_plane import ControlPlane, author
+from hifi_cli.mesh_state.target import kafka_target
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
+from hifi_infra.mesh.first_principal import write_token
+
+app = typer.Typer(help="Create, revoke and list the principals of the management API.")
+PrincipalName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the person or the program.")]
+
+
+@app.command()
+@report_errors
+async def create(
+    name: PrincipalName,
+    role: Annotated[
+        Role,
+        typer.Option(
+            "--role",
+            help="viewer: read; operator: also steer rollouts; admin: also declare and delete pipes.",
+        ),
+    ],
+    token_file: Annotated[
+        Path, typer.Option("--token-file", metavar="FILE", help="New file for the token, with mode 0600.")
+    ],
+    pipe: Annotated[
+        list[str] | None,
+        typer.Option("--pipe", metavar="PIPE", help="Limit the role to this pipe. Can be repeated."),
+    ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option("--expires", metavar="DURATION", help="Time until the token expires, such as 30d."),
+    ] = None,
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
+) -> None:
+    """Create a principal and write its token to a file; if it exists, replace it and its token.
+
+    Only a hash of the token is stored. Needs access to the control plane's Kafka.
+
+    Examples:
+      hifi principal create ann --role admin --token-file ann.token
+      hifi principal create ci --role admin --pipe flights --expires 90d --token-file ci.token
+    """
+    control = _control(data, kafka, stream)
+    if token_file.exists():
+        raise Misconfigured(f"{token_file} exists; name a new file with --token-file")
+    now = now_us()
+    try:
+        expires_us = None if expires is None else now + int(float(seconds(expires)) * MICROSECONDS)
+    except ValueError:
+        raise Misconfigured(f"--expires {expires}: write a duration such as 12h or 30d") from None
+    token = await principal_store.create_principal(
+        control.kafka,
+        control.topics,
+        name,
+        role,
+        author=author(),
+        at_us=now,
+        pipes=tuple(pipe or ()),
+        expires_us=expires_us,
+    )
+    write_token(token_file, token)
+    console.print(f"Created {name}; the token is in {token_file}.", highlight=False, soft_wrap=True)
+
+
+@app.command()
+@report_errors
+async def revoke(
+    name: PrincipalName, data: Data = DEFAULT_DATA, kafka: Kafka = None, stream: Stream = None
+) -> None:
+    """Revoke a principal: its token is refused within seconds.
+
+    Examples:
+      hifi principal revoke ann
+    """
+    control = _control(data, kafka, stream)
+    await principal_store.revoke_principal(
+        control.kafka, control.topics, name, author=author(), at_us=now_us()
+    )
+    console.print(f"Revoked {name}.", highlight=False)
+
+
+@app.command("list")
+@report_errors
+async def list_principals(
+    data: Data = DEFAULT_DATA, kafka: Kafka = None, stream: Stream = None, *, as_json: AsJson = False
+) -> None:
+    """List the principals with their roles.
+
+    Examples:
+      hifi principal list
+    """
+    control = _control(data, kafka, stream)
+    found = (await principal_store.principals(control.kafka, control.topics)).values()
+    if as_json:
+        print_json([one.json() for one in found])
+        return
+    rows = table("name", "role", "pipes", "expires", "created by")
+    for one in found:
+        expires = "never" if one.expires_us is None else _time(one.expires_us)
+        rows.add_row(one.name, one.role.value, ", ".join(one.pipes) or "all", expires, one.author)
+    print_table(rows, console)
+
+
+def _control(data: Path, kafka: str | None, stream: str | None) -> ControlPlane:
+    return kafka_target(data, kafka, stream).require_control()
+
+
+def _time(at_us: int) -> str:
+    return datetime.fromtimestamp(at_us / MICROSECONDS, UTC).strftime("%Y-%m-%d %H:%M")

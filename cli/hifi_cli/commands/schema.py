@@ -1,0 +1,48 @@
+"""hifi schema: the Avro schema of a pipe's JSON Schema."""
+
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+
+from hifi.avro.derive import derive
+from hifi.pipe.avro_data import described_data
+from hifi.pipe.loader import load
+from hifi.runtime.errors import Misconfigured
+from hifi_cli.commands.check import print_problems
+from hifi_cli.error_reporting import FAILED, report_errors
+
+app = typer.Typer(no_args_is_help=True, help="Show the schemas of pipes.")
+
+PipeFile = Annotated[
+    Path, typer.Argument(metavar="PIPE.yaml", exists=True, dir_okay=False, help="File with the pipe.")
+]
+
+
+@app.callback()
+def schema() -> None:
+    """Show the schemas of pipes."""
+
+
+@app.command()
+@report_errors
+def avro(file: PipeFile) -> None:
+    """Print the Avro schema that follows from a pipe's JSON Schema.
+
+    It describes the data as sent, which `normalize.schema` checks. A Kafka destination
+    with `format: avro` uses it unless it declares a schema.
+
+    Example:
+      hifi schema avro pipes/orders.yaml
+    """
+    loaded, problems = load(file.parent)
+    own = [one for one in problems if one.file.name == file.name]
+    if own:
+        print_problems(own)
+        raise typer.Exit(FAILED)
+    pipe = next((one.pipe for one in loaded if one.file.name == file.name), None)
+    if pipe is None:
+        raise Misconfigured(f"{file} is not the file of a pipe: its name ends with .yaml or .yml")
+    found = derive(described_data(pipe), pipe.pipe)
+    print(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())

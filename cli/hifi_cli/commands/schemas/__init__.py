@@ -1,1 +1,0 @@
-"""Commands about the schemas of pipes."""

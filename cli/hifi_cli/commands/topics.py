@@ -1,0 +1,100 @@
+"""hifi topics: the topics that a stream needs in Kafka."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from hifi.kafka.topics import Topics
+from hifi_cli.display.console import console, print_json
+from hifi_cli.display.tables import print_table, table
+from hifi_cli.display.yaml import print_yaml
+from hifi_cli.error_reporting import report_errors
+from hifi_cli.mesh_state.target import stream_topics
+from hifi_cli.options import Stream
+from hifi_infra.kafka.stream_setup import DEFAULT_PARTITIONS
+
+app = typer.Typer(help="Print the topics that a stream needs in Kafka.")
+
+
+class TopicFormat(StrEnum):
+    """How `hifi topics show` prints."""
+
+    TABLE = "table"
+    KAFKA_TOPICS = "kafka-topics"
+    STRIMZI = "strimzi"
+    JSON = "json"
+
+
+@app.callback()
+def topics() -> None:
+    """Print the topics that a stream needs in Kafka."""
+
+
+@app.command()
+@report_errors
+def show(
+    stream: Stream = None,
+    partitions: Annotated[
+        int, typer.Option("--partitions", min=1, max=256, help="Partitions of each event topic.")
+    ] = DEFAULT_PARTITIONS,
+    replication: Annotated[int, typer.Option("--replication", min=1, help="Replicas of each partition.")] = 3,
+    output: Annotated[TopicFormat, typer.Option("--format", help="Output format.")] = TopicFormat.TABLE,
+) -> None:
+    """Print every topic with its partitions and settings, to create them outside of hifi.
+
+    With HIFI_CREATE_TOPICS=false `hifi up` and provisioning create no topic: they
+    stop with a message if one is missing or has other settings. The retry topics
+    follow HIFI_TIERS.
+
+    Examples:
+      hifi topics show
+      hifi topics show --stream orders --partitions 12 --format kafka-topics | sh
+      hifi topics show --format strimzi | kubectl apply -f -
+    """
+    found = settings(stream_topics(stream or "hifi"), partitions, replication)
+    if output is TopicFormat.JSON:
+        print_json(found)
+    elif output is TopicFormat.STRIMZI:
+        print_yaml([_strimzi(one) for one in found])
+    elif output is TopicFormat.KAFKA_TOPICS:
+        for one in found:
+            configs = " ".join(f"--config {key}={value}" for key, value in one["configs"].items())
+            print(
+                f'kafka-topics.sh --bootstrap-server "$KAFKA" --command-config "$CONFIG" --create --if-not-exists '
+                f"--topic {one['name']} --partitions {one['partitions']} "
+                f"--replication-factor {one['replication']} {configs}"
+            )
+    else:
+        rows = table("=topic", ">partitions", ">replicas", "settings")
+        for one in found:
+            configs = ", ".join(f"{key}={value}" for key, value in one["configs"].items())
+            rows.add_row(one["name"], str(one["partitions"]), str(one["replication"]), configs)
+        print_table(rows, console)
+
+
+def settings(topics: Topics, partitions: int, replication: int) -> list[dict[str, Any]]:
+    """Name, partitions, replication and configs of each topic."""
+    min_isr = {"min.insync.replicas": str(max(1, replication - 1))}
+    return [
+        {
+            "name": topic.name,
+            "partitions": topic.partitions or partitions,
+            "replication": replication,
+            "configs": topic.configs() | min_isr,
+        }
+        for topic in topics.all()
+    ]
+
+
+def _strimzi(topic: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "kafka.strimzi.io/v1",
+        "kind": "KafkaTopic",
+        "metadata": {"name": topic["name"], "labels": {"strimzi.io/cluster": "CLUSTER"}},
+        "spec": {
+            "partitions": topic["partitions"],
+            "replicas": topic["replication"],
+            "config": topic["configs"],
+        },
+    }

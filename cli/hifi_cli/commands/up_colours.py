@@ -1,0 +1,94 @@
+"""hifi up --colours: run two meshes of one stream and the front before them."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hifi.runtime.errors import Misconfigured
+from hifi_cli.commands.check import load_checked_pipes
+from hifi_cli.display.console import console
+from hifi_cli.interrupts import Interrupted, Interrupts
+from hifi_cli.log_file import log_to
+from hifi_cli.mesh_state.colour_command import READY_S, MeshOptions, mesh_command
+from hifi_infra.colours.coloured_stream import ColouredPlan, ColouredStream
+from hifi_infra.colours.haproxy import ensure_haproxy
+from hifi_infra.mesh.plan import read_scale
+
+
+def refuse_with_colours(options: Mapping[str, Any]) -> None:
+    """Refuse options that do not go with two colours.
+
+    Raises:
+        Misconfigured: one of them is given.
+    """
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise Misconfigured(
+            f"--colours does not go with {', '.join(given)}: each colour has a Kafka of its own with one broker, "
+            "and runs without the services of the control plane"
+        )
+
+
+def up_colours(
+    data: Path,
+    stream: str,
+    ports: tuple[int, ...],
+    pipes: Path | None,
+    options: MeshOptions,
+    split_above: float,
+) -> None:
+    """Run two colours until Ctrl-C, with a front on each port.
+
+    Raises:
+        HifiError: as `ColouredStream.start` and `wait_ready`.
+    """
+    ensure_haproxy()
+    read_scale(options.scale)
+    if pipes:
+        load_checked_pipes(pipes, options.trigger, quick=False, passed=data / "checked")
+    command = mesh_command(stream, pipes, options)
+    plan = ColouredPlan(data, stream, ports, command, options.trigger, split_above)
+    log_to(data / "logs" / "colours.log")
+    asyncio.run(_run(ColouredStream(plan)))
+
+
+async def _run(running: ColouredStream) -> None:
+    interrupts = Interrupts()
+    with interrupts.handle_signals():
+        try:
+            console.print("Starting two colours; logs are in", running.plan.data / "logs", highlight=False)
+            await interrupts.run(running.start())
+            await interrupts.run(running.wait_ready(READY_S))
+            _announce(running)
+            await interrupts.wait_for_signal()
+        except Interrupted:
+            pass
+        finally:
+            await _stop(running, interrupts)
+    console.print("Both colours have stopped.", highlight=False)
+
+
+async def _stop(running: ColouredStream, interrupts: Interrupts) -> None:
+    try:
+        await interrupts.run(running.stop(), until_signal=2)
+    except Interrupted:
+        await running.kill()
+    except BaseException:
+        await running.kill()
+        raise
+
+
+def _announce(running: ColouredStream) -> None:
+    found = running.colours
+    lines: Sequence[str] = [
+        f"[bold green]Ready.[/] Send events to [bold]{' or '.join(one.url for one in found.fronts)}[/]",
+        *(
+            f"{name}: {one.state.value}, {one.share / 100:g} % of the requests, console {one.observe}, "
+            f"data {running.plan.folder(name)}"
+            for name, one in found.colours.items()
+        ),
+        "`hifi colour status` shows both colours, `hifi colour --help` how to change their shares.",
+    ]
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True)

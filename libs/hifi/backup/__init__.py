@@ -1,1 +1,0 @@
-"""Backup and restore of what is declared: of a stream and of its control plane."""

@@ -1,0 +1,202 @@
+"""Check pipes without running them; each problem is reported with its file and line.
+
+SQL expressions, lookup files and HTTP requests are checked by late imports: the modules that evaluate them need
+packages that most services do not have (Spark, SQLAlchemy, JMESPath).
+"""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hifi.delivery.installed_kinds import InvalidDestination, read_settings
+from hifi.pipe.function_import import import_function
+from hifi.pipe.limit_check import functions, refusals
+from hifi.pipe.limits import pipe_limits
+from hifi.pipe.loader import LoadedPipe, PipeProblem, load
+from hifi.pipe.model import ConnectorDestination, Enrich, HttpDestination, Pipe, Trigger
+from hifi.runtime.errors import Misconfigured
+
+
+def check_folder(
+    folder: Path,
+    trigger: Trigger,
+    *,
+    sql: bool = True,
+    passed: Path | None = None,
+    function_folders: Sequence[Path] | None = None,
+) -> tuple[list[Pipe], list[PipeProblem]]:
+    """Load a folder of pipes and check them.
+
+    Args:
+        folder: with one YAML file per pipe.
+        trigger: that the pipes will run with.
+        sql: also check SQL expressions, which starts Spark (some seconds).
+        passed: folder that records which pipes passed the SQL check, so that unchanged pipes skip it.
+        function_folders: where the running mesh finds Python functions; None: in `folder` and in
+            HIFI_PIPES_FUNCTION_FOLDERS.
+
+    Returns:
+        The pipes that could be loaded, as they are published if there is no problem, and all problems by file and line.
+    """
+    loaded, problems = load(folder)
+    where = [folder, *pipe_limits().function_folders] if function_folders is None else function_folders
+    for one in loaded:
+        problems += _check_functions(one, where)
+        problems += _check_limits(one)
+        problems += _check_lookups(one)
+        problems += _check_fields(one)
+        problems += _check_destinations(one)
+    if sql and not problems:
+        unchecked = [one for one in loaded if not _has_passed(one, trigger, passed)]
+        found = _check_sql(unchecked, trigger)
+        problems += found
+        if not found and passed is not None:
+            for one in unchecked:
+                _record_passed(one, trigger, passed)
+    pipes = [one.pipe for one in loaded]
+    return (
+        [completed(pipe) for pipe in pipes] if not problems else pipes,
+        sorted(problems, key=lambda problem: (str(problem.file), problem.line)),
+    )
+
+
+def completed(pipe: Pipe) -> Pipe:
+    """A pipe as it is published: settings of destinations have what follows from the rest of the pipe.
+
+    Raises:
+        Misconfigured: `check_folder` reports it.
+    """
+    found = [_completed_destination(one, pipe) for one in pipe.destinations]
+    return pipe if found == pipe.destinations else pipe.model_copy(update={"destinations": found})
+
+
+def _completed_destination(
+    destination: HttpDestination | ConnectorDestination, pipe: Pipe
+) -> HttpDestination | ConnectorDestination:
+    if isinstance(destination, HttpDestination):
+        return destination
+    kind, settings = read_settings(destination)
+    if kind.complete is None:
+        return destination
+    return destination.model_copy(update={"settings": dict(kind.complete(destination, pipe, settings))})
+
+
+def _check_functions(one: LoadedPipe, folders: Sequence[Path]) -> Iterator[PipeProblem]:
+    """Functions must be allowed and importable."""
+    for path, function in functions(one.pipe):
+        try:
+            import_function(function, folders)
+        except Misconfigured as error:
+            yield one.problem(path, str(error))
+
+
+def _check_limits(one: LoadedPipe) -> Iterator[PipeProblem]:
+    """Secrets and lookup files must be allowed."""
+    for path, reason in refusals(one.pipe, pipe_limits()):
+        yield one.problem(path, reason)
+
+
+def _check_lookups(one: LoadedPipe) -> Iterator[PipeProblem]:
+    """Lookup files must be readable and have their columns. SQL tables are not read: only enrich may reach them."""
+    from hifi.spark.lookup_reader import read_rows
+
+    for name, lookup in one.pipe.enrich.lookups.items():
+        if lookup.file is None or pipe_limits().refuse_lookup(lookup.file):
+            continue
+        try:
+            read_rows(lookup)
+        except Misconfigured as error:
+            yield one.problem(("enrich", "lookups", name, "file"), str(error))
+
+
+def _check_fields(one: LoadedPipe) -> Iterator[PipeProblem]:
+    """Time zones must exist."""
+    from hifi.pipe.normalize.field_mapping import field_mapper
+
+    try:
+        field_mapper(one.pipe.normalize)
+    except Misconfigured as error:
+        yield one.problem(("normalize", "fields"), str(error))
+
+
+def _check_destinations(one: LoadedPipe) -> Iterator[PipeProblem]:
+    """Transforms, headers and settings must be valid. Secrets are not read: only egest may have them."""
+    for index, destination in enumerate(one.pipe.destinations):
+        try:
+            if isinstance(destination, HttpDestination):
+                _check_requests(destination)
+            else:
+                _check_settings(destination, one.pipe)
+        except InvalidDestination as error:
+            for path, message in error.problems:
+                yield one.problem(("destinations", index, *path), message)
+        except Misconfigured as error:
+            yield one.problem(("destinations", index), str(error))
+
+
+def _check_requests(destination: HttpDestination) -> None:
+    from hifi.delivery.destination_request import RequestTemplate
+
+    headers = {name: value for name, value in destination.headers.items() if isinstance(value, str)}
+    RequestTemplate(destination, headers, None)
+
+
+def _check_settings(destination: ConnectorDestination, pipe: Pipe) -> None:
+    from hifi.delivery.transform import compile_transform
+
+    kind, settings = read_settings(destination)
+    if kind.check is not None:
+        kind.check(destination, pipe, settings)
+    if destination.transform is not None:
+        compile_transform(destination.transform)
+
+
+def _check_sql(loaded: Sequence[LoadedPipe], trigger: Trigger) -> list[PipeProblem]:
+    """SQL expressions must be valid for Spark."""
+    loaded = [one for one in loaded if _has_sql(one.pipe)]
+    if not loaded:
+        return []
+    from hifi.spark.check import check_sql
+
+    by_name = {one.pipe.pipe: one for one in loaded}
+    with _stderr_kept():
+        found = check_sql([one.pipe for one in loaded], trigger)
+    return [by_name[problem.pipe].problem(problem.path, problem.message) for problem in found]
+
+
+def _has_sql(pipe: Pipe) -> bool:
+    return pipe.enrich != Enrich() or any(one.when for one in pipe.destinations)
+
+
+@contextlib.contextmanager
+def _stderr_kept() -> Iterator[None]:
+    """Hide what Spark's JVM writes to stderr, unless the check itself fails: then it is part of the error."""
+    with tempfile.TemporaryFile() as captured:
+        stderr = os.dup(2)
+        os.dup2(captured.fileno(), 2)
+        try:
+            yield
+        except Exception as error:
+            captured.seek(0)
+            tail = captured.read()[-2000:].decode(errors="replace")
+            raise Misconfigured(f"Spark could not check the SQL expressions: {error}\n{tail}") from error
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+
+def _mark(one: LoadedPipe, trigger: Trigger, passed: Path) -> Path:
+    text = f"{trigger} {one.pipe.model_dump_json()}"
+    return passed / hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _has_passed(one: LoadedPipe, trigger: Trigger, passed: Path | None) -> bool:
+    return passed is not None and _mark(one, trigger, passed).exists()
+
+
+def _record_passed(one: LoadedPipe, trigger: Trigger, passed: Path) -> None:
+    passed.mkdir(parents=True, exist_ok=True)
+    _mark(one, trigger, passed).touch()

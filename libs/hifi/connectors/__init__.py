@@ -1,1 +1,0 @@
-"""Kinds of destinations beside HTTP: the interface that a package implements, and the kinds that are installed."""

@@ -1,1 +1,0 @@
-"""Dead letters: write, read and replay them."""

@@ -1,0 +1,231 @@
+"""Report what this process accepted on the topic `accepted`: ranges of sequences, every second.
+
+A report is also sent when nothing was accepted: it is the heartbeat. An event whose sender did not get a 202 is in no
+report. docs/decisions/epochs.md describes the format.
+"""
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from hifi.delivery.source_report import SourceReport
+from hifi.kafka.producer import Producer, Sending
+from hifi.record.event import Record
+from hifi.runtime.clock import monotonic_s
+from hifi.runtime.errors import Overloaded
+
+_EPOCH_BITS: Final = 64
+
+AckRanges = dict[str, dict[int, list[list[int]]]]
+"""Pipe to minute to `[first, last]` of sequences, both included."""
+
+
+class RequestTotals(NamedTuple):
+    """What became of requests since the last report."""
+
+    answers: Counter[int]
+    """HTTP status to number of responses."""
+    refused: Counter[str]
+    """Pipe to number of requests that exceeded a quota."""
+    paused: Counter[str]
+    """Pipe to number of requests that were refused because it is paused; `answers` leaves these out."""
+    deleted: list[tuple[str, str, int, int]]
+    """Pipe, source partition, and first and last offset that were deleted before collect read them."""
+
+
+_NO_TOTALS: Final = RequestTotals(Counter(), Counter(), Counter(), [])
+
+
+class PartitionAcks:
+    """Sequences of one partition: the next one to assign, and those acknowledged since the last report. Pure."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.next_sequence = 0
+        self._ranges: AckRanges = {}
+
+    def add(self, pipe: str, minute: int, first: int, last: int) -> None:
+        """Record events as acknowledged.
+
+        Args:
+            pipe: name.
+            minute: that the events count in.
+            first: sequence of the first event.
+            last: sequence of the last event.
+        """
+        ranges = self._ranges.setdefault(pipe, {}).setdefault(minute, [])
+        if ranges and ranges[-1][1] + 1 == first:
+            ranges[-1][1] = last
+        else:
+            ranges.append([first, last])
+
+    def add_in_order(self, pipe: str, minutes: Sequence[int], first: int) -> None:
+        """Record events as acknowledged that have successive sequences, one range for each run of equal minutes.
+
+        Args:
+            pipe: name.
+            minutes: that the events count in, in the order of their sequences.
+            first: sequence of the first event.
+        """
+        start = 0
+        for at in range(1, len(minutes) + 1):
+            if at == len(minutes) or minutes[at] != minutes[start]:
+                self.add(pipe, minutes[start], first + start, first + at - 1)
+                start = at
+
+    def take(self) -> AckRanges:
+        """Return what was acknowledged since the last call, and start anew."""
+        taken, self._ranges = self._ranges, {}
+        return taken
+
+    def restore(self, taken: AckRanges) -> None:
+        """Put back ranges from `take` whose report was not written."""
+        newer, self._ranges = self._ranges, taken
+        for pipe, minutes in newer.items():
+            for minute, ranges in minutes.items():
+                for first, last in ranges:
+                    self.add(pipe, minute, first, last)
+
+    def report(
+        self,
+        service: str,
+        taken: AckRanges,
+        totals: RequestTotals,
+        demand: Mapping[str, float],
+        sources: Mapping[str, SourceReport],
+        *,
+        closed: bool,
+    ) -> bytes:
+        """The value of a report's record, JSON.
+
+        Args:
+            service: whose report it is.
+            taken: ranges to report.
+            totals: to report.
+            demand: quota to what senders offer, per second.
+            sources: pipe to the progress of its source.
+            closed: this is the last report of the epoch.
+        """
+        body: dict[str, Any] = {
+            "service": service,
+            "epoch": f"{self.epoch:016x}",
+            "next": self.next_sequence,
+            "closed": closed,
+            "answers": {str(status): number for status, number in totals.answers.items()},
+            "refused": totals.refused,
+            "paused": totals.paused,
+            "demand": demand,
+            "deleted": totals.deleted,
+            "sources": sources,
+            "pipes": {
+                pipe: {str(minute): sorted(ranges) for minute, ranges in minutes.items()}
+                for pipe, minutes in taken.items()
+            },
+        }
+        return orjson.dumps(body)
+
+
+class AckReporter:
+    """Sends the reports of all partitions."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        topic: str,
+        partitions: int,
+        demand: Callable[[float], Mapping[str, float]] = lambda _: {},
+        service: str = "ingest",
+        sources: Callable[[], Mapping[str, SourceReport]] = dict,
+    ) -> None:
+        """Nothing was acknowledged yet.
+
+        Args:
+            producer: writes the reports.
+            topic: `accepted`.
+            partitions: of the topic.
+            demand: returns what senders offer by quota, given the monotonic time in seconds; called once a report.
+            service: whose reports these are.
+            sources: returns the progress of each pipe's source; called once a report.
+        """
+        self._producer = producer
+        self._topic = topic
+        self._demand = demand
+        self._service = service
+        self._sources = sources
+        self._in_flight: dict[int, tuple[Sending, AckRanges, RequestTotals]] = {}
+        self.answers: Counter[int] = Counter()
+        """HTTP status to number of responses since the last report; sent in the reports of partition 0."""
+        self.refused: Counter[str] = Counter()
+        """Pipe to number of requests that exceeded a quota since the last report; sent likewise."""
+        self.paused: Counter[str] = Counter()
+        """Pipe to number of requests refused since the last report because it is paused; sent likewise."""
+        self._deleted: list[tuple[str, str, int, int]] = []
+        self.partitions = [PartitionAcks(secrets.randbits(_EPOCH_BITS)) for _ in range(partitions)]
+
+    def add_deleted(self, pipe: str, partition: str, offsets: range) -> None:
+        """Report offsets of a source partition that were deleted before they were read; sent likewise."""
+        self._deleted.append((pipe, partition, offsets.start, offsets.stop - 1))
+
+    def send_reports(self) -> None:
+        """Send a report for each partition, except where the last one is not acknowledged yet."""
+        for partition in range(len(self.partitions)):
+            if self._is_settled(partition):
+                self._send(partition)
+
+    async def close(self) -> None:
+        """Send the closing reports and wait until all are written. No event may get a sequence after this."""
+        for partition, acks in enumerate(self.partitions):
+            in_flight = self._in_flight.get(partition)
+            if in_flight is not None:
+                await asyncio.wait([in_flight[0].acknowledged])
+            self._is_settled(partition)
+            record = self._record(partition, acks.take(), self._take_totals(partition), closed=True)
+            await self._producer.send_and_wait(self._topic, partition, [record])
+
+    def _is_settled(self, partition: int) -> bool:
+        """Whether the last report is written or failed; the content of a failed one is restored."""
+        in_flight = self._in_flight.get(partition)
+        if in_flight is None:
+            return True
+        sending, taken, totals = in_flight
+        if not sending.acknowledged.done():
+            return False
+        del self._in_flight[partition]
+        if sending.acknowledged.cancelled() or sending.acknowledged.exception() is not None:
+            self._restore(partition, taken, totals)
+        return True
+
+    def _take_totals(self, partition: int) -> RequestTotals:
+        if partition:
+            return _NO_TOTALS
+        taken = RequestTotals(self.answers, self.refused, self.paused, self._deleted)
+        self.answers, self.refused, self.paused, self._deleted = Counter(), Counter(), Counter(), []
+        return taken
+
+    def _restore(self, partition: int, taken: AckRanges, totals: RequestTotals) -> None:
+        self.partitions[partition].restore(taken)
+        self.answers += totals.answers
+        self.refused += totals.refused
+        self.paused += totals.paused
+        self._deleted = [*totals.deleted, *self._deleted]
+
+    def _record(self, partition: int, taken: AckRanges, totals: RequestTotals, *, closed: bool) -> Record:
+        acks = self.partitions[partition]
+        demand = {} if partition else self._demand(monotonic_s())
+        sources = {} if partition else self._sources()
+        report = acks.report(self._service, taken, totals, demand, sources, closed=closed)
+        return Record(b"%016x" % acks.epoch, report, [])
+
+    def _send(self, partition: int) -> None:
+        taken, totals = self.partitions[partition].take(), self._take_totals(partition)
+        record = self._record(partition, taken, totals, closed=False)
+        try:
+            sending = self._producer.send(self._topic, partition, [record])
+        except Overloaded:
+            self._restore(partition, taken, totals)
+        else:
+            self._in_flight[partition] = (sending, taken, totals)

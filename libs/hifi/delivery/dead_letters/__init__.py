@@ -1,0 +1,1 @@
+"""The dead-letter record; reading and replaying dead letters."""

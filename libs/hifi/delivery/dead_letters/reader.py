@@ -1,0 +1,123 @@
+"""Read dead letters from Kafka, up to the present end of the topic."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+from hifi.delivery.dead_letters.letter import DeadLetter, DeadLetterFilter
+from hifi.kafka.admin import partition_counts
+from hifi.kafka.clients import topic_consumer
+from hifi.kafka.topic_reader import offset_ranges, read_ranges
+from hifi.kafka.topics import Topics
+from hifi.runtime.errors import Misconfigured
+
+Progress = Callable[[int, int], None]
+"""Called with the number of records read so far, and the number of records to read."""
+
+
+async def letters(
+    bootstrap: str, topics: Topics, wanted: DeadLetterFilter, progress: Progress = lambda _done, _all: None
+) -> AsyncGenerator[DeadLetter, None]:
+    """The dead letters that match a filter; those of a partition in the order in which they were written.
+
+    Args:
+        bootstrap: `HOST:PORT,…`.
+        topics: of the stream.
+        wanted: which dead letters.
+        progress: called while the topic is read.
+
+    Raises:
+        Misconfigured: no Kafka answers, or the stream does not exist.
+    """
+    async with _consumer(bootstrap) as consumer:
+        replayed = await _replayed(consumer, await _partitions(bootstrap, topics.replays), wanted.since_ms)
+        partitions = await _partitions(bootstrap, topics.dead_letter)
+        async for record in _records(consumer, partitions, wanted.since_ms, progress):
+            letter = _letter(record)
+            if wanted.matches(letter):
+                yield replace(letter, replayed=(letter.partition, letter.offset) in replayed)
+
+
+async def letter(bootstrap: str, topics: Topics, partition: int, offset: int) -> DeadLetter:
+    """One dead letter.
+
+    Raises:
+        Misconfigured: there is none (any more) with that id, or no Kafka answers.
+    """
+    async with _consumer(bootstrap) as consumer:
+        tp = TopicPartition(topics.dead_letter, partition)
+        if tp in await _partitions(bootstrap, topics.dead_letter):
+            begin, end = (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[tp]
+            if begin <= offset < end:
+                consumer.assign([tp])
+                consumer.seek(tp, offset)
+                return _letter(await asyncio.wait_for(consumer.getone(tp), 30))
+    raise Misconfigured(
+        f"there is no dead letter {partition}:{offset} (any more); `hifi dead list` shows what there is"
+    )
+
+
+async def replayed(bootstrap: str, topics: Topics, since_ms: int | None = None) -> set[tuple[int, int]]:
+    """Partition and offset of the dead letters that were replayed since a time, milliseconds since 1970 UTC.
+
+    Raises:
+        Misconfigured: no Kafka answers, or the stream does not exist.
+    """
+    async with _consumer(bootstrap) as consumer:
+        return await _replayed(consumer, await _partitions(bootstrap, topics.replays), since_ms)
+
+
+def _letter(record: ConsumerRecord) -> DeadLetter:
+    return DeadLetter(
+        record.partition, record.offset, record.timestamp, record.key, record.value, list(record.headers)
+    )
+
+
+@contextlib.asynccontextmanager
+async def _consumer(bootstrap: str) -> AsyncIterator[Any]:
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            consumer = await stack.enter_async_context(topic_consumer(bootstrap))
+        except (KafkaError, OSError) as error:
+            raise Misconfigured(f"no Kafka answers at {bootstrap}: {error!r}; is the mesh up?") from None
+        yield consumer
+
+
+async def _partitions(bootstrap: str, topic: str) -> list[TopicPartition]:
+    # A consumer without a group knows only the topics that it is assigned to.
+    counts = await partition_counts(bootstrap, [topic])
+    if topic not in counts:
+        raise Misconfigured(f"the topic {topic} does not exist; is the name of the stream right?")
+    return [TopicPartition(topic, number) for number in range(counts[topic])]
+
+
+async def _records(
+    consumer: Any,
+    tps: Sequence[TopicPartition],
+    since_ms: int | None,
+    progress: Progress = lambda _done, _all: None,
+) -> AsyncIterator[ConsumerRecord]:
+    """Every record of the partitions from a time on, up to their present end."""
+    ranges = await offset_ranges(consumer, tps, since_ms)
+    total, done = sum(map(len, ranges.values())), 0
+    async for records in read_ranges(consumer, ranges):
+        for record in records:
+            done += 1
+            yield record
+        progress(done, total)
+
+
+async def _replayed(
+    consumer: Any, tps: Sequence[TopicPartition], since_ms: int | None
+) -> set[tuple[int, int]]:
+    """Partition and offset of the dead letters that were replayed: a replay is always later than its dead letter."""
+    found: set[tuple[int, int]] = set()
+    async for record in _records(consumer, tps, since_ms):
+        found.update((record.partition, offset) for offset in orjson.loads(record.value)["offsets"])
+    return found

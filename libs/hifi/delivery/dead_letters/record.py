@@ -1,0 +1,43 @@
+"""The record of a dead letter."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from hifi.record.event import DETAIL, IN, PIPE, POINTER, REASON, SERVICE, Record, fields, with_fields
+from hifi.runtime import metrics
+from hifi.runtime.errors import Rejected
+
+MASK_UNAVAILABLE: Final = "mask-unavailable"
+"""Reason of a dead letter without data: a mask could not be applied. The event is in `raw` at the offset it names."""
+_DETAIL_BYTES = 1000
+
+
+def dead_letter(
+    key: bytes | None,
+    value: bytes | None,
+    headers: Iterable[tuple[str, bytes]],
+    service: str,
+    why: Rejected,
+    fetched_us: int,
+) -> Record:
+    """The record for the topic `dead-letter`: the event as the service read it, with the reason. Counts it, too.
+
+    Args:
+        key: of the record that was read.
+        value: of the record that was read.
+        headers: of the record that was read.
+        service: the service that refuses it; a replay goes to the input of this service.
+        why: the reason: code, sentence and JSON pointer.
+        fetched_us: when the service fetched the record, microseconds since 1970 UTC.
+    """
+    headers = list(headers)
+    pipe = fields(headers).get(PIPE, b"").decode("utf-8", "replace")
+    metrics.DEAD_LETTERS.labels(pipe, service, why.reason).inc()
+    changes: dict[str, bytes | None] = {
+        REASON: why.reason.encode(),
+        DETAIL: why.detail.encode()[:_DETAIL_BYTES],
+        POINTER: why.pointer.encode() or None,
+        SERVICE: service.encode(),
+        IN: b"%d" % fetched_us,
+    }
+    return Record(key, value, with_fields(headers, changes))

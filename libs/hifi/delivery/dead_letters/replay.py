@@ -1,0 +1,185 @@
+"""Replay dead letters: back to the input of the service that refused them, with the same identity.
+
+After a replay its offset is noted in the topic `replays`, and a repeated replay leaves out what is noted. If a replay
+is interrupted between the two, the event is written twice; egest drops the copy, because the number of the replay is
+part of the key of its deduplicator. The data of a dead letter that has none, because a mask could not be applied, is
+read from `raw`.
+"""
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Final
+
+import orjson
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from hifi.delivery.dead_letters.letter import DeadLetter
+from hifi.kafka.clients import topic_consumer
+from hifi.kafka.producer import Producer
+from hifi.kafka.topic_reader import offset_ranges, read_ranges
+from hifi.kafka.topics import Topics
+from hifi.pipe.revision import PipeVersion
+from hifi.record.event import (
+    AMBIGUOUS,
+    ATTEMPT,
+    DESTINATION,
+    DETAIL,
+    DUE,
+    IN,
+    PASS,
+    PIPE,
+    POINTER,
+    RAW,
+    REASON,
+    REPLAY,
+    RETRY,
+    SERVICE,
+    SOURCE,
+    STARTED,
+    Record,
+    identity,
+    with_fields,
+    with_revision,
+)
+from hifi.runtime.clock import now_us
+from hifi.runtime.errors import Rejected
+
+CHUNK: Final = 100
+"""Dead letters that are written and noted together; far fewer than the keys that egest's deduplicator remembers."""
+_DROPPED: Final = (REASON, DETAIL, POINTER, PASS, ATTEMPT, STARTED, AMBIGUOUS, DUE, RETRY, SOURCE)
+
+
+def target(topics: Topics, letter: DeadLetter) -> str:
+    """The topic that a replay of the dead letter goes to.
+
+    Raises:
+        Rejected: it cannot be replayed, with the reason.
+    """
+    try:
+        identity(letter.headers)
+    except Rejected as why:
+        raise Rejected(
+            "not-replayable", f"{letter.id} is not an event that hifi accepted: {why.detail}"
+        ) from None
+    service = letter.text(SERVICE)
+    if service in {"egest", "retrier"} and DESTINATION not in letter.facts:
+        raise Rejected("not-replayable", f"{letter.id} names no destination")
+    inputs = {
+        "normalize": topics.raw,
+        "enrich": topics.normalized,
+        "egest": topics.retry_out,
+        "retrier": topics.retry_out,
+    }
+    if service == "lake":
+        raise Rejected(
+            "not-replayable",
+            f"{letter.id} has no key for its table: correct the event at its source and send it again",
+        )
+    if service not in inputs:
+        raise Rejected("not-replayable", f"{letter.id} does not say which service refused it")
+    return inputs[service]
+
+
+def replayed(letter: DeadLetter, current: PipeVersion | None, now_us: int) -> Record:
+    """The record that a replay writes: the event as the service read it, with attempts counted from 0.
+
+    It is processed with the current revision of its pipe: the one that refused it may just have been rolled back.
+
+    The header `hifi_service` stays: an event that enrich gets again has its old offset in `raw`, and by this header
+    egest knows that it is not a copy.
+    """
+    changes: dict[str, bytes | None] = dict.fromkeys(_DROPPED)
+    changes |= {REPLAY: b"%d" % (letter.replays + 1), IN: b"%d" % now_us}
+    headers = with_fields(letter.headers, changes)
+    if current is not None:
+        headers = with_revision(headers, current.revision, current.version)
+    return Record(letter.key, letter.value, headers)
+
+
+async def replay(
+    producer: Producer, topics: Topics, some: Sequence[DeadLetter], pipes: Mapping[str, PipeVersion]
+) -> AsyncIterator[tuple[DeadLetter, str]]:
+    """Replay dead letters in their order; Kafka acknowledges each before it is noted as replayed.
+
+    Args:
+        producer: started.
+        topics: of the stream.
+        some: as `letters` returns them.
+        pipes: name to the current revision, as the registry has it now.
+
+    Yields:
+        Each dead letter with the topic that it went to; empty if it had been replayed before.
+
+    Raises:
+        Rejected: some cannot be replayed; raised after all others were.
+    """
+    refused: list[Rejected] = []
+    for (topic, partition), chunk in _chunks(topics, some, refused):
+        if topic:
+            whole = await _with_data(producer.bootstrap, topics.raw, chunk, refused)
+            records = [replayed(one, pipes.get(one.text(PIPE)), now_us()) for one in whole]
+            await producer.send_and_wait(topic, partition, records)
+            note = orjson.dumps({"offsets": [one.offset for one in whole]})
+            await producer.send_and_wait(topics.replays, partition, [Record(None, note, [])])
+            chunk = whole  # noqa: PLW2901
+        for one in chunk:
+            yield one, topic
+    if refused:
+        more = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
+        raise Rejected("not-replayable", refused[0].detail + more)
+
+
+async def _with_data(
+    bootstrap: str, raw: str, some: Sequence[DeadLetter], refused: list[Rejected]
+) -> list[DeadLetter]:
+    """Dead letters of one partition, with data from `raw` where it was withheld; those that are gone are refused."""
+    if not any(letter.withheld for letter in some):
+        return list(some)
+    found = []
+    async with topic_consumer(bootstrap) as consumer:
+        for letter in some:
+            if letter.withheld:
+                value = await _original(consumer, TopicPartition(raw, letter.partition), letter)
+                if value is None:
+                    why = f"{letter.id} has no data, and the topic {raw} does not have the event any more"
+                    refused.append(Rejected("not-replayable", why))
+                    continue
+                headers = with_fields(letter.headers, {RAW: None})
+                letter = replace(letter, value=value, headers=headers)  # noqa: PLW2901
+            found.append(letter)
+    return found
+
+
+async def _original(consumer: AIOKafkaConsumer, tp: TopicPartition, letter: DeadLetter) -> bytes | None:
+    """The data of the event that a dead letter stands for; None: `raw` does not have it any more."""
+    offset = letter.count(RAW)
+    kept = (await offset_ranges(consumer, [tp]))[tp]
+    if offset not in kept:
+        return None
+    async for records in read_ranges(consumer, {tp: range(offset, offset + 1)}):
+        for record in records:
+            if record.offset == offset and identity(record.headers).seq == identity(letter.headers).seq:
+                return record.value or b""
+    return None
+
+
+def _chunks(
+    topics: Topics, some: Sequence[DeadLetter], refused: list[Rejected]
+) -> Iterator[tuple[tuple[str, int], list[DeadLetter]]]:
+    """Groups of neighbours that go to the same (topic, partition); topic empty: they were replayed before."""
+
+    def place(letter: DeadLetter) -> tuple[str, int] | None:
+        if letter.replayed:
+            return "", letter.partition
+        try:
+            return target(topics, letter), letter.partition
+        except Rejected as why:
+            refused.append(why)
+            return None
+
+    for where, neighbours in groupby(some, place):
+        letters = list(neighbours)
+        if where is not None:
+            for start in range(0, len(letters), CHUNK):
+                yield where, letters[start : start + CHUNK]

@@ -1,0 +1,64 @@
+"""Follow the topic `destinations`."""
+
+import asyncio
+import contextlib
+from typing import Final
+
+from aiokafka.errors import KafkaError
+
+from hifi.delivery.destination_state import DestinationStates
+from hifi.kafka.topic_follower import TopicFollower
+from hifi.kafka.topics import Topics
+from hifi.runtime import log
+
+REFRESH_S: Final = 1.0
+"""Time between two reads of the topic, seconds."""
+
+logger = log.get(__name__)
+
+
+class DestinationFollower:
+    """Keeps the states of all destinations up to date. Start before use, and stop at the end."""
+
+    def __init__(self, bootstrap: str, topics: Topics, client_id: str) -> None:
+        """Start without states.
+
+        Args:
+            bootstrap: `HOST:PORT,…`.
+            topics: of the stream.
+            client_id: name in the broker's logs.
+        """
+        self.states = DestinationStates()
+        self._topic = TopicFollower(bootstrap, client_id, {topics.destinations: self.states.take})
+        self._reading = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Read everything; retries until Kafka answers and the topic exists."""
+        await self._topic.start()
+        self._task = asyncio.create_task(self._follow())
+
+    async def stop(self) -> None:
+        """Disconnect."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        await self._topic.stop()
+
+    async def refresh(self) -> None:
+        """Read up to the end that the topic has now.
+
+        Raises:
+            aiokafka.errors.KafkaError: Kafka did not answer.
+        """
+        async with self._reading:
+            await self._topic.catch_up()
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            try:
+                await self.refresh()
+            except (KafkaError, OSError) as error:
+                logger.warning("destinations-unreadable", error=repr(error))

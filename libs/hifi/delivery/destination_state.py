@@ -1,0 +1,112 @@
+"""States of destinations, and the records of the topic `destinations` that carry them. Pure.
+
+The topic is compacted and has two kinds of records, both JSON:
+
+    <pipe>/<destination>              the state that counts for all instances of egest and retrier
+    <pipe>/<destination>/<partition>  the first offset of `parked` that may hold a delivery of it; none: null
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+import orjson
+
+from hifi.record.event import Record
+
+EGEST: Final = "egest"
+"""`by` of a state that egest set itself; only these end by themselves."""
+
+
+class DestinationState(StrEnum):
+    """What happens to the deliveries of a destination."""
+
+    ACTIVE = "active"
+    """They are sent, and retried when they fail. What is parked comes back."""
+    PARKED = "parked"
+    """Those that would be retried are parked instead; if an operator parked the destination, all are."""
+    EXPIRING = "expiring"
+    """As ACTIVE, but what is parked becomes dead letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """The last change of a destination's state.
+
+    Attributes:
+        state: since then.
+        by: `egest` or `operator`.
+        reason: one sentence.
+        at_us: when, microseconds since 1970 UTC.
+    """
+
+    state: DestinationState = DestinationState.ACTIVE
+    by: str = EGEST
+    reason: str = ""
+    at_us: int = 0
+
+
+class DestinationName(NamedTuple):
+    """A destination of a pipe."""
+
+    pipe: str
+    destination: str
+
+
+NEVER_PARKED: Final = StateChange()
+
+
+class DestinationStates:
+    """What the records of the topic say together."""
+
+    def __init__(self) -> None:
+        self._changes: dict[DestinationName, StateChange] = {}
+        self._positions: dict[tuple[DestinationName, int], int] = {}
+
+    def get(self, name: DestinationName) -> StateChange:
+        """The state of a destination."""
+        return self._changes.get(name, NEVER_PARKED)
+
+    def all(self) -> Mapping[DestinationName, StateChange]:
+        """Every destination whose state was ever changed."""
+        return self._changes
+
+    def positions(self, partition: int) -> dict[DestinationName, int]:
+        """Destination to the first offset of a partition of `parked` that may hold a delivery of it."""
+        return {name: first for (name, number), first in self._positions.items() if number == partition}
+
+    def take(self, key: bytes | None, value: bytes | None, _offset: int) -> None:
+        """Apply a record.
+
+        Raises:
+            ValueError: it is not a record of this topic.
+        """
+        pipe, destination, *partition = (key or b"").decode().split("/")
+        name = DestinationName(pipe, destination)
+        content = orjson.loads(value) if value is not None else None
+        if partition:
+            place = name, int(partition[0])
+            if content is None:
+                self._positions.pop(place, None)
+            else:
+                self._positions[place] = int(content["first"])
+        elif content is None:
+            self._changes.pop(name, None)
+        else:
+            state = DestinationState(content["state"])
+            self._changes[name] = StateChange(
+                state, str(content["by"]), str(content["reason"]), int(content["at_us"])
+            )
+
+
+def state_record(name: DestinationName, change: StateChange) -> Record:
+    """The record that sets the state of a destination."""
+    content = {"state": change.state, "by": change.by, "reason": change.reason, "at_us": change.at_us}
+    return Record("/".join(name).encode(), orjson.dumps(content), [])
+
+
+def position_record(name: DestinationName, partition: int, first: int | None) -> Record:
+    """The record that says where the parked deliveries of a destination begin; None: there are none."""
+    key = f"{name.pipe}/{name.destination}/{partition}".encode()
+    return Record(key, orjson.dumps({"first": first}) if first is not None else None, [])

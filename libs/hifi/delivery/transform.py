@@ -1,0 +1,121 @@
+"""JMESPath transforms with bounds: an expression or event that would take too long or grow too large is refused.
+
+Needs the package `jmespath` (`hifi-libs[destinations]`).
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import jmespath
+import jmespath.exceptions
+import jmespath.visitor
+import orjson
+
+from hifi.runtime.errors import Misconfigured, Rejected
+
+MAX_EXPRESSION: Final = 8192
+"""Longest expression, characters."""
+MAX_DATA_BYTES: Final = 2 * 1024 * 1024
+"""Largest data that is transformed, and largest result, bytes."""
+MAX_STEPS: Final = 200_000
+"""Steps of the evaluation for one event; some tenths of a second."""
+MAX_ITEMS: Final = 200_000
+"""Items of a list and values of a result."""
+_FAILED: Final = "transform-failed"
+
+Transform: TypeAlias = Callable[[bytes], bytes]
+
+
+class _TooLarge(Exception):
+    """The evaluation exceeds a bound."""
+
+
+class _BoundedInterpreter(jmespath.visitor.TreeInterpreter):
+    """Evaluates one expression on one value, within the bounds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left = MAX_STEPS
+
+    def visit(self, node: Any, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate a node of the expression."""
+        self._left -= 1
+        if self._left < 0:
+            raise _TooLarge(f"it takes more than {MAX_STEPS:,} steps")
+        result = super().visit(node, *args, **kwargs)
+        if isinstance(result, list) and len(result) > MAX_ITEMS:
+            raise _TooLarge(f"a list has more than {MAX_ITEMS:,} items")
+        if isinstance(result, str) and len(result) > MAX_DATA_BYTES:
+            raise _TooLarge(f"a text has more than {MAX_DATA_BYTES:,} characters")
+        return result
+
+
+def compile_transform(expression: str) -> Transform:
+    """Compile a JMESPath expression to a function from data to data.
+
+    The function raises `Rejected` with the reason `transform-failed` where an event has no result or exceeds a bound.
+
+    Raises:
+        Misconfigured: it is not JMESPath, or too long or too deep.
+    """
+    parsed = _parse(expression)
+
+    def transform(data: bytes) -> bytes:
+        if len(data) > MAX_DATA_BYTES:
+            raise Rejected(_FAILED, f"the data is larger than {MAX_DATA_BYTES:,} bytes")
+        try:
+            result = _BoundedInterpreter().visit(parsed, orjson.loads(data))
+            _require_bounded(result)
+        except orjson.JSONDecodeError as error:
+            raise Rejected(_FAILED, f"the data is not JSON: {error.msg}") from None
+        except _TooLarge as error:
+            raise Rejected(_FAILED, f"the transform is refused for this event: {error}") from None
+        except (
+            jmespath.exceptions.JMESPathError,
+            TypeError,
+            ValueError,
+            ArithmeticError,
+            RecursionError,
+        ) as error:
+            raise Rejected(_FAILED, f"the transform fails: {type(error).__name__}") from None
+        if result is None:
+            raise Rejected(_FAILED, "the transform returns null")
+        try:
+            return orjson.dumps(result)
+        except TypeError as error:
+            raise Rejected(_FAILED, f"the result of the transform is not JSON: {error}") from None
+
+    return transform
+
+
+def _parse(expression: str) -> Any:
+    """The syntax tree of an expression. Raises `Misconfigured`."""
+    if len(expression) > MAX_EXPRESSION:
+        raise Misconfigured(
+            f"the transform has {len(expression):,} characters; at most {MAX_EXPRESSION:,} are allowed"
+        )
+    try:
+        return jmespath.compile(expression).parsed
+    except jmespath.exceptions.JMESPathError as error:
+        raise Misconfigured(f"the transform {expression!r} is not JMESPath: {error}") from None
+    except RecursionError:
+        raise Misconfigured("the transform is nested too deeply") from None
+
+
+def _require_bounded(result: Any) -> None:
+    """Refuse a result that would be too large as JSON: parts of it may be the same object many times."""
+    values, text, waiting = 0, 0, [result]
+    while waiting:
+        value = waiting.pop()
+        values += 1
+        if isinstance(value, dict):
+            text += sum(map(len, value))
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+        elif isinstance(value, str):
+            text += len(value)
+        if values > MAX_ITEMS or len(waiting) > MAX_ITEMS:
+            raise _TooLarge(f"the result has more than {MAX_ITEMS:,} values")
+        if text > MAX_DATA_BYTES:
+            raise _TooLarge(f"the result has more than {MAX_DATA_BYTES:,} characters")

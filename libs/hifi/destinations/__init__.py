@@ -1,1 +1,0 @@
-"""Which destinations are parked, shared through the topic `destinations`."""

@@ -1,0 +1,158 @@
+"""Reads and commits the offsets of a Spark query in a consumer group, as the other services have theirs."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.structs import OffsetAndMetadata
+
+from hifi.kafka.security import client_options
+from hifi.runtime import log, metrics
+
+_TIMEOUT_S: Final = 15.0
+
+logger = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StartOffsets:
+    """Where a run of the query starts."""
+
+    offsets: dict[int, int]
+    """Partition to the offset of the first record to read."""
+    notes: dict[int, str]
+    """Partition to the metadata of its committed offset, such as how often the query failed there."""
+
+
+def starting_offsets(
+    committed: Mapping[int, int | None], first: Mapping[int, int], end: Mapping[int, int]
+) -> dict[int, int]:
+    """The committed offsets; the first offset where none was committed or its record no longer exists."""
+    offsets = {}
+    for partition, earliest in first.items():
+        offset = committed.get(partition)
+        inside = offset is not None and earliest <= offset <= end[partition]
+        offsets[partition] = offset if inside and offset is not None else earliest
+    return offsets
+
+
+class GroupOffsets:
+    """Reads and commits the offsets of a group without joining it.
+
+    Every method raises KafkaError or TimeoutError when Kafka does not answer within 15 s.
+    """
+
+    def __init__(self, bootstrap: str, group: str, topic: str, partitions: int) -> None:
+        self._bootstrap = bootstrap
+        self._options = {"group_id": group, "enable_auto_commit": False}
+        self._topic = topic
+        self._parts = {TopicPartition(topic, partition): partition for partition in range(partitions)}
+        self._consumer: Any = None
+
+    async def __aenter__(self) -> Self:
+        """Connect, unless it is connected."""
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Disconnect."""
+        await self.close()
+
+    async def open(self) -> None:
+        """Connect, unless it is connected."""
+        if self._consumer is not None:
+            return
+        consumer = AIOKafkaConsumer(
+            **client_options(self._bootstrap), **self._options, request_timeout_ms=10_000
+        )
+        await asyncio.wait_for(consumer.start(), _TIMEOUT_S)
+        consumer.assign(list(self._parts))
+        consumer.pause(*self._parts)  # it fetches no records
+        self._consumer = consumer
+
+    async def close(self) -> None:
+        """Disconnect."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.stop()
+
+    async def start(self) -> StartOffsets:
+        """Where to start. Records that retention deleted before they were read are counted and logged as lost."""
+        async with asyncio.timeout(_TIMEOUT_S):
+            fetched, (first, end) = await asyncio.gather(self._fetch_committed(), self._bounds())
+        committed = {
+            partition: fetched[part].offset if part in fetched else None
+            for part, partition in self._parts.items()
+        }
+        notes = {self._parts[part]: one.metadata for part, one in fetched.items() if one.metadata}
+        offsets = starting_offsets(committed, first, end)
+        for partition, offset in offsets.items():
+            before = committed[partition]
+            if before is not None and before != offset:
+                self._report_lost(partition, before, offset, end[partition])
+        return StartOffsets(
+            offsets,
+            {
+                partition: note
+                for partition, note in notes.items()
+                if offsets[partition] == committed[partition]
+            },
+        )
+
+    async def rehearse(self) -> None:
+        """Connect and make every request of `start`, so that its connections are open when it is called."""
+        await self.open()
+        async with asyncio.timeout(_TIMEOUT_S):
+            await asyncio.gather(self._fetch_committed(), self._bounds())
+
+    async def end(self) -> dict[int, int]:
+        """The offset after the last record of each partition."""
+        async with asyncio.timeout(_TIMEOUT_S):
+            return (await self._bounds())[1]
+
+    async def commit(self, offsets: Mapping[int, int], notes: Mapping[int, str] | None = None) -> None:
+        """Commit the offsets of the next records to read, with optional metadata by partition."""
+        notes = notes or {}
+        async with asyncio.timeout(_TIMEOUT_S):
+            await self._consumer.commit(
+                {
+                    TopicPartition(self._topic, partition): OffsetAndMetadata(
+                        offset, notes.get(partition, "")
+                    )
+                    for partition, offset in offsets.items()
+                }
+            )
+
+    async def _bounds(self) -> tuple[dict[int, int], dict[int, int]]:
+        first, end = await asyncio.gather(
+            self._consumer.beginning_offsets(list(self._parts)),
+            self._consumer.end_offsets(list(self._parts)),
+        )
+        return (
+            {self._parts[part]: offset for part, offset in first.items()},
+            {self._parts[part]: offset for part, offset in end.items()},
+        )
+
+    async def _fetch_committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The committed offsets with their metadata, of the partitions that have one, in one request."""
+        coordinator: Any = self._consumer._coordinator  # noqa: SLF001 - the only access to the metadata
+        fetched: dict[TopicPartition, OffsetAndMetadata] = await coordinator.fetch_committed_offsets(
+            list(self._parts)
+        )
+        return fetched
+
+    def _report_lost(self, partition: int, committed: int, start: int, end: int) -> None:
+        if committed > end:
+            logger.error(
+                "offsets-ahead",
+                topic=self._topic,
+                partition=partition,
+                committed=committed,
+                end=end,
+                start=start,
+            )
+            return
+        metrics.SKIPPED.labels(self._topic).inc(start - committed)
+        logger.error("offsets-lost", topic=self._topic, partition=partition, first=committed, last=start - 1)

@@ -1,0 +1,56 @@
+"""Settings of whatever works on a stream: its name, its Kafka and its retry tiers."""
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from hifi.kafka.topics import DEFAULT_TIERS, Tier, Topics, parse_tiers
+from hifi.runtime.settings import ProcessSettings
+
+
+class StreamSettings(BaseSettings):
+    """The stream and its Kafka: settings of services and of the command line."""
+
+    model_config = SettingsConfigDict(env_prefix="HIFI_", extra="ignore", frozen=True)
+
+    kafka: str = Field("127.0.0.1:9092", description="Kafka's bootstrap servers, `HOST:PORT,…`.")
+    stream: str = Field(
+        "hifi",
+        pattern=r"^[a-z][a-z0-9-]{0,62}$",
+        description="Name of the stream, the prefix of its topics and consumer groups.",
+    )
+    tiers: Annotated[tuple[Tier, ...], NoDecode, BeforeValidator(parse_tiers)] = Field(
+        DEFAULT_TIERS,
+        min_length=1,
+        description="Delays of the retry tiers, ascending, `5s,30s,2m,10m,1h`; the same for every service.",
+    )
+
+    create_topics: bool = Field(
+        default=True,
+        description="Whether `hifi up` and provisioning create the stream's topics. `false`: they only check them; "
+        "`hifi topics show` prints what must exist.",
+    )
+
+    @property
+    def topics(self) -> Topics:
+        """The topics of the stream."""
+        return Topics(self.stream, self.tiers)
+
+
+class ServiceSettings(ProcessSettings, StreamSettings):
+    """Settings of every service."""
+
+    commit_interval_s: float = Field(0.5, gt=0, description="Time between commits of offsets, seconds.")
+    session_timeout_s: float = Field(
+        10, ge=1, description="Kafka removes a member that sends no heartbeats for so long, seconds."
+    )
+    rebalance_timeout_s: float = Field(
+        60,
+        gt=0,
+        description="Bound on draining in a rebalance, seconds; above the longest destination time-out.",
+    )
+
+    def log_fields(self) -> dict[str, str]:
+        """The stream and its Kafka."""
+        return {"stream": self.stream, "kafka": self.kafka}

@@ -1,0 +1,393 @@
+"""The topics of a stream and of a control plane: names, partitions, retention. All topics are declared here."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final, Protocol
+
+from hifi.runtime.units import seconds
+
+DAY_MS: Final = 24 * 3600 * 1000
+EVENT_RETENTION_MS: Final = 7 * DAY_MS
+DEAD_LETTER_RETENTION_MS: Final = 30 * DAY_MS
+PARKED_RETENTION_MS: Final = 30 * DAY_MS
+"""Kafka deletes what is parked for longer; `hifi destinations expire` makes dead letters of it before."""
+WARM_UP_RETENTION_MS: Final = 3600 * 1000
+ACTIONS_RETENTION_MS: Final = 90 * DAY_MS
+FOREVER_MS: Final = -1
+"""Kafka deletes nothing."""
+IDS_RETENTION_MS: Final = 2 * 3600 * 1000
+"""An hour above the longest window in which normalize recognizes an event that a client sends again."""
+SOURCE_POSITIONS_SEGMENT_MS: Final = 10 * 60 * 1000
+MAX_RECORD_BYTES: Final = 4 * 1024 * 1024
+"""`max.message.bytes` of every topic: at least twice ingest's limit for an event (1 MiB)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A retry tier: a delay with a topic of its own, in which failed deliveries wait."""
+
+    name: str
+    delay_s: float
+
+
+DEFAULT_TIERS: Final = (
+    Tier("5s", 5),
+    Tier("30s", 30),
+    Tier("2m", 120),
+    Tier("10m", 600),
+    Tier("1h", 3600),
+)
+
+
+def parse_tier(name: str) -> Tier:
+    """Read a delay such as `5s`, which is also the end of the tier's topic name.
+
+    Raises:
+        ValueError: it is not a delay.
+    """
+    if not re.fullmatch(r"[0-9]+(ms|s|m|h|d)", name):
+        raise ValueError(f"{name!r} is not a delay; write for example 5s,30s,2m,10m,1h")
+    return Tier(name, float(seconds(name)))
+
+
+def parse_tiers(text: str | Iterable[Tier]) -> tuple[Tier, ...]:
+    """Read `5s,30s,2m`: delays in ascending order.
+
+    Raises:
+        ValueError: it is not such a list.
+    """
+    if not isinstance(text, str):
+        return tuple(text)
+    tiers = tuple(parse_tier(name.strip()) for name in text.split(","))
+    if any(later.delay_s <= tier.delay_s for tier, later in pairwise(tiers)):
+        raise ValueError("the delays must be in ascending order")
+    return tiers
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic to create. `partitions` None: the stream's partition count."""
+
+    name: str
+    partitions: int | None = None
+    compacted: bool = False
+    retention_ms: int = EVENT_RETENTION_MS
+    segment_ms: int | None = None
+    """Time after which Kafka begins a new segment; None: Kafka's default, or at most the retention. Kafka compacts only
+    closed segments, so a compacted topic that is written often has short ones."""
+
+    def configs(self) -> dict[str, str]:
+        """The topic's configuration in Kafka."""
+        settings = {
+            "message.timestamp.type": "LogAppendTime",
+            "max.message.bytes": str(MAX_RECORD_BYTES),
+            "unclean.leader.election.enable": "false",
+        }
+        if self.compacted:
+            compaction = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+            if self.segment_ms is not None:
+                compaction["segment.ms"] = str(self.segment_ms)
+            return settings | compaction
+        return settings | {
+            "cleanup.policy": "delete",
+            "retention.ms": str(self.retention_ms),
+            "retention.bytes": "-1",
+            # Otherwise Kafka would keep the newest segment of a topic with steady traffic for a week.
+            "segment.ms": str(
+                EVENT_RETENTION_MS
+                if self.retention_ms == FOREVER_MS
+                else min(self.retention_ms, EVENT_RETENTION_MS)
+            ),
+        }
+
+
+class DeclaredTopics(Protocol):
+    """All topics of a stream or of a control plane."""
+
+    @property
+    def prefix(self) -> str:
+        """The name of the stream or the control plane, with which all names begin."""
+
+    def all(self) -> list[Topic]:
+        """Every topic, to create it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The names of the topics of one stream."""
+
+    stream: str
+    tiers: tuple[Tier, ...] = DEFAULT_TIERS
+
+    @property
+    def prefix(self) -> str:
+        """The stream's name, with which all names begin."""
+        return self.stream
+
+    @property
+    def raw(self) -> str:
+        """Events as ingest accepted them, data byte for byte."""
+        return f"{self.stream}.raw"
+
+    @property
+    def normalized(self) -> str:
+        """Events that normalize has checked and transformed."""
+        return f"{self.stream}.normalized"
+
+    @property
+    def enriched(self) -> str:
+        """Events with their lookups and destinations. Only enrich writes it."""
+        return f"{self.stream}.enriched"
+
+    @property
+    def retry_out(self) -> str:
+        """Deliveries whose retry delay is over."""
+        return f"{self.stream}.retry-out"
+
+    @property
+    def dead_letter(self) -> str:
+        """Dead letters: events and deliveries that cannot go on, with the reason."""
+        return f"{self.stream}.dead-letter"
+
+    @property
+    def parked(self) -> str:
+        """Deliveries of destinations that stay down, each once, until the destination is resumed."""
+        return f"{self.stream}.parked"
+
+    @property
+    def destinations(self) -> str:
+        """Which destinations are parked, and from which offsets of `parked` on they have deliveries there."""
+        return f"{self.stream}.destinations"
+
+    @property
+    def replays(self) -> str:
+        """Offsets of the dead letters that were replayed, so that repeating a replay changes nothing."""
+        return f"{self.stream}.replays"
+
+    @property
+    def receipts(self) -> str:
+        """The outcome of every delivery."""
+        return f"{self.stream}.receipts"
+
+    @property
+    def accepted(self) -> str:
+        """Ack reports: the sequences that ingest acknowledged, as ranges."""
+        return f"{self.stream}.accepted"
+
+    @property
+    def ids(self) -> str:
+        """Fingerprints of client ids, which the next owner of a partition reads to recognize events sent again."""
+        return f"{self.stream}.ids"
+
+    @property
+    def source_positions(self) -> str:
+        """How far normalize has passed on each partition of a source, by pipe and source partition."""
+        return f"{self.stream}.source-positions"
+
+    @property
+    def source_progress(self) -> str:
+        """How far collect has read each source that keeps no position for its readers, such as a table or a folder."""
+        return f"{self.stream}.source-progress"
+
+    @property
+    def pipes(self) -> str:
+        """The pipes in force and the stream's partition count."""
+        return f"{self.stream}.pipes"
+
+    @property
+    def minutes(self) -> str:
+        """Minutes as observe has counted them."""
+        return f"{self.stream}.minutes"
+
+    @property
+    def alarms(self) -> str:
+        """Alarms with start, end and cause."""
+        return f"{self.stream}.alarms"
+
+    @property
+    def enrich_leader(self) -> str:
+        """One partition without records; its consumer group elects the active instance of enrich."""
+        return f"{self.stream}.enrich-leader"
+
+    @property
+    def collect_leader(self) -> str:
+        """One partition without records; for each such source a group elects the instance of collect that reads it."""
+        return f"{self.stream}.collect-leader"
+
+    @property
+    def lake_leader(self) -> str:
+        """One partition without records; its consumer group elects the active instance of lake."""
+        return f"{self.stream}.lake-leader"
+
+    @property
+    def enrich_warm_up(self) -> str:
+        """Synthetic records with which an instance of enrich warms up before it is ready."""
+        return f"{self.stream}.enrich-warm-up"
+
+    def retry_in(self, tier: Tier) -> str:
+        """Deliveries that wait for the delay of a tier."""
+        return self.retry_in_prefix + tier.name
+
+    @property
+    def retry_in_prefix(self) -> str:
+        """What the names of all retry topics begin with."""
+        return f"{self.stream}.retry-in."
+
+    def tier_of(self, topic: str) -> Tier | None:
+        """The tier of a retry topic, configured or not; None: it is no retry topic of the stream."""
+        if not topic.startswith(self.retry_in_prefix):
+            return None
+        try:
+            return parse_tier(topic.removeprefix(self.retry_in_prefix))
+        except ValueError:
+            return None
+
+    def with_removed_tiers(self, existing: Iterable[str]) -> "Topics":
+        """These topics and the tiers that were removed from `HIFI_TIERS`: what waits in their topics still comes back.
+
+        Args:
+            existing: names of topics in Kafka.
+        """
+        found = {tier.name: tier for name in existing if (tier := self.tier_of(name)) is not None}
+        tiers = {**found, **{tier.name: tier for tier in self.tiers}}
+        return replace(self, tiers=tuple(sorted(tiers.values(), key=lambda tier: (tier.delay_s, tier.name))))
+
+    def group(self, service: str) -> str:
+        """The id of a service's consumer group."""
+        return f"{self.stream}.{service}"
+
+    def source_writer(self, pipe: str) -> str:
+        """The transactional id with which collect writes the progress of a pipe's source."""
+        return f"{self.stream}.collect.{pipe}"
+
+    @property
+    def spark_group_prefix(self) -> str:
+        """What the group ids begin with that Spark's Kafka sources make up. They commit nothing to them."""
+        return f"{self.stream}.enrich-spark"
+
+    def all(self) -> list[Topic]:
+        """Every topic of the stream, to create it."""
+        events = [self.raw, self.normalized, self.enriched, self.retry_out, self.receipts, self.accepted]
+        events += [self.retry_in(tier) for tier in self.tiers]
+        return [
+            *(Topic(name) for name in events),
+            Topic(self.dead_letter, retention_ms=DEAD_LETTER_RETENTION_MS),
+            Topic(self.parked, retention_ms=PARKED_RETENTION_MS),
+            Topic(self.destinations, partitions=1, compacted=True),
+            Topic(self.replays, retention_ms=DEAD_LETTER_RETENTION_MS),
+            Topic(self.ids, retention_ms=IDS_RETENTION_MS),
+            Topic(self.source_positions, compacted=True, segment_ms=SOURCE_POSITIONS_SEGMENT_MS),
+            Topic(self.source_progress, partitions=1, compacted=True, segment_ms=SOURCE_POSITIONS_SEGMENT_MS),
+            Topic(self.pipes, partitions=1, compacted=True),
+            Topic(self.minutes, compacted=True),
+            Topic(self.alarms),
+            Topic(self.collect_leader, partitions=1),
+            Topic(self.enrich_leader, partitions=1),
+            Topic(self.lake_leader, partitions=1),
+            Topic(self.enrich_warm_up, retention_ms=WARM_UP_RETENTION_MS),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class ControlTopics:
+    """The names of the topics of one control plane."""
+
+    control: str
+
+    @property
+    def prefix(self) -> str:
+        """The control plane's name, with which all names begin."""
+        return self.control
+
+    @property
+    def actions(self) -> str:
+        """Steps of the actors: a record when one begins, and one when it ends."""
+        return f"{self.control}.actions"
+
+    @property
+    def health(self) -> str:
+        """The verdicts of observe, by scope."""
+        return f"{self.control}.health"
+
+    @property
+    def declared(self) -> str:
+        """Pipes as somebody declared them, by name: every declaration, since each names the one that it replaces."""
+        return f"{self.control}.declared"
+
+    @property
+    def requests(self) -> str:
+        """What people ask of the actors while they act."""
+        return f"{self.control}.requests"
+
+    @property
+    def rollouts(self) -> str:
+        """How far the provisioner is with the newest declaration of each pipe, by name."""
+        return f"{self.control}.rollouts"
+
+    @property
+    def releases(self) -> str:
+        """The release that somebody wants of each service, by name."""
+        return f"{self.control}.releases"
+
+    @property
+    def deployments(self) -> str:
+        """How far the deployer is with the newest desired release of each service, by name."""
+        return f"{self.control}.deployments"
+
+    @property
+    def principals(self) -> str:
+        """Who may use the management API, by name, with hashes of their tokens."""
+        return f"{self.control}.principals"
+
+    @property
+    def audit(self) -> str:
+        """Who changed what through the management API, and who created or revoked principals."""
+        return f"{self.control}.audit"
+
+    @property
+    def colours(self) -> str:
+        """Share and state of each colour of the stream, in one record."""
+        return f"{self.control}.colours"
+
+    @property
+    def schemas(self) -> str:
+        """The schema registry: versions of subjects, compatibility levels, and the last id."""
+        return f"{self.control}.schemas"
+
+    @property
+    def registrar(self) -> str:
+        """The transactional id with which the schema registry is changed, by one instance of manage at a time."""
+        return f"{self.control}.registrar"
+
+    @property
+    def provisioner(self) -> str:
+        """Begins the provisioner's transactional ids: what an earlier one writes after a later one began is refused."""
+        return f"{self.control}.provisioner"
+
+    @property
+    def deployer(self) -> str:
+        """The deployer's transactional id: what an earlier one writes after a later one began is refused."""
+        return f"{self.control}.deployer"
+
+    @property
+    def actor(self) -> str:
+        """The transactional id with which the right to a step is taken."""
+        return f"{self.control}.actor"
+
+    def all(self) -> list[Topic]:
+        """Every topic of the control plane, to create it."""
+        return [
+            Topic(self.actions, partitions=1, retention_ms=ACTIONS_RETENTION_MS),
+            Topic(self.health, partitions=1, compacted=True),
+            Topic(self.declared, partitions=1, retention_ms=FOREVER_MS),
+            Topic(self.requests, partitions=1, retention_ms=ACTIONS_RETENTION_MS),
+            Topic(self.rollouts, partitions=1, compacted=True),
+            Topic(self.releases, partitions=1, compacted=True),
+            Topic(self.deployments, partitions=1, compacted=True),
+            Topic(self.principals, partitions=1, compacted=True),
+            Topic(self.audit, partitions=1, retention_ms=FOREVER_MS),
+            Topic(self.colours, partitions=1, compacted=True),
+            Topic(self.schemas, partitions=1, compacted=True),
+        ]

@@ -1,1 +1,0 @@
-"""One active instance: which one runs a Spark query or reads a source, and the offsets at which a query starts."""

@@ -1,1 +1,0 @@
-"""Buckets of S3-compatible servers, for services that read or write objects."""

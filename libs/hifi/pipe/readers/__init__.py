@@ -1,1 +1,0 @@
-"""Which service delivers the events of a destination."""

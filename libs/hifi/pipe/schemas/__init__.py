@@ -1,1 +1,0 @@
-"""Schemas of a pipe's data, and where they are registered."""

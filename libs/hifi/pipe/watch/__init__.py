@@ -1,1 +1,0 @@
-"""Fields whose distribution is watched."""

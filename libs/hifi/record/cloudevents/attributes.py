@@ -1,0 +1,118 @@
+"""Validate the attributes of a CloudEvent and turn them into record headers. Pure.
+
+CloudEvents 1.0.2, core specification; headers as in the Kafka protocol binding, binary content mode. Recommendations
+of the specification are not enforced: a name may be longer than 20 characters, and `source` and `dataschema` may
+contain characters outside ASCII.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+from hifi.record.cloudevents import timestamps
+from hifi.record.cloudevents.event import DecodedEvent, InvalidEvent
+from hifi.record.event import CE_PREFIX, CONTENT_TYPE
+from hifi.runtime.http.media_type import media_type
+
+_NAME: Final = re.compile(r"[a-z0-9]{1,128}")
+_RESERVED: Final = frozenset({"data", "data_base64"})
+# C0 and C1 control characters, surrogates and noncharacters.
+_FORBIDDEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+_NOT_URI: Final = re.compile(rb'[\x00-\x20<>"{}|\\^`\x7f]')
+_CACHED_BYTES: Final = 256
+"""Longer values are not kept in caches, which count their entries only."""
+_SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:.")
+
+REQUIRED: Final = ("specversion", "id", "source", "type")
+JSON_TYPE: Final = b"application/json"
+_HEADERS: Final = {
+    name: CE_PREFIX + name for name in (*REQUIRED, "subject", "time", "dataschema", "partitionkey")
+} | {"datacontenttype": CONTENT_TYPE}
+
+
+def assemble(values: Mapping[str, bytes], data: bytes) -> DecodedEvent:
+    """Build an event from its attributes and data.
+
+    Args:
+        values: attribute name to the UTF-8 of its canonical text; `datacontenttype` included.
+        data: of the event.
+
+    Raises:
+        InvalidEvent: an attribute is missing or invalid.
+    """
+    identifier, source = values.get("id"), values.get("source")
+    if not (identifier and source and values.get("type") and values.get("specversion")):
+        raise InvalidEvent(_missing(values))
+    if values["specversion"] != b"1.0":
+        raise InvalidEvent("specversion must be 1.0", "/specversion")
+    if not is_uri_like(source):
+        raise InvalidEvent(
+            "source must be a URI reference: it contains a character that is not allowed in one", "/source"
+        )
+    subject, time = values.get("subject"), values.get("time")
+    if subject == b"":
+        raise InvalidEvent("subject must not be empty", "/subject")
+    time_us = None
+    if time is not None:
+        try:
+            time_us = timestamps.parse_us(time)
+        except ValueError:
+            raise InvalidEvent(
+                "time must be an RFC 3339 timestamp such as 2026-01-31T23:59:59.5Z", "/time"
+            ) from None
+    schema = values.get("dataschema")
+    if schema is not None and not (_SCHEME.match(schema) and is_uri_like(schema)):
+        raise InvalidEvent("dataschema must be an absolute URI", "/dataschema")
+    content_type = values.get("datacontenttype")
+    if content_type is not None and media_type(content_type) is None:
+        raise InvalidEvent("datacontenttype must be a media type", "/datacontenttype")
+    headers = [(_HEADERS.get(name) or _header(name), value) for name, value in values.items()]
+    key = values.get("partitionkey") or subject or identifier
+    return DecodedEvent(source, identifier, key, headers, data, time_us)
+
+
+def encode_text(name: str, value: str) -> bytes:
+    """Encode the value of an attribute as UTF-8.
+
+    Raises:
+        InvalidEvent: it contains a character that CloudEvents forbids.
+    """
+    if _FORBIDDEN.search(value):
+        raise InvalidEvent(
+            f"{_shown(name)} contains a control character or a noncharacter", f"/{_shown(name)}"
+        )
+    return value.encode()
+
+
+@lru_cache(maxsize=4096)
+def _header(name: str) -> str:
+    # An error is not cached, so no name in the cache is longer than 128 characters.
+    if name in _RESERVED or not _NAME.fullmatch(name):
+        raise InvalidEvent(
+            f"{_shown(name)} is not an attribute name: only lower-case letters and digits are allowed",
+            f"/{_shown(name)}",
+        )
+    return CE_PREFIX + name
+
+
+def is_uri_like(value: bytes) -> bool:
+    """Whether a value has only characters that are allowed in a URI reference (or are outside ASCII)."""
+    return _is_short_uri_like(value) if len(value) <= _CACHED_BYTES else _NOT_URI.search(value) is None
+
+
+@lru_cache(maxsize=4096)
+def _is_short_uri_like(value: bytes) -> bool:
+    return _NOT_URI.search(value) is None
+
+
+def _missing(values: Mapping[str, bytes]) -> str:
+    absent = [name for name in REQUIRED if name not in values]
+    if not absent:
+        return f"{' and '.join(name for name in REQUIRED if not values[name])} must not be empty"
+    return f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} missing"
+
+
+def _shown(name: str) -> str:
+    """A name chosen by the sender, safe to include in a message."""
+    return re.sub(r"[^a-zA-Z0-9_-]", "?", name[:40])

@@ -1,0 +1,56 @@
+"""Read and write RFC 3339 timestamps with microseconds. Pure."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Final
+
+from hifi.runtime.clock import MICROSECONDS
+
+_RFC3339: Final = re.compile(
+    rb"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d):(\d\d)(?:\.(\d{1,30}))?([Zz]|[+-]\d\d:\d\d)"
+)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parse_us(text: bytes) -> int:
+    """Microseconds since 1970 UTC of an RFC 3339 timestamp; finer digits are cut off.
+
+    Raises:
+        ValueError: malformed, or a date or time that does not exist.
+    """
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        raise ValueError("not an RFC 3339 timestamp")
+    day, minute, second, fraction, zone = match.groups()
+    seconds = int(second)
+    if seconds > 60:  # 60 is a leap second
+        raise ValueError("seconds out of range")
+    fraction_us = int(fraction[:6].ljust(6, b"0")) if fraction else 0
+    return _minute_us(day, minute, zone) + seconds * MICROSECONDS + fraction_us
+
+
+def format_us(time_us: int) -> bytes:
+    """An RFC 3339 timestamp in UTC with microseconds.
+
+    Args:
+        time_us: microseconds since 1970 UTC.
+    """
+    seconds, fraction_us = divmod(time_us, MICROSECONDS)
+    return b"%b.%06dZ" % (_second(seconds), fraction_us)
+
+
+@lru_cache(maxsize=8)
+def _second(seconds: int) -> bytes:
+    """A timestamp without fraction and zone; cached, since requests follow each other within a second."""
+    moment = _EPOCH + timedelta(seconds=seconds)
+    # strftime's %Y does not pad years below 1000.
+    return f"{moment.year:04}-{moment:%m-%dT%H:%M:%S}".encode()
+
+
+@lru_cache(maxsize=4096)
+def _minute_us(day: bytes, minute: bytes, zone: bytes) -> int:
+    """Start of a minute; cached, since events sent together share it."""
+    offset = "+00:00" if zone in b"Zz" else zone.decode()
+    moment = datetime.fromisoformat(f"{day.decode()}T{minute.decode()}:00{offset}")
+    return (moment - _EPOCH) // timedelta(microseconds=1)

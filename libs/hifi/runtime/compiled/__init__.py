@@ -1,0 +1,1 @@
+"""Imports the compiled form of modules."""

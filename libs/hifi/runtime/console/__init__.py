@@ -1,0 +1,1 @@
+"""Frame, navigation, style sheet and script of the consoles of observe and manage."""

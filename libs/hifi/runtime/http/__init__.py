@@ -1,0 +1,1 @@
+"""HTTP server, limits of requests, problem details, trace context and OpenAPI documents."""

@@ -1,0 +1,1 @@
+"""CPU time of threads, and what processes with users' functions get."""

@@ -1,0 +1,119 @@
+"""Run a service: settings, logs, uvloop, signals, health checks, draining."""
+
+import asyncio
+import gc
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import uvloop
+
+from hifi.runtime import log
+from hifi.runtime.compiled import import_hook
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.health import Health, commit, version
+from hifi.runtime.http.server import listen, serve
+from hifi.runtime.settings import ProcessSettings, load
+
+S = TypeVar("S", bound=ProcessSettings)
+logger = log.get(__name__)
+
+
+class Service:
+    """The running service, as its main function gets it: its health, and when to stop."""
+
+    def __init__(self, name: str, settings: ProcessSettings) -> None:
+        self.name = name
+        self.health = Health(name, settings.instance)
+        self.stopping = asyncio.Event()
+        """Set on SIGTERM or SIGINT: begin nothing new, finish what runs, commit, leave."""
+
+    def stop(self) -> None:
+        """Begin to drain; calling it again does nothing."""
+        if not self.stopping.is_set():
+            self.health.state = "draining"
+            self.stopping.set()
+
+    async def unless_stopped(self, work: Awaitable[object]) -> bool:
+        """Wait for something that may take long, such as Kafka coming up; False: the service stopped first.
+
+        What is awaited is cancelled if the service stops. Its exception is raised here.
+        """
+        doing, stop = asyncio.ensure_future(work), asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait({doing, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done():
+                return False
+            doing.result()
+            return True
+        finally:
+            for each in (doing, stop):
+                each.cancel()
+            await asyncio.wait({doing, stop})
+
+
+def run(name: str, settings_type: type[S], main: Callable[[Service, S], Awaitable[None]]) -> None:
+    """Run a service until SIGTERM or SIGINT, then exit.
+
+    The exit status is 0 after draining, 1 if draining took too long or the service failed, 2 if it is misconfigured.
+
+    Args:
+        name: of the service; its package is `hifi-<name>`.
+        settings_type: read from the environment.
+        main: blocks readiness before its first await, and returns when it has drained.
+    """
+    if "--version" in sys.argv[1:]:
+        print(f"hifi-{name} {version(name)}" + (f" ({commit()})" if commit() else ""))
+        sys.exit(0)
+    try:
+        settings = load(settings_type)
+        _reduce_garbage_collection()
+        log.configure(name, settings.instance, format=settings.log_format, level=settings.log_level)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            status = runner.run(_run(name, settings, main))
+    except Misconfigured as error:
+        print(f"hifi-{name}: {error}", file=sys.stderr)
+        status = 2
+    sys.exit(status)
+
+
+def _reduce_garbage_collection() -> None:
+    """Search for reference cycles less often: it took 8 % of the CPU time, and batches have none."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
+async def _run(name: str, settings: S, main: Callable[[Service, S], Awaitable[None]]) -> int:
+    service = Service(name, settings)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, service.stop)
+    sock = listen(settings.host, settings.port)
+    work = asyncio.ensure_future(main(service, settings))
+    await asyncio.sleep(0)  # lets main block readiness, so that /readyz is never 200 too early
+    async with serve(service.health.app(), sock, drain_s=1):
+        logger.info(
+            "service-started",
+            port=sock.getsockname()[1],
+            **settings.log_fields(),
+            compiled=import_hook.in_use(),
+        )
+        stop = asyncio.create_task(service.stopping.wait())
+        await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+        service.stop()
+        _, late = await asyncio.wait({work}, timeout=settings.drain_s)
+        if late:
+            logger.error("drain-timed-out", bound_s=settings.drain_s)
+            work.cancel()
+            await asyncio.wait({work}, timeout=2)
+            return 1
+        error = work.exception()
+        if isinstance(error, Misconfigured):
+            raise error
+        if error is not None:
+            logger.error("service-failed", exc_info=error)
+            return 1
+    logger.info("service-stopped")
+    return 0

@@ -1,0 +1,55 @@
+"""Settings, read from environment variables `HIFI_…`. docs/settings.md is generated from these models."""
+
+import os
+import socket
+from typing import Literal, TypeVar
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from hifi.runtime.errors import Misconfigured
+
+S = TypeVar("S", bound=BaseSettings)
+
+
+class ProcessSettings(BaseSettings):
+    """Settings of every service process."""
+
+    model_config = SettingsConfigDict(env_prefix="HIFI_", extra="ignore", frozen=True)
+
+    host: str = Field("127.0.0.1", description="Address on which /healthz, /readyz and /metrics are served.")
+    port: int = Field(0, ge=0, le=65535, description="Port of the same; 0: any free port, which is logged.")
+    instance: str = Field(
+        default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}",
+        description="Name of this instance in logs and consumer groups.",
+    )
+    log_format: Literal["auto", "json", "console"] = Field(
+        "auto", description="Log format; `auto`: readable on a terminal, else JSON."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least level that is logged."
+    )
+    drain_s: float = Field(25, gt=0, description="Bound on draining after SIGTERM, seconds.")
+
+    def log_fields(self) -> dict[str, str]:
+        """Fields of the log line `service-started`: what the process works on."""
+        return {}
+
+
+def load(settings: type[S]) -> S:
+    """Read settings from the environment.
+
+    Raises:
+        Misconfigured: a value is wrong; the message names the variable.
+    """
+    try:
+        return settings()
+    except ValidationError as error:
+        prefix = settings.model_config.get("env_prefix", "")
+        lines = [
+            f"{prefix}{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg']} (got {problem['input']!r})"
+            if problem["loc"]
+            else problem["msg"].removeprefix("Value error, ")
+            for problem in error.errors(include_url=False)
+        ]
+        raise Misconfigured("settings are wrong:\n  " + "\n  ".join(lines)) from None

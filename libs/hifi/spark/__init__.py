@@ -1,0 +1,1 @@
+"""Spark SQL of pipes, Spark sessions, lookups and jars."""

@@ -1,0 +1,303 @@
+"""Access to Spark's Catalyst through Py4J: compiles SQL queries to bound expressions and calls them from a plan.
+
+Spark optimizes, generates and serializes a streaming plan again for every batch; with the expressions of 1,000 pipes in
+the plan that takes 12 s a batch. So each pipe's expressions are compiled once, put into a broadcast variable, and
+called from a small plan that is the same for any number of pipes; see docs/decisions/enrich-expressions.md. Written
+against Spark 4.2.0; tests/services/enrich/plan/test_dataframe.py fails when a new version changes what is used here.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.classic.column import Column as ClassicColumn
+from pyspark.sql.types import StructType
+
+from hifi.runtime.errors import HifiError
+from hifi.spark.generator import INPUT_COLUMNS
+from hifi.spark.restrictions import READS_CLOCK
+from hifi.spark.row_query import Steps
+
+JavaObject = Any
+"""A reference to a Java object."""
+
+for _name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)  # they print the errors that are caught below
+
+OBJECT: Final = "java.lang.Object"
+EXPRESSION: Final = "org.apache.spark.sql.catalyst.expressions.Expression"
+BROADCAST: Final = "org.apache.spark.broadcast.Broadcast"
+HASH_MAP: Final = "java.util.HashMap"
+FUNCTION: Final = "scala.Function1"
+CODE_GENERATION: Final = "spark.sql.codegen.factoryMode"
+ALWAYS: Final = "CODEGEN_ONLY"
+"""Value of `CODE_GENERATION` that makes it an error if code cannot be generated."""
+_HIDDEN: Final = re.compile(r"(, )?`hifi\.\w+`")
+"""A generated column in the names that Spark suggests for an unknown one."""
+
+
+class SqlProblem(HifiError):
+    """Spark rejects a SQL text; the message is Spark's, in one line."""
+
+
+class Catalyst:
+    """Compiles SQL texts and builds expressions in one Spark session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self._context: Any = spark.sparkContext
+        jvm: Any = self._context._jvm  # noqa: SLF001 - the only access to Catalyst
+        self.jvm: JavaObject = jvm
+        self._gateway: JavaObject = self._context._gateway  # noqa: SLF001 - to make Java arrays
+        # Kept, since Py4J asks Java for each part of a class's name whenever it is used.
+        self._expressions: JavaObject = jvm.org.apache.spark.sql.catalyst.expressions
+        self._attributes = getattr(self._expressions, "package$AttributeSeq")
+        self._bind_references = self._expressions.BindReferences.bindReferences
+        self._create_struct = getattr(getattr(self._expressions, "CreateStruct$"), "MODULE$")
+        self._invocation = self._expressions.objects.Invoke
+        self._literal = self._expressions.Literal
+        self._current_like = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+        self._to_seq = jvm.org.apache.spark.api.python.PythonUtils.toSeq
+        self._list = jvm.java.util.ArrayList
+        self._columns = jvm.org.apache.spark.sql.classic.ExpressionUtils
+        self._parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
+        self._input: DataFrame | None = None
+        self._classes: dict[str, JavaObject] = {}
+
+    def parse(self, text: str) -> list[dict[str, Any]]:
+        """Parse one expression to its unresolved nodes, each a dict with the node's `class`.
+
+        Raises:
+            SqlProblem: the text is not one expression.
+        """
+        try:
+            return json.loads(self._parser.parseExpression(text).toJSON())  # type: ignore[no-any-return]
+        except ParseException as error:
+            raise SqlProblem(one_line(error)) from None
+
+    def compile(self, steps: Steps) -> JavaObject:
+        """Compile a query of one row to an expression that is bound to rows of `INPUT_COLUMNS`.
+
+        Raises:
+            SqlProblem: Spark rejects it.
+        """
+        if self._input is None:
+            self._input = self.empty_frame(INPUT_COLUMNS)
+        frame = self._input
+        try:
+            for step in steps:
+                frame = frame.selectExpr(*step)
+            projections = self._single_row_projections(frame)
+        except PySparkException as error:
+            raise SqlProblem(_HIDDEN.sub("", one_line(error)).replace("[, ", "[")) from None
+        except Py4JJavaError as error:
+            # Such as StackOverflowError, where an expression is nested too deeply.
+            raise SqlProblem(f"Spark fails to analyse it: {error.java_exception.toString()}") from None
+        row: JavaObject | None = None
+        for projection in projections[:-1]:
+            row = self._evaluated(self._row(projection), row)
+        result = self._bound(projections[-1]).head()
+        return self._evaluated(result.child(), row)
+
+    def _evaluated(self, expression: JavaObject, row: JavaObject | None) -> JavaObject:
+        """An expression of the value of a bound expression on the row that another one makes; None: on the input."""
+        if row is None:
+            return expression
+        returns = expression.dataType()
+        return self._invoke(self.constant(expression, EXPRESSION), "eval", returns, [row])
+
+    def row_function(self, frame: DataFrame) -> JavaObject:
+        """A serializable Java function (`FUNCTION`) from a row of a frame's input to the row that the frame makes.
+
+        Where it is first called, Spark generates code for it, or interprets it from then on if the settings of the
+        caller say so. It keeps state while it runs.
+
+        Args:
+            frame: projections of an empty DataFrame, whose columns are the input.
+        """
+        deserializer = getattr(
+            self.jvm.org.apache.spark.sql.catalyst.encoders, "ExpressionEncoder$Deserializer"
+        )
+        first, *others = [deserializer(self._sequence([self._row(one)])) for one in self._projections(frame)]
+        function = first
+        for other in others:
+            function = function.andThen(other)
+        return function
+
+    def generate_code(self, functions: Iterable[JavaObject], columns: int) -> None:
+        """Call row functions with a row of nulls, so that their code is generated now.
+
+        Args:
+            functions: of `row_function`, not called before.
+            columns: of their input.
+        """
+        nulls = self._expressions.GenericInternalRow(self.array([None] * columns))
+        conf = self.spark.conf
+        before = conf.get(CODE_GENERATION)
+        conf.set(CODE_GENERATION, ALWAYS)
+        try:
+            for function in functions:
+                function.apply(nulls)
+        finally:
+            conf.set(CODE_GENERATION, before or "")
+
+    def _bound(self, project: JavaObject) -> JavaObject:
+        """The named expressions of a projection, a Scala sequence, bound to its input."""
+        return self._bind_references(project.projectList(), self._attributes(project.child().output()))
+
+    def _row(self, project: JavaObject) -> JavaObject:
+        """An expression of the row that a projection makes."""
+        return self._create_struct.apply(self._bound(project))
+
+    def empty_frame(self, columns: str | StructType) -> DataFrame:
+        """An empty DataFrame of these columns, declared as in SQL or as a type."""
+        return self.spark.createDataFrame([], columns)
+
+    def require_single_row(self, frame: DataFrame) -> None:
+        """Check that the projections of an empty DataFrame depend on their own row only.
+
+        Raises:
+            SqlProblem: one aggregates, generates rows, reads the clock, or is random.
+        """
+        self._single_row_projections(frame)
+
+    def _single_row_projections(self, frame: DataFrame) -> list[JavaObject]:
+        """`_projections`, checked as by `require_single_row`."""
+        analysed: JavaObject = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
+        if analysed.containsPattern(self._current_like):
+            raise SqlProblem(f"it {READS_CLOCK}")
+        if not analysed.deterministic():
+            raise SqlProblem("its result differs each time, so a replayed event would get another one")
+        return self._projections(frame)
+
+    def _projections(self, frame: DataFrame) -> list[JavaObject]:
+        """The projections of an empty DataFrame, in the order of evaluation; raises `SqlProblem` for other nodes."""
+        # Optimized, since analysed trees still contain expressions that only the optimizer replaces.
+        plan: JavaObject = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001
+        projections = []
+        while (name := plan.nodeName()) == "Project":
+            projections.append(plan)
+            plan = plan.child()
+        if name != "LogicalRDD":
+            raise SqlProblem(
+                "aggregates, window functions, generators and subqueries need more than one event"
+            )
+        return projections[::-1]
+
+    def array(self, items: Sequence[JavaObject]) -> JavaObject:
+        """A Java array of objects."""
+        array = self._gateway.new_array(self.jvm.java.lang.Object, len(items))
+        for index, item in enumerate(items):
+            array[index] = item
+        return array
+
+    def task_copies(self, array: JavaObject, count: int) -> JavaObject:
+        """An array of deep copies, one for each task: expressions keep state while they run."""
+        clone = self.jvm.org.apache.commons.lang3.SerializationUtils.clone
+        return self.array([clone(array) for _ in range(count)])
+
+    def broadcast(self, value: JavaObject) -> JavaObject:
+        """A broadcast variable of a Java object."""
+        return self._context._jsc.broadcast(value)  # noqa: SLF001
+
+    def unpickle(self, path: str) -> JavaObject:
+        """The Java form of an object that Python pickled into a file; a dict becomes a HashMap."""
+        files, paths = self.jvm.java.nio.file.Files, self.jvm.java.nio.file.Paths
+        content = files.readAllBytes(paths.get(path, self._gateway.new_array(self.jvm.java.lang.String, 0)))
+        return self.jvm.net.razorvine.pickle.Unpickler().loads(content)
+
+    def constant(self, value: JavaObject, kind: str) -> JavaObject:
+        """An expression that returns a Java object."""
+        return self._literal(value, self._object_type(kind))
+
+    def call(
+        self, target: JavaObject, method: str, returns: str | StructType, *arguments: JavaObject
+    ) -> JavaObject:
+        """An expression that calls a method on the result of another; null when that or an argument is null.
+
+        It is marked as not deterministic, so Spark neither folds it into a constant nor moves it.
+
+        Args:
+            target: expression of the object.
+            method: the method's name.
+            returns: SQL type, or the name of a Java class.
+            arguments: expressions.
+        """
+        return self._invoke(target, method, self._type(returns), arguments)
+
+    def _invoke(
+        self, target: JavaObject, method: str, kind: JavaObject, arguments: Sequence[JavaObject]
+    ) -> JavaObject:
+        none = self._sequence([])
+        return self._invocation(target, method, kind, self._sequence(arguments), none, True, True, False)
+
+    def call_static(self, cls: str, method: str, returns: str, *arguments: JavaObject) -> JavaObject:
+        """An expression that calls a static method of a class; otherwise as `call`."""
+        none = self._sequence([])
+        nothing = self.jvm.scala.Option.apply(None)
+        return self._expressions.objects.StaticInvoke(
+            self._class(cls),
+            self._type(returns),
+            method,
+            self._sequence(arguments),
+            none,
+            True,
+            True,
+            False,
+            nothing,
+        )
+
+    def null_on_error(self, expression: JavaObject) -> JavaObject:
+        """An expression that gives null where the given one throws."""
+        return self._expressions.TryEval(expression)
+
+    def struct_type(self, expression: JavaObject) -> StructType:
+        """The type of a compiled expression that returns a struct."""
+        return StructType.fromJson(json.loads(expression.dataType().json()))
+
+    def expression(self, column: Column) -> JavaObject:
+        """The expression of a column."""
+        return self._columns.expression(column._jc)  # noqa: SLF001
+
+    def column(self, expression: JavaObject) -> Column:
+        """The column of an expression."""
+        return ClassicColumn(self._columns.column(expression))
+
+    def _sequence(self, items: Sequence[JavaObject]) -> JavaObject:
+        collected = self._list()
+        for item in items:
+            collected.add(item)
+        return self._to_seq(collected)
+
+    def _type(self, name: str | StructType) -> JavaObject:
+        """A SQL type; the type of a Java class where the name contains a dot."""
+        if isinstance(name, StructType):
+            return self.jvm.org.apache.spark.sql.types.DataType.fromJson(name.json())
+        if "." in name and "<" not in name:
+            return self._object_type(name)
+        return self.jvm.org.apache.spark.sql.types.DataType.fromDDL(name)
+
+    def _object_type(self, cls: str) -> JavaObject:
+        return self.jvm.org.apache.spark.sql.types.ObjectType(self._class(cls))
+
+    def _class(self, name: str) -> JavaObject:
+        if name not in self._classes:
+            loader = self.jvm.java.lang.Thread.currentThread().getContextClassLoader()
+            self._classes[name] = self.jvm.java.lang.Class.forName(name, True, loader)
+        return self._classes[name]
+
+
+def one_line(error: PySparkException) -> str:
+    """Spark's error message in one line, without the plan and the advice on settings."""
+    text = str(error.getMessage() or error).strip()
+    first = text.split("\n\n")[0].split("\n== SQL")[0].split(" SQLSTATE:")[0].split(";\n")[0]
+    first = " ".join(first.split()).strip()
+    kind = error.getCondition() or ""
+    if isinstance(error, AnalysisException) and first.startswith("["):
+        first = first.partition("] ")[2]
+    return first.removeprefix(f"[{kind}] ") or type(error).__name__

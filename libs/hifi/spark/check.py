@@ -1,0 +1,136 @@
+"""Checks the SQL expressions of pipes with a local Spark, for `hifi check`."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, DataType, NullType, StringType, StructType
+
+from hifi.pipe.model import Pipe, SqlType, Trigger
+from hifi.spark import generator
+from hifi.spark.catalyst import Catalyst, SqlProblem, one_line
+from hifi.spark.restrictions import violations
+from hifi.spark.spark_session import local_spark
+
+YamlPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlFinding:
+    """A problem of an expression: the pipe, the path in its YAML, and a message."""
+
+    pipe: str
+    path: YamlPath
+    message: str
+
+
+def check_sql(pipes: Iterable[Pipe], trigger: Trigger = "auto") -> list[SqlFinding]:
+    """Parse and analyse every expression against its pipe's typed fields. Starts a small local Spark (some seconds).
+
+    Args:
+        pipes: valid by their model.
+        trigger: of the mesh on which they are to run; `real-time` allows no UDF.
+
+    Returns:
+        All problems, in the order of the pipes and their keys.
+    """
+    with local_spark() as spark:
+        catalyst = Catalyst(spark)
+        return [finding for pipe in pipes for finding in check_pipe(catalyst, pipe, trigger)]
+
+
+def check_pipe(catalyst: Catalyst, pipe: Pipe, trigger: Trigger) -> Iterator[SqlFinding]:
+    """Yield the problems of one pipe."""
+    problems = list(_expressions(catalyst, pipe))
+    if not problems:
+        try:
+            for query in generator.generate_sql(pipe).queries():
+                catalyst.compile(query)
+        except (SqlProblem, ValueError) as problem:
+            problems.append((("enrich",), str(problem)))
+    for path, message in [*_lookups(pipe), *_udf(pipe, trigger), *problems]:
+        yield SqlFinding(pipe.pipe, path, message)
+
+
+def _lookups(pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:
+    for name, lookup in pipe.enrich.lookups.items():
+        for column in lookup.key.values():
+            if lookup.types.get(column) is SqlType.DOUBLE:
+                path: YamlPath = ("enrich", "lookups", name, "types", column)
+                yield path, "a double cannot be a key; use bigint or string"
+
+
+def _udf(pipe: Pipe, trigger: Trigger) -> Iterator[tuple[YamlPath, str]]:
+    if pipe.enrich.udf is None:
+        return
+    if trigger == "real-time":
+        yield (
+            ("enrich", "udf"),
+            "a UDF needs the micro-batch trigger; use SQL instead, or run the mesh with the trigger auto",
+        )
+
+
+def _expressions(catalyst: Catalyst, pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:
+    enrich = pipe.enrich
+    scope = StructType()
+    for name, declared in generator.field_types(enrich).items():
+        scope = scope.add(name, DataType.fromDDL(declared))
+    for name, derived in enrich.derive.items():
+        kind: DataType = StringType()
+        try:
+            kind = _derived(catalyst, scope, generator.derived_sql(derived))
+        except SqlProblem as problem:
+            path: YamlPath = ("enrich", "derive", name)
+            yield (path if isinstance(derived, str) else (*path, "sql")), str(problem)
+        scope = scope.add(name, kind)
+    for name, returned in (enrich.udf.returns if enrich.udf else {}).items():
+        scope = scope.add(name, DataType.fromDDL(returned.value))
+    conditions: list[tuple[YamlPath, str | None]] = [(("enrich", "filter"), enrich.filter)]
+    conditions += [(("destinations", index, "when"), one.when) for index, one in enumerate(pipe.destinations)]
+    for path, text in conditions:
+        try:
+            if text:
+                _condition(catalyst, scope, text)
+        except SqlProblem as problem:
+            yield path, str(problem)
+
+
+def _derived(catalyst: Catalyst, scope: StructType, text: str) -> DataType:
+    kind = _analyse(catalyst, scope, text)
+    try:
+        catalyst.spark.createDataFrame([], StructType().add("x", kind)).select(F.to_json(F.struct("x")))
+    except PySparkException as error:
+        raise SqlProblem(f"its result cannot be written as JSON: {one_line(error)}") from None
+    return kind
+
+
+def _condition(catalyst: Catalyst, scope: StructType, text: str) -> None:
+    kind = _analyse(catalyst, scope, text)
+    if not isinstance(kind, BooleanType | NullType):
+        raise SqlProblem(f"a condition must be a boolean; this is {kind.simpleString()}")
+
+
+def _analyse(catalyst: Catalyst, scope: StructType, text: str) -> DataType:
+    """The type of an expression.
+
+    Raises:
+        SqlProblem: Spark rejects it, or it is not allowed.
+    """
+    if problems := violations(catalyst.parse(text)):
+        raise SqlProblem("; ".join(problems))
+    try:
+        frame = catalyst.spark.createDataFrame([], scope).select(F.expr(text).alias("result"))
+        catalyst.require_single_row(frame)
+    except PySparkException as error:
+        raise SqlProblem(_message(one_line(error), error, scope)) from None
+    return frame.schema["result"].dataType
+
+
+def _message(text: str, error: PySparkException, scope: StructType) -> str:
+    """Spark's message; for an unknown name one that lists the known ones."""
+    if not str(error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
+        return text
+    parameters = error.getMessageParameters() or {}
+    names = ", ".join(scope.names) or "none; declare them in enrich.fields"
+    return f"{parameters.get('objectName', 'a name')} is not a field here; the fields are {names}"

@@ -1,0 +1,325 @@
+"""Generates the Spark SQL of a pipe's `enrich` section and routing conditions. Pure: it does not use Spark.
+
+The user's SQL is never rewritten: it stands in a query whose columns are the declared fields, so backticks and nested
+access work as in any Spark SQL. Each query reads one row of `INPUT_COLUMNS`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from hifi.pipe.model import DerivedField, Enrich, Lookup, Pipe, SqlType
+from hifi.pipe.watched_field import (
+    GROWTH,
+    LARGEST,
+    NOTHING,
+    OTHER,
+    SMALLEST,
+    WatchedField,
+    watch_id,
+)
+from hifi.spark.json_fields import json_fields
+from hifi.spark.lookup_key import table_id, text_of, typed
+from hifi.spark.row_query import RowQuery, Steps
+
+TEXT: Final = "`hifi.text`"
+"""string: the event's data."""
+FIELDS: Final = "`hifi.fields`"
+"""array<string>: the declared fields as text, in declared order; null when the data is not a JSON object."""
+ROWS: Final = "`hifi.rows`"
+"""array<array<array<string>>>: by wave and index, the fields of the row that a lookup found, as text."""
+RETURNED: Final = "`hifi.returned`"
+"""string: the UDF's result as a JSON object; or `!` and the reason why it failed."""
+INPUT_COLUMNS: Final = (
+    "`hifi.text` string, `hifi.fields` array<string>, `hifi.rows` array<array<array<string>>>, "
+    "`hifi.returned` string"
+)
+"""What every query reads, in the order of a row. The dots keep their names apart from fields' names."""
+
+TIME_FORMATS: Final = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "dateFormat": "yyyy-MM-dd",
+}
+"""RFC 3339 with microseconds, as normalize writes times."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipeSql:
+    """The queries that are evaluated for each event of a pipe, in this order."""
+
+    fields: Steps | None
+    """Gives `FIELDS`: array<string>. None: the pipe does not read the data."""
+    lookup_keys: tuple[Steps, ...]
+    """For each wave of lookups: array<struct<table string, key string>>."""
+    udf_args: Steps | None
+    """The UDF's arguments as a JSON object, null when the event fails before: string."""
+    typed_udf_args: Steps | None
+    """The same as a struct, compiled only for the types of the arguments."""
+    result: Steps
+    """struct<patch string, to string, failure string>: JSON object of the added fields (null: none), destinations
+    separated by commas and after a semicolon the buckets of the watched fields, if there are any (`WATCH` of
+    `hifi.record.event`), `reason: detail` of a dead letter (null: none)."""
+    fixed_destinations: str | None = None
+    """The destinations of every event, separated by commas, where `result` says nothing else; None: it must be
+    evaluated."""
+
+    def queries(self) -> tuple[Steps, ...]:
+        """The queries that the pipe has, in order."""
+        udf = [one for one in (self.udf_args, self.typed_udf_args) if one]
+        return (*([self.fields] if self.fields else []), *self.lookup_keys, *udf, self.result)
+
+
+@dataclass(frozen=True, slots=True)
+class RowPosition:
+    """Position of a lookup's row in `ROWS`."""
+
+    wave: int
+    index: int
+
+    def sql(self) -> str:
+        """SQL of the row: array<string>, null when the lookup found none."""
+        return f"{ROWS}[{self.wave}][{self.index}]"
+
+
+def generate_sql(pipe: Pipe) -> PipeSql:
+    """Generate the SQL of a pipe.
+
+    Raises:
+        ValueError: the default of a lookup's field does not fit the field's type.
+    """
+    enrich = pipe.enrich
+    waves = lookup_waves(enrich)
+    positions = {
+        name: RowPosition(wave, index) for wave, names in enumerate(waves) for index, name in enumerate(names)
+    }
+    keys = tuple(_lookup_keys(enrich, positions, names) for names in waves)
+    derived = _derived(enrich, positions)
+    udf_args = typed_udf_args = None
+    if enrich.udf:
+        passed = {name: f"`{name}`" for name in enrich.udf.args}
+        udf_args, typed_udf_args = derived.select(_json(passed)), derived.select(_struct(passed))
+        derived = _after_udf(enrich, derived)
+    fields = _fields(enrich)
+    fixed = None
+    conditions = enrich.filter or any(one.when for one in pipe.destinations)
+    if fields is None and not (enrich.added() or conditions or pipe.watch):
+        fixed = ",".join(one.name for one in pipe.destinations)
+    return PipeSql(fields, keys, udf_args, typed_udf_args, _result(pipe, derived), fixed)
+
+
+def lookup_waves(enrich: Enrich) -> list[list[str]]:
+    """Names of the lookups, grouped so that each group needs only fields of earlier groups."""
+    waves: list[list[str]] = []
+    wave_of: dict[str, int] = {}
+    for name, lookup in enrich.lookups.items():
+        wave = max((wave_of[field] + 1 for field in lookup.key if field in wave_of), default=0)
+        wave_of |= dict.fromkeys(lookup.fields, wave)
+        while len(waves) <= wave:
+            waves.append([])
+        waves[wave].append(name)
+    return waves
+
+
+def derived_sql(derived: str | DerivedField) -> str:
+    """The expression of a derived field as the user wrote it."""
+    return derived if isinstance(derived, str) else derived.sql
+
+
+def user_expressions(pipe: Pipe) -> list[tuple[str, str]]:
+    """(path in the pipe, text) of every expression that the user wrote, in the order of evaluation."""
+    texts = [(f"enrich.derive.{name}", derived_sql(derived)) for name, derived in pipe.enrich.derive.items()]
+    if pipe.enrich.filter:
+        texts.append(("enrich.filter", pipe.enrich.filter))
+    texts += [
+        (f"destinations[{index}].when", one.when) for index, one in enumerate(pipe.destinations) if one.when
+    ]
+    return texts
+
+
+def dead_letter_result(failure: str) -> Steps:
+    """A `PipeSql.result` that makes every event a dead letter; `failure` is `reason: detail`."""
+    return RowQuery().select(_failed(literal(failure)))
+
+
+def field_types(enrich: Enrich) -> dict[str, str]:
+    """Name to SQL type of the fields that a derived expression can use: declared fields and those of lookups."""
+    types = {name: kind.value for name, kind in enrich.fields.items()}
+    for lookup in enrich.lookups.values():
+        types |= {
+            name: lookup.types.get(column, SqlType.STRING).value for name, column in lookup.fields.items()
+        }
+    return types
+
+
+def literal(text: str) -> str:
+    """A SQL string literal with any content."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _fields(enrich: Enrich) -> Steps | None:
+    if not enrich.fields and not enrich.added():
+        return None
+    return RowQuery().select(json_fields(TEXT, list(enrich.fields)))
+
+
+def _lookup_keys(enrich: Enrich, positions: Mapping[str, RowPosition], names: Iterable[str]) -> Steps:
+    wave = min(positions[name].wave for name in names)
+    query = RowQuery().extend(
+        _values(enrich, {name: one for name, one in positions.items() if one.wave < wave})
+    )
+    structs = []
+    for number, name in enumerate(names):
+        lookup = enrich.lookups[name]
+        parts = {
+            f"hifi.part{number}_{index}": _key_part(field, lookup.types.get(column, SqlType.STRING))
+            for index, (field, column) in enumerate(lookup.key.items())
+        }
+        query = query.extend(parts)
+        texts = [f"length(`{part}`), ':', `{part}`" if len(parts) > 1 else f"`{part}`" for part in parts]
+        structs.append(f"named_struct('table', '{table_id(lookup)}', 'key', concat({', '.join(texts)}))")
+    return query.select(f"array({', '.join(structs)})")
+
+
+def _key_part(field: str, kind: SqlType) -> str:
+    """SQL of the event's part of a key as text; `hifi.spark.lookup_key.key_part` makes the table's."""
+    cast = f"cast(`{field}` as {kind.value})"
+    return f"cast(unix_micros({cast}) as string)" if kind is SqlType.TIMESTAMP else f"cast({cast} as string)"
+
+
+def _values(enrich: Enrich, positions: Mapping[str, RowPosition]) -> dict[str, str]:
+    """Name to SQL of the value, of the declared fields and of the fields of the lookups with these positions."""
+    values = {
+        name: f"cast({FIELDS}[{index}] as {kind.value})"
+        for index, (name, kind) in enumerate(enrich.fields.items())
+    }
+    for name, position in positions.items():
+        lookup = enrich.lookups[name]
+        values |= {
+            field: _looked_up(lookup, field, index, position) for index, field in enumerate(lookup.fields)
+        }
+    return values
+
+
+def _looked_up(lookup: Lookup, field: str, index: int, position: RowPosition) -> str:
+    kind = lookup.types.get(lookup.fields[field], SqlType.STRING)
+    value = f"cast({position.sql()}[{index}] as {kind.value})"
+    if lookup.miss != "default":
+        return value
+    default = text_of(typed(lookup.default.get(field), kind))
+    text = "null" if default is None else literal(default)
+    return f"if({position.sql()} is null, cast({text} as {kind.value}), {value})"
+
+
+def _derived(enrich: Enrich, positions: Mapping[str, RowPosition]) -> RowQuery:
+    """The values and the derived fields. An event fails in it where something required is missing."""
+    checks = []
+    if enrich.added():
+        why = "not-an-object: the data is not a JSON object, so no fields can be added to it"
+        checks.append((f"{FIELDS} is null", literal(why)))
+    checks += [_null(name) for name in enrich.required if name in enrich.fields]
+    for name, lookup in enrich.lookups.items():
+        if lookup.miss == "dead-letter":
+            reason = literal(f"lookup-miss: no row of the lookup {name} matches")
+            checks.append((f"{positions[name].sql()} is null", reason))
+    checks += [_null(name) for name in enrich.required if name not in enrich.fields]
+    query = RowQuery().extend(_values(enrich, positions)).fail(checks)
+    query = query.extend_unless_failed(
+        {name: derived_sql(derived) for name, derived in enrich.derive.items()}
+    )
+    return query.fail(
+        _null(name)
+        for name, derived in enrich.derive.items()
+        if isinstance(derived, DerivedField) and derived.required
+    )
+
+
+def _failed(failure: str) -> str:
+    return f"named_struct('patch', cast(null as string), 'to', cast(null as string), 'failure', {failure})"
+
+
+def _null(name: str) -> tuple[str, str]:
+    return f"`{name}` is null", literal(f"required-null: the required field {name} is null")
+
+
+def _after_udf(enrich: Enrich, query: RowQuery) -> RowQuery:
+    """Add the fields that the UDF returned. The event fails where it returned nothing or failed."""
+    assert enrich.udf is not None
+    nothing = literal("udf-failed: the function returned nothing for this event")
+    failure = f"concat('udf-failed: ', substring({RETURNED}, 2))"
+    query = query.fail([(f"{RETURNED} is null", nothing), (f"startswith({RETURNED}, '!')", failure)])
+    schema = ", ".join(f"`{name}` string" for name in enrich.udf.returns)
+    query = query.extend_unless_failed({"hifi.return": f"from_json({RETURNED}, '{schema}')"})
+    return query.extend(
+        {name: f"cast(`hifi.return`.`{name}` as {kind.value})" for name, kind in enrich.udf.returns.items()}
+    )
+
+
+def _result(pipe: Pipe, query: RowQuery) -> Steps:
+    """The query of `PipeSql.result`."""
+    added = {name: f"`{name}`" for name in _added_in_order(pipe.enrich)}
+    patch = _json(added) if added else "cast(null as string)"
+    to = _destinations(pipe)
+    if pipe.watch:
+        watched = {f"hifi.watched{index}": _watched_value(one) for index, one in enumerate(pipe.watch)}
+        query = query.extend_unless_failed({"hifi.to": to, **watched})
+        buckets = ", ',', ".join(
+            _bucket(one, f"`{value}`") for value, one in zip(watched, pipe.watch, strict=True)
+        )
+        to = f"if(`hifi.to` = '', '', concat(`hifi.to`, ';{watch_id(pipe.watch)}:', {buckets}))"
+    result = f"named_struct('patch', {patch}, 'to', {to}, 'failure', cast(null as string))"
+    return query.select(result, _failed(query.failure or "null"))
+
+
+def _destinations(pipe: Pipe) -> str:
+    """SQL of the names of the event's destinations, in declared order. A condition that is null is not met."""
+    names = [
+        f"if(({one.when}\n), '{one.name}', null)" if one.when else f"'{one.name}'"
+        for one in pipe.destinations
+    ]
+    chosen = f"concat_ws(',', {', '.join(names)})"
+    return f"if(({pipe.enrich.filter}\n), {chosen}, '')" if pipe.enrich.filter else chosen
+
+
+def _watched_value(watched: WatchedField) -> str:
+    """SQL of the value that decides the bucket of a watched field: a text or a number."""
+    if watched.values is not None:
+        return f"substring(cast(`{watched.field}` as string), 1, 64)"
+    return f"try_cast(`{watched.field}` as double)"
+
+
+def _bucket(watched: WatchedField, value: str) -> str:
+    """SQL of the name of the bucket that a value of a watched field belongs to."""
+    if watched.values is not None:
+        text = f"url_encode({value})"
+        if isinstance(watched.values, list):
+            listed = ", ".join(literal(one) for one in watched.values)
+            text = f"if({value} in ({listed}), {text}, '{OTHER}')"
+        return f"if({value} is null, '{NOTHING}', {text})"
+    if watched.bounds is not None:
+        cases = " ".join(
+            f"when {value} < {bound!r}D then '{number}'" for number, bound in enumerate(watched.bounds)
+        )
+        number = f"case {cases} else '{len(watched.bounds)}' end"
+    else:
+        bounded = f"greatest(least(abs({value}), {LARGEST!r}D), {SMALLEST!r}D)"
+        fine = f"cast(ceil(ln({bounded}) / ln({GROWTH!r}D)) as string)"
+        number = f"if({value} = 0, '0', concat(if({value} < 0, 'm', 'p'), {fine}))"
+    return f"if({value} is null or isnan({value}), '{NOTHING}', {number})"
+
+
+def _added_in_order(enrich: Enrich) -> list[str]:
+    names = [field for lookup in enrich.lookups.values() for field in lookup.fields]
+    return [*names, *enrich.derive, *(enrich.udf.returns if enrich.udf else ())]
+
+
+def _json(fields: Mapping[str, str]) -> str:
+    options = {"ignoreNullFields": "false"} | TIME_FORMATS
+    texts = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in options.items())
+    return f"to_json({_struct(fields)}, map({texts}))"
+
+
+def _struct(fields: Mapping[str, str]) -> str:
+    pairs = ", ".join(f"'{name}', {value}" for name, value in fields.items())
+    return f"named_struct({pairs})"

@@ -1,0 +1,132 @@
+"""Keys and values of lookup rows, converted by the rules that `hifi.spark.generator` applies to the event in SQL."""
+
+import hashlib
+import math
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+from hifi.pipe.model import Lookup, SqlType
+
+
+def table_id(lookup: Lookup) -> str:
+    """Identifies the table of a lookup: equal for lookups with the same rows and columns, which then share memory."""
+    declaration = lookup.model_dump_json(
+        include={"file", "sql", "key", "fields", "types", "refresh", "expire"}
+    )
+    columns = "|".join([*lookup.key.values(), "", *lookup.fields.values()])
+    return hashlib.blake2b(f"{declaration}{columns}".encode(), digest_size=8).hexdigest()
+
+
+def key_text(parts: Sequence[str]) -> str:
+    """The key of a row: a single part as it is, several parts with their lengths, so that different keys differ."""
+    return parts[0] if len(parts) == 1 else "".join(f"{len(part)}:{part}" for part in parts)
+
+
+def key_parts(text: str, count: int) -> list[str]:
+    """The parts of a key: the opposite of `key_text`."""
+    if count == 1:
+        return [text]
+    parts = []
+    while text:
+        length, _, rest = text.partition(":")
+        parts.append(rest[: int(length)])
+        text = rest[int(length) :]
+    return parts
+
+
+def key_part(value: Any, kind: SqlType) -> str | None:
+    """A part of a key, as Spark casts it to text. None: a null, which matches nothing.
+
+    Args:
+        value: as returned by `typed`.
+        kind: its declared type.
+    """
+    if value is None:
+        return None
+    if kind is SqlType.BOOLEAN:
+        return "true" if value else "false"
+    if kind is SqlType.TIMESTAMP:
+        return str(_microseconds(datetime.fromisoformat(value)))
+    return str(value)
+
+
+def text_of(value: Any) -> str | None:
+    """A value returned by `typed`, as text that Spark casts back to the same value."""
+    return _string(value) if value is not None else None
+
+
+def typed(value: Any, kind: SqlType) -> Any:
+    """A table's value converted to the JSON form of a declared type; None for null, NaN and blank text.
+
+    Raises:
+        ValueError, TypeError: the value does not fit the type.
+    """
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, str) and kind is not SqlType.STRING:
+        value = value.strip()
+        if not value:
+            return None
+    try:
+        return _READERS[kind](value)
+    except OverflowError as error:  # a time outside the range of UTC
+        raise ValueError(str(error)) from None
+
+
+def _string(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    return value if isinstance(value, str) else str(value)
+
+
+def _boolean(value: Any) -> bool:
+    known = {"true": True, "t": True, "yes": True, "y": True, "1": True}
+    known |= {"false": False, "f": False, "no": False, "n": False, "0": False}
+    try:
+        return value if isinstance(value, bool) else known[str(value).lower()]
+    except KeyError:
+        raise ValueError(f"{value!r} is not a boolean") from None
+
+
+def _whole(value: Any, bits: int) -> int:
+    try:
+        number = value if isinstance(value, int) else Decimal(str(value))
+        if number == int(number) and -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+            return int(number)
+    except ArithmeticError:  # not a number, or an infinite one
+        pass
+    raise ValueError(f"{value!r} is not a whole number of {bits} bits")
+
+
+def _date(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.date().isoformat()
+    return (value if isinstance(value, date) else date.fromisoformat(str(value)[:10])).isoformat()
+
+
+def _timestamp(value: Any) -> str:
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day, tzinfo=UTC)
+    moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _microseconds(moment: datetime) -> int:
+    elapsed = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (elapsed.days * 86400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds
+
+
+_READERS: dict[SqlType, Any] = {
+    SqlType.STRING: _string,
+    SqlType.BOOLEAN: _boolean,
+    SqlType.INT: lambda value: _whole(value, 32),
+    SqlType.BIGINT: lambda value: _whole(value, 64),
+    SqlType.DOUBLE: float,
+    SqlType.DATE: _date,
+    SqlType.TIMESTAMP: _timestamp,
+}

@@ -1,0 +1,117 @@
+"""Reads the rows of a lookup from its file or SQL table. Blocking: call it from a thread."""
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow.parquet as pq
+import sqlalchemy
+from pyarrow import ArrowException
+
+from hifi.pipe.limits import pipe_limits
+from hifi.pipe.model import Lookup, SqlTable
+from hifi.runtime.errors import Misconfigured
+
+
+def read_rows(lookup: Lookup) -> list[Mapping[str, Any]]:
+    """All rows, each a mapping of column to value with at least the columns that the lookup declares.
+
+    Raises:
+        Misconfigured: the file is not allowed, or the file or table is missing, malformed, or lacks a column; the
+            message says which and where.
+    """
+    if lookup.file is not None and (refused := pipe_limits().refuse_lookup(lookup.file)):
+        raise Misconfigured(refused)
+    source = _source(lookup)
+    needed = {*lookup.key.values(), *lookup.fields.values()}
+    try:
+        rows = list(_sql(lookup.sql) if lookup.sql else _file(Path(str(lookup.file)), needed, source))
+    except FileNotFoundError:
+        raise Misconfigured(f"{source} does not exist") from None
+    except UnicodeDecodeError as error:
+        raise Misconfigured(f"{source} is not UTF-8: {error.reason} at byte {error.start}") from None
+    except ImportError as error:
+        raise Misconfigured(f"{source} needs a database driver that is not installed here: {error}") from None
+    except (OSError, ValueError, csv.Error, ArrowException, sqlalchemy.exc.SQLAlchemyError) as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise Misconfigured(f"{source} cannot be read: {first}") from None
+    if rows:
+        _require(needed, rows[0], source)
+    return rows
+
+
+def _source(lookup: Lookup) -> str:
+    return "the query of the SQL table" if lookup.sql else f"the file {lookup.file}"
+
+
+def _require(needed: set[str], columns: Iterable[str], source: str) -> None:
+    names = set(columns)
+    if missing := sorted(needed - names):
+        raise Misconfigured(
+            f"{source} has no column {', '.join(missing)}; it has {', '.join(sorted(map(str, names)))}"
+        )
+
+
+def _file(path: Path, needed: set[str], source: str) -> Iterator[Mapping[str, Any]]:
+    match path.suffix:
+        case ".csv":
+            return _csv(path, needed, source)
+        case ".parquet":
+            _require(needed, pq.read_schema(path).names, source)
+            return iter(pq.read_table(path, columns=sorted(needed)).to_pylist())
+        case ".json":
+            return _json(path)
+        case _:
+            return _lines(path)
+
+
+def _csv(path: Path, needed: set[str], source: str) -> Iterator[Mapping[str, Any]]:
+    """Rows of a CSV file: every value is text, an empty one is null."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file, strict=True)
+        if not reader.fieldnames:
+            raise ValueError("it is empty; its first line must name the columns")
+        _require(needed, reader.fieldnames, source)
+        for row in reader:
+            if None in row or None in row.values():
+                raise ValueError(f"line {reader.line_num} does not have {len(reader.fieldnames)} values")
+            yield {name: value or None for name, value in row.items()}
+
+
+def _json(path: Path) -> Iterator[Mapping[str, Any]]:
+    """A JSON array of objects, or JSON lines."""
+    content = path.read_bytes()
+    if content.lstrip()[:1] != b"[":
+        return _objects(content.splitlines())
+    rows = orjson.loads(content)
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError("it must be an array of objects")
+    return iter(rows)
+
+
+def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
+    return _objects(path.read_bytes().splitlines())
+
+
+def _objects(lines: Iterable[bytes]) -> Iterator[Mapping[str, Any]]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise ValueError(f"line {number} is not JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise ValueError(f"line {number} is not a JSON object")  # noqa: TRY004 - the file is wrong, not an argument
+        yield row
+
+
+def _sql(table: SqlTable) -> Iterator[Mapping[str, Any]]:
+    engine = sqlalchemy.create_engine(table.url.read(), poolclass=sqlalchemy.NullPool)
+    try:
+        with engine.connect() as connection:
+            yield from (dict(row) for row in connection.execute(sqlalchemy.text(table.query)).mappings())
+    finally:
+        engine.dispose()

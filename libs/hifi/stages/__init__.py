@@ -1,1 +1,0 @@
-"""How late normalize, enrich and egest are, by the offsets that they have committed."""

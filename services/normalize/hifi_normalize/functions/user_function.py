@@ -1,0 +1,71 @@
+"""Call a Python function of the user on the data of an event."""
+
+import math
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from hifi.pipe.function_import import import_function
+from hifi.pipe.normalize.lazy_json import decode, encode
+from hifi.runtime.errors import Rejected
+
+_FAILED = "function-failed"
+
+
+def load_function(path: str) -> Callable[[bytes], bytes]:
+    """Import `module:function` and wrap it as a function from JSON to JSON.
+
+    The function takes the data as a dict and returns the new data as a dict. Any error that it raises makes the event a
+    dead letter, with the type and line of the error; its message is left out because it may quote values.
+
+    Args:
+        path: `module:function`.
+
+    Raises:
+        Misconfigured: the function cannot be imported.
+    """
+    function = import_function(path)
+    module_name = path.partition(":")[0]
+
+    def call(data: bytes) -> bytes:
+        value = decode(data)
+        if not isinstance(value, dict):
+            raise Rejected("not-an-object", "the data is JSON, but not an object")
+        try:
+            result = function(value)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any error of the user's code rejects the event
+            raise Rejected(
+                _FAILED, f"{path} raised {type(error).__name__}{_line(error, module_name)}"
+            ) from None
+        if not isinstance(result, dict):
+            raise Rejected(_FAILED, f"{path} returned {type(result).__name__} instead of a dict")
+        try:
+            text = encode(result)
+        except (TypeError, ValueError, RecursionError, OverflowError) as error:
+            raise Rejected(
+                _FAILED, f"{path} returned a value that is not JSON ({type(error).__name__})"
+            ) from None
+        if b"null" in text and _has_nan(result):
+            raise Rejected(_FAILED, f"{path} returned NaN or infinity, which is not JSON")
+        return text
+
+    return call
+
+
+def _line(error: BaseException, module: str) -> str:
+    """The line of the user's module where an error was raised."""
+    lines = [
+        number
+        for frame, number in traceback.walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__") == module
+    ]
+    return f" at line {lines[-1]}" if lines else ""
+
+
+def _has_nan(value: Any) -> bool:
+    """Whether a value contains NaN or infinity, which msgspec writes as null."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(_has_nan(each) for each in value.values())
+    return isinstance(value, list | tuple) and any(_has_nan(each) for each in value)

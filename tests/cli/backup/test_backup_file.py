@@ -1,0 +1,115 @@
+"""The file of a backup, its check, and the numbers in its records."""
+
+import orjson
+import pytest
+
+from hifi.control.declaration import Declaration
+from hifi.control.principals.audit import AuditEntry
+from hifi.control.request import Request, RequestKind
+from hifi.pipe.model import Pipe
+from hifi.pipe.revision import NextRevision, body_record, pipe_record
+from hifi.runtime.errors import Misconfigured
+from hifi_cli.backup import backup_file
+from hifi_cli.backup.renumber import Numbers
+from hifi_cli.backup.state import State, StateRecord, check, effective
+
+PIPE = Pipe.model_validate(
+    {
+        "pipe": "flights",
+        "source": {"keys": [{"env": "KEY"}]},
+        "destinations": [{"name": "crm", "url": "http://127.0.0.1:9/"}],
+    }
+)
+
+
+def one(topic, record, offset=0):
+    return StateRecord(topic, 0, offset, record.key.decode(), orjson.loads(record.value))
+
+
+def state(*records):
+    return State("hifi", "hifi-control", 4, 1_700_000_000_123_456, list(records))
+
+
+def declaration(replaces, offset):
+    return one("declared", Declaration("flights", PIPE, "ann", 1, replaces).record(), offset)
+
+
+@pytest.fixture
+def whole():
+    return state(
+        one("pipes", body_record(PIPE, 2)),
+        one("pipes", pipe_record(PIPE, 1, following=NextRevision(revision=2, share=1000))),
+        declaration(-1, 7),
+        declaration(7, 9),
+    )
+
+
+def test_a_file_contains_what_was_read(whole):
+    assert backup_file.decode(backup_file.encode(whole), "file") == whole
+    check(whole)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda content: content[: content.rindex(b"\n", 0, -1) + 1], "incomplete"),
+        (lambda content: content.replace(b"127.0.0.1", b"127.0.0.2"), "changed or damaged"),
+        (lambda content: b"".join(content.splitlines(keepends=True)[:2]), "incomplete"),
+        (lambda content: content.replace(b'"hifi_backup":1', b'"hifi_backup":2'), "format 2"),
+        (lambda _: b"", "not a backup"),
+        (lambda _: b'{"pipe": "flights"}\n', "not a backup"),
+    ],
+)
+def test_a_file_that_was_cut_or_changed_is_refused(whole, change, said):
+    with pytest.raises(Misconfigured, match=said):
+        backup_file.decode(change(backup_file.encode(whole)), "file")
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (one("pipes", pipe_record(PIPE, 1, following=NextRevision(revision=2, share=1))), "next revision 2"),
+        (StateRecord("pipes", 0, 3, "other", {"pipe": {"pipe": "flights"}}), "'other' of pipes"),
+        (StateRecord("declared", 0, 3, "flights", {"pipe": {"no": "pipe"}, "replaces": -1}), "offset 3"),
+        (StateRecord("source-positions", 0, 3, "flights;0", {}), "highest"),
+        (StateRecord("principals", 0, 3, "ann", {"name": "ann"}), "'ann' of principals"),
+    ],
+)
+def test_a_record_that_cannot_be_restored_is_named(record, said):
+    with pytest.raises(Misconfigured, match=said):
+        check(state(record))
+
+
+def test_of_a_compacted_topic_the_newest_record_of_a_key_counts_and_deleted_ones_do_not():
+    records = [
+        StateRecord("principals", 0, 0, "ann", {"role": "viewer"}),
+        StateRecord("principals", 0, 1, "bob", {"role": "viewer"}),
+        StateRecord("principals", 0, 2, "ann", {"role": "admin"}),
+        StateRecord("principals", 0, 3, "bob", None),
+    ]
+    assert effective("principals", records) == [records[2]]
+    assert effective("audit", records) == records
+
+
+def test_references_follow_the_records_that_they_name():
+    numbers = Numbers({"flights": 40})
+    first, second = declaration(-1, 7), declaration(7, 9)
+    assert numbers.declaration(first).value["replaces"] == 40  # what the stream has already
+    numbers.declared[7] = 50
+    assert numbers.declaration(second).value["replaces"] == 50
+    numbers.declared[9] = 51
+
+    entry = one("audit", AuditEntry("ann", "declare", "pipe/flights", 1, 7, 9).record())
+    renumbered = numbers.referring(entry)
+    assert renumbered is not None
+    assert (renumbered.value["before"], renumbered.value["after"]) == (50, 51)
+    created = one("audit", AuditEntry("ann", "create", "principal/bob", 1, None, {"name": "bob"}).record())
+    assert numbers.referring(created) == created
+
+    def asked(number):
+        return one("requests", Request("pipe/flights", number, RequestKind.PAUSE, "ann", 1).record())
+
+    about = numbers.referring(asked(9))
+    assert about is not None
+    assert about.value["number"] == 51
+    assert numbers.referring(asked(3)) is None

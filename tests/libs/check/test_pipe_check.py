@@ -1,0 +1,44 @@
+"""Pipes are checked without running them; `hifi check` shows the same problems (tests/cli/commands/test_check.py)."""
+
+from pathlib import Path
+
+import pytest
+
+from hifi.check.pipe_check import check_folder
+
+PIPE = """\
+pipe: orders
+source:
+  keys: [{env: KEY}]
+normalize: {function: 'elsewhere:fix'}
+destinations:
+  - name: all
+    url: http://127.0.0.1:9/
+"""
+
+
+def test_a_function_where_the_running_mesh_does_not_look_is_not_found(tmp_path: Path) -> None:
+    folder, other = tmp_path / "pipes", tmp_path / "other"
+    folder.mkdir()
+    (folder / "orders.yaml").write_text(PIPE)
+    (folder / "elsewhere.py").write_text("def fix(data):\n    return data\n")
+    [problem] = check_folder(folder, "micro-batch", sql=False, function_folders=[other])[1]
+    assert f"there is no module elsewhere in {other}" in problem.message
+    assert check_folder(folder, "micro-batch", sql=False, function_folders=[other, folder])[1] == []
+
+
+def test_pipes_that_passed_are_not_checked_by_spark_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[list[str]] = []
+    monkeypatch.setattr(
+        "hifi.check.pipe_check._check_sql",
+        lambda loaded, trigger: checked.append([trigger, *(one.pipe.pipe for one in loaded)]) or [],
+    )
+    folder, passed = tmp_path / "pipes", tmp_path / "passed"
+    folder.mkdir()
+    (folder / "orders.yaml").write_text(PIPE.replace("normalize:", "slo: {p95: 2}\n# "))
+    for _ in range(2):
+        assert check_folder(folder, "micro-batch", passed=passed)[1] == []
+    check_folder(folder, "real-time", passed=passed)
+    assert checked == [["micro-batch", "orders"], ["micro-batch"], ["real-time", "orders"]]

@@ -1,0 +1,190 @@
+"""What a destination gets: the HTTP bindings of CloudEvents, transforms, headers, signatures."""
+
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import ConsumerRecord
+from cloudevents.core.bindings.http import HTTPMessage, from_http_event
+from hypothesis import given
+from hypothesis import strategies as st
+from standardwebhooks import Webhook
+
+from hifi.delivery.destination_request import RequestTemplate, percent_encoded, webhook_id
+from hifi.pipe.model import HttpDestination
+from hifi.runtime.errors import Misconfigured, Rejected
+
+NOW_US = 1_700_000_000_123_456
+SECRET = "whsec_" + "c2VjcmV0" * 4
+
+
+def record(data: Any = None, content_type: str = "application/json", **attributes: str) -> ConsumerRecord:
+    attributes = {"specversion": "1.0", "id": "i-1", "source": "/s", "type": "made"} | attributes
+    headers = [(f"ce_{name}", value.encode()) for name, value in attributes.items()]
+    headers += [("content-type", content_type.encode()), ("hifi_pipe", b"flights")]
+    value = data if isinstance(data, bytes) else orjson.dumps({"a": 1} if data is None else data)
+    return ConsumerRecord("enriched", 0, 0, 0, 0, b"k", value, None, 0, len(value), tuple(headers))
+
+
+def made(
+    *records: ConsumerRecord,
+    headers: dict[str, str] | None = None,
+    signing: str | None = None,
+    **destination: Any,
+):
+    declared = HttpDestination.model_validate(
+        {"name": "d", "url": "http://there.example:8080/in?a=b", **destination}
+    )
+    template = RequestTemplate(declared, headers or {}, signing)
+    data = template.request(records, [template.part(one) for one in records], NOW_US)
+    head, _, body = data.partition(b"\r\n\r\n")
+    first, *lines = head.decode("ascii").split("\r\n")
+    return first, dict(line.split(": ", 1) for line in lines), body
+
+
+def test_binary_mode_is_what_the_cloudevents_library_reads() -> None:
+    first, headers, body = made(record({"a": "ü"}, subject='ein "Ünfug" 100 %\n', traceparent="00-ab-cd-01"))
+    assert first == "POST /in?a=b HTTP/1.1"
+    assert headers["Host"] == "there.example:8080"
+    assert headers["User-Agent"].startswith("hifi/")
+    assert headers["Content-Length"] == str(len(body))
+    assert headers["traceparent"] == headers["ce-traceparent"] == "00-ab-cd-01"
+    event = from_http_event(HTTPMessage(headers, body))
+    assert event.get_id() == "i-1"
+    assert event.get_subject() == 'ein "Ünfug" 100 %\n'
+    assert event.get_data() == {"a": "ü"}
+
+
+def test_structured_mode_is_what_the_cloudevents_library_reads() -> None:
+    _, headers, body = made(record({"a": "ü"}, subject="Ü"), format="cloudevents-structured")
+    assert headers["Content-Type"] == "application/cloudevents+json"
+    event = from_http_event(HTTPMessage(headers, body))
+    assert event.get_subject() == "Ü"
+    assert event.get_data() == {"a": "ü"}
+
+
+@given(
+    st.dictionaries(st.text("abc019", min_size=1), st.text()),
+    st.sampled_from(["application/json", "a/b+json"]),
+)
+def test_structured_mode_has_each_attribute_as_it_is(extensions: dict[str, str], content_type: str) -> None:
+    """Also those that JSON has to escape."""
+    sent = record({"a": [1]}, content_type, **extensions)
+    _, _, body = made(sent, format="cloudevents-structured")
+    attributes = {name.removeprefix("ce_"): value.decode() for name, value in sent.headers if "ce_" in name}
+    assert orjson.loads(body) == attributes | {"datacontenttype": content_type, "data": {"a": [1]}}
+
+
+@pytest.mark.parametrize("format_", ["cloudevents-binary", "cloudevents-structured", "json"])
+def test_the_trace_goes_on_as_headers_whatever_the_format(format_: str) -> None:
+    trace = {"traceparent": "00-ab-cd-01", "tracestate": "a=1, b=2"}
+    _, headers, _ = made(record({}, **trace), format=format_)
+    assert {name: headers[name] for name in trace} == trace
+    _, headers, _ = made(record({}, traceparent="ü"), format=format_)
+    assert "traceparent" not in headers
+
+
+def test_data_that_is_no_json_goes_into_the_envelope_as_base64() -> None:
+    _, _, body = made(record(b"\xff\x00", "image/png"), format="cloudevents-structured")
+    assert orjson.loads(body)["data_base64"] == "/wA="
+
+
+def test_the_data_alone() -> None:
+    _, headers, body = made(record(b'{"a":  1}', "application/json; charset=utf-8"), format="json")
+    assert body == b'{"a":  1}'
+    assert headers["Content-Type"] == "application/json; charset=utf-8"
+    assert not [name for name in headers if name.startswith("ce-")]
+
+
+def test_batches() -> None:
+    _, headers, body = made(record(id="1"), record(id="2"), batch={"size": 2})
+    assert headers["Content-Type"] == "application/cloudevents-batch+json"
+    assert [one["id"] for one in orjson.loads(body)] == ["1", "2"]
+    _, headers, body = made(record({"n": 1}), record({"n": 2}), batch={"size": 2}, format="json")
+    assert headers["Content-Type"] == "application/json"
+    assert orjson.loads(body) == [{"n": 1}, {"n": 2}]
+
+
+def test_a_transform_gives_the_data() -> None:
+    _, _, body = made(record({"a": {"b": [1, 2]}}), transform="{last: a.b[-1]}", format="json")
+    assert orjson.loads(body) == {"last": 2}
+
+
+@pytest.mark.parametrize(
+    ("data", "transform"),
+    [({"a": 1}, "a.b"), ({"a": 1}, "length(a)"), (b"not json", "a"), ({"a": "x"}, "to_number(a)")],
+)
+def test_a_transform_that_fails_is_the_events_own_fault(data: Any, transform: str) -> None:
+    with pytest.raises(Rejected) as caught:
+        made(record(data), transform=transform)
+    assert caught.value.reason == "transform-failed"
+
+
+def test_declared_headers_win_where_they_may() -> None:
+    _, headers, _ = made(record(), headers={"user-agent": "mine", "Content-Type": "text/plain", "X-Key": "k"})
+    assert headers["user-agent"] == "mine"
+    assert headers["X-Key"] == "k"
+    assert headers["Content-Type"] == "text/plain"
+    assert "User-Agent" not in headers
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "x"},
+        {"content-length": "3"},
+        {"a b": "x"},
+        {"X": "a\r\nY: b"},
+        {"X": "ü"},
+        {"Connection": "close"},
+    ],
+)
+def test_headers_that_would_break_the_request_are_refused(headers: dict[str, str]) -> None:
+    with pytest.raises(Misconfigured):
+        made(record(), headers=headers)
+
+
+def test_a_header_secret_is_not_quoted() -> None:
+    with pytest.raises(Misconfigured) as caught:
+        made(record(), headers={"X": "geheim\x00"})
+    assert "geheim" not in str(caught.value)
+
+
+@pytest.mark.parametrize("binding", ["cloudevents-binary", "cloudevents-structured", "json"])
+def test_signatures_are_what_the_library_verifies(binding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "standardwebhooks.webhooks.timedelta", lambda **_: __import__("datetime").timedelta(days=99999)
+    )
+    _, headers, body = made(record({"a": "ü"}, id="mit Raum"), signing=SECRET, format=binding)
+    assert Webhook(SECRET).verify(body, headers) == orjson.loads(body)
+    assert headers["webhook-id"] == "mit%20Raum"
+    assert headers["webhook-timestamp"] == str(NOW_US // 1_000_000)
+
+
+def test_the_id_of_a_batch_is_that_of_its_events() -> None:
+    one, two = record(id="1"), record(id="2")
+    assert webhook_id([one]) == b"1"
+    assert webhook_id([one, two]) == webhook_id([one, two])
+    assert len({webhook_id([one, two]), webhook_id([two, one]), webhook_id([one])}) == 3
+
+
+@pytest.mark.parametrize("secret", ["whsec_%%%", "", "a"])
+def test_a_signing_secret_that_is_none(secret: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        made(record(), signing=secret)
+    assert "%%%" not in str(caught.value)
+
+
+def test_what_cannot_be_signed_is_said() -> None:
+    with pytest.raises(Rejected) as caught:
+        made(record(b"\xff", "image/png"), signing=SECRET)
+    assert caught.value.reason == "not-signable"
+
+
+@given(st.text(max_size=40))
+def test_percent_encoding_is_as_the_http_binding_says(text: str) -> None:
+    value = percent_encoded(text.encode("utf-8", "surrogatepass"))
+    assert all(0x21 <= byte <= 0x7E and byte != 0x22 for byte in value)
+    from urllib.parse import unquote_to_bytes
+
+    assert unquote_to_bytes(value) == text.encode("utf-8", "surrogatepass")

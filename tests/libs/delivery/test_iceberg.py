@@ -1,0 +1,120 @@
+"""Declarations of Iceberg tables: what `hifi check` and publication accept and refuse."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hifi.delivery.installed_kinds import InvalidDestination, read_settings
+from hifi.pipe.limit_check import refusals
+from hifi.pipe.limits import PipeLimits
+from hifi.pipe.model import ConnectorDestination, Pipe
+from hifi.pipe.reader import reader
+from hifi.runtime.errors import Misconfigured
+
+
+def pipe(settings: dict[str, Any], **enrich: Any) -> Pipe:
+    return Pipe.model_validate(
+        {
+            "pipe": "p",
+            "source": {"keys": [{"env": "KEY"}]},
+            "enrich": enrich,
+            "destinations": [
+                {
+                    "name": "lake",
+                    "kind": "iceberg",
+                    "settings": {"warehouse": "/srv/lake", "table": "shop.orders"} | settings,
+                }
+            ],
+        }
+    )
+
+
+def check(declared: Pipe) -> None:
+    [destination] = declared.destinations
+    assert isinstance(destination, ConnectorDestination)
+    kind, settings = read_settings(destination)
+    assert kind.check is not None
+    kind.check(destination, declared, settings)
+
+
+def test_the_kind_decides_which_service_reads_a_delivery() -> None:
+    assert reader(pipe({}).destinations[0]) == "lake"
+    other = pipe({}).destinations[0].model_copy(update={"kind": "postgres"})
+    assert reader(other) == "egest"
+
+
+def test_columns_are_the_fields_whose_types_the_pipe_declares() -> None:
+    lookup = {"file": "a.csv", "key": {"id": "id"}, "fields": {"name": "n"}, "types": {}}
+    check(pipe({}, fields={"id": "int"}, lookups={"names": lookup}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "enrich", "message"),
+    [
+        ({}, {}, "a table needs types: declare those of the fields in `enrich.fields`"),
+        (
+            {},
+            {"fields": {"a": "int"}, "derive": {"b": "a + 1"}},
+            "types of the derived fields b are not declared",
+        ),
+        ({"mode": "upsert", "key": ["x"]}, {"fields": {"a": "int"}}, "`key` names \\['x'\\]"),
+        ({"attributes": {"a": "id"}}, {"fields": {"a": "int"}}, "the columns \\['a'\\] are set twice"),
+    ],
+)
+def test_a_table_that_does_not_fit_its_pipe_is_refused(
+    settings: dict[str, Any], enrich: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(Misconfigured, match=message):
+        check(pipe(settings, **enrich))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mode": "upsert"}, "set `key` with `mode: upsert`"),
+        ({"delete_when": {"op": "d"}}, "`delete_when` needs `mode: upsert`"),
+        ({"warehouse": "s3://bucket/lake"}, "an S3 warehouse needs `catalog`"),
+        ({"columns": {"hifi_seq": "string"}}, "are set by hifi"),
+        ({"table": "orders"}, "pattern"),
+        ({"warehouse": "lake"}, "pattern"),
+    ],
+)
+def test_contradicting_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidDestination, match=message):
+        check(pipe(settings, fields={"a": "int"}))
+
+
+def test_a_transform_is_refused() -> None:
+    declared = pipe({}, fields={"a": "int"})
+    changed = declared.destinations[0].model_copy(update={"transform": "a"})
+    with pytest.raises(Misconfigured, match="has no `transform`"):
+        check(declared.model_copy(update={"destinations": [changed]}))
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "allowed"),
+    [
+        ("/srv/lake", True),
+        ("/srv/lake/a", True),
+        ("/srv/lake/../other", False),
+        ("/srv/lakes", False),
+        ("s3://bucket/a/b", True),
+        ("s3://bucket/ab", False),
+        ("s3://bucket/a/../c", False),
+    ],
+)
+def test_only_warehouses_within_the_limits_may_be_named(warehouse: str, allowed: bool) -> None:
+    limits = PipeLimits(lake_warehouses=("/srv/lake", "s3://bucket/a"))
+    declared = pipe({"warehouse": warehouse, "catalog": "http://127.0.0.1:1"})
+    assert (list(refusals(declared, limits)) == []) == allowed
+    assert list(refusals(declared, PipeLimits())) == []
+
+
+def test_a_link_out_of_the_allowed_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "out").symlink_to(tmp_path)
+    limits = PipeLimits(lake_warehouses=(str(tmp_path / "lake"),))
+    [(path, reason)] = refusals(pipe({"warehouse": str(tmp_path / "lake" / "out")}), limits)
+    assert path == ("destinations", 0, "settings", "warehouse")
+    assert "LAKE_WAREHOUSES" in reason

@@ -1,0 +1,43 @@
+"""Transforms are bounded: whatever expression and event come together, the answer comes soon and is small."""
+
+import orjson
+import pytest
+
+from hifi.delivery.transform import MAX_EXPRESSION, MAX_ITEMS, MAX_STEPS, compile_transform
+from hifi.runtime.errors import Misconfigured, Rejected
+
+
+def refusal(expression: str, value: object) -> str:
+    with pytest.raises(Rejected) as caught:
+        compile_transform(expression)(orjson.dumps(value))
+    assert caught.value.reason == "transform-failed"
+    return caught.value.detail
+
+
+def test_a_transform_gives_new_data() -> None:
+    assert compile_transform("{last: a.b[-1]}")(b'{"a":{"b":[1,2]}}') == b'{"last":2}'
+
+
+@pytest.mark.parametrize(
+    ("expression", "value", "why"),
+    [
+        ("|".join(["[@,@]"] * 300), {"a": 1}, "the result has more than"),
+        ("|".join(["[@,@][]"] * 300), [1], "refused for this event"),
+        ("|".join(["join('', [@,@])"] * 300), "x" * 100, "a text has more than"),
+        ("[*].[@,@,@,@,@]", list(range(MAX_STEPS // 2)), "steps"),
+        ("@", list(range(MAX_ITEMS + 1)), "more than"),
+        ("@", "x" * 3_000_000, "the data is larger than"),
+        ("missing", {}, "returns null"),
+        ("join(',', @)", [1], "JMESPathTypeError"),
+    ],
+)
+def test_what_takes_too_long_or_grows_too_large_is_refused(expression: str, value: object, why: str) -> None:
+    assert why in refusal(expression, value)
+
+
+@pytest.mark.parametrize(
+    "expression", ["a" * (MAX_EXPRESSION + 1), "[" * 4000, "a ||", "(" * 4000 + "a" + ")" * 4000]
+)
+def test_an_expression_that_is_no_jmespath_or_too_large_is_refused(expression: str) -> None:
+    with pytest.raises(Misconfigured):
+        compile_transform(expression)

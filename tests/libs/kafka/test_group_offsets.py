@@ -1,0 +1,15 @@
+"""Where a run of the query starts."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hifi.kafka.group_offsets import starting_offsets
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.none() | st.integers(0, 120))
+def test_a_run_starts_at_the_committed_offset_or_else_at_the_first(
+    first: int, count: int, committed: int | None
+) -> None:
+    start = starting_offsets({0: committed}, {0: first}, {0: first + count})[0]
+    inside = committed is not None and first <= committed <= first + count
+    assert start == (committed if inside else first)

@@ -1,0 +1,64 @@
+"""A server accepts many connections in one turn of the event loop, and goes on after an error."""
+
+import asyncio
+import contextlib
+import socket
+from typing import Any
+
+import pytest
+
+from hifi.runtime.http import server
+from hifi.runtime.http.accept import accepting
+
+
+class Protocol(asyncio.Protocol):
+    def __init__(self, made: list[asyncio.BaseTransport]) -> None:
+        self._made = made
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._made.append(transport)
+
+
+async def test_many_waiting_connections_are_accepted_within_a_few_turns() -> None:
+    listener = server.listen("127.0.0.1", 0)
+    made: list[asyncio.BaseTransport] = []
+    with contextlib.ExitStack() as stack:
+        stack.callback(listener.close)
+        for _ in range(200):
+            stack.enter_context(socket.create_connection(listener.getsockname(), timeout=5))
+        with accepting(listener, lambda: Protocol(made)):
+            turns = 0
+            while len(made) < 200 and turns < 30:
+                await asyncio.sleep(0)
+                turns += 1
+        assert len(made) == 200, f"{len(made)} after {turns} turns"
+        for transport in made:
+            transport.close()
+
+
+async def test_without_files_it_accepts_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    listener = server.listen("127.0.0.1", 0)
+    made: list[asyncio.BaseTransport] = []
+    calls = 0
+
+    class Exhausted:
+        """The listener of a process that has no free file at first."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(listener, name)
+
+        def accept(self) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                raise OSError(24, "Too many open files")
+            return listener.accept()
+
+    monkeypatch.setattr("hifi.runtime.http.accept._PAUSE_S", 0.05)
+    with contextlib.closing(listener), socket.create_connection(listener.getsockname(), timeout=5):
+        with accepting(Exhausted(), lambda: Protocol(made)):  # type: ignore[arg-type]
+            async with asyncio.timeout(5):
+                while not made:
+                    await asyncio.sleep(0.01)
+        made[0].close()
+    assert calls >= 2

@@ -1,0 +1,52 @@
+import asyncio
+
+import aiohttp
+
+from hifi.kafka.settings import ServiceSettings
+from hifi.runtime.compiled import import_hook
+from hifi.runtime.health import Health
+from hifi.runtime.http import server
+from hifi.runtime.service import Service
+
+
+async def readyz(health: Health, path: str = "/readyz") -> tuple[int, dict]:
+    sock = server.listen("127.0.0.1", 0)
+    async with (
+        server.serve(health.app(), sock),
+        aiohttp.ClientSession() as client,
+        client.get(f"http://127.0.0.1:{sock.getsockname()[1]}{path}") as answer,
+    ):
+        return answer.status, await answer.json()
+
+
+async def test_warnings_are_told_and_do_not_make_a_service_unready():
+    health = Health("ingest", "here")
+    health.warn("write key 1 of flights", "the environment variable KEY is not set")
+    status, body = await readyz(health)
+    assert status == 200
+    assert body["warnings"] == {"write key 1 of flights": "the environment variable KEY is not set"}
+    health.warn("write key 1 of flights", None)
+    assert health.warnings == {}
+
+
+async def test_an_open_condition_makes_a_service_unready_and_says_why():
+    health = Health("ingest", "here")
+    health.block("kafka", "no broker answers")
+    status, body = await readyz(health)
+    assert (status, body["waiting"]) == (503, {"kafka": "no broker answers"})
+    health.unblock("kafka")
+    assert (await readyz(health))[0] == 200
+
+
+async def test_healthz_tells_whether_compiled_modules_are_used():
+    status, body = await readyz(Health("ingest", "here"), "/healthz")
+    assert (status, body["compiled"]) == (200, import_hook.in_use())
+
+
+async def test_work_that_may_take_for_ever_ends_with_the_service():
+    service = Service("ingest", ServiceSettings())
+    assert await service.unless_stopped(asyncio.sleep(0))
+    forever = asyncio.ensure_future(asyncio.Event().wait())
+    asyncio.get_running_loop().call_soon(service.stop)
+    assert not await service.unless_stopped(forever)
+    assert forever.cancelled()

@@ -1,0 +1,141 @@
+"""Problems of expressions are reported with their place; good expressions have none."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hifi.pipe.model import Pipe, Trigger
+from hifi.spark.catalyst import Catalyst, SqlProblem
+from hifi.spark.check import check_pipe
+from hifi.spark.spark_session import local_spark
+
+
+@pytest.fixture(scope="module")
+def catalyst() -> Iterator[Catalyst]:
+    """As `check_sql` has it."""
+    with local_spark() as spark:
+        spark.sparkContext.setLogLevel("OFF")
+        yield Catalyst(spark)
+
+
+def problems(
+    catalyst: Catalyst, trigger: Trigger = "micro-batch", destinations: Any = (), **enrich: Any
+) -> dict[str, str]:
+    declared = [one if isinstance(one, tuple) else (one, None) for one in destinations or ["one"]]
+    pipe = Pipe.model_validate(
+        {
+            "pipe": "p",
+            "source": {"keys": [{"env": "KEY"}]},
+            "enrich": enrich,
+            "destinations": [
+                {"name": name, "url": "http://127.0.0.1/", **({"when": when} if when else {})}
+                for name, when in declared
+            ],
+        }
+    )
+    found = check_pipe(catalyst, pipe, trigger)
+    return {".".join(map(str, one.path)): one.message for one in found}
+
+
+def test_a_good_pipe_has_no_problems(catalyst: Catalyst) -> None:
+    lookup = {"file": "/a.csv", "key": {"c": "code"}, "fields": {"seats": "seats"}, "types": {"seats": "int"}}
+    derive = {
+        "a": "seats + 1",
+        "b": {"sql": "a > 2 and `c` rlike '^x'"},
+        "d": "unix_timestamp(at)",
+        "e": "transform(array(a), x -> x + 1)",
+    }
+    udf = {"function": "math:sqrt", "args": ["a"], "returns": {"twice": "int"}}
+    enrich = {
+        "fields": {"c": "string", "at": "timestamp"},
+        "lookups": {"l": lookup},
+        "derive": derive,
+        "udf": udf,
+        "filter": "twice > 1",
+    }
+    assert problems(catalyst, destinations=[("x", "b or twice = 2")], **enrich) == {}
+
+
+def test_each_problem_is_reported_with_its_path(catalyst: Catalyst) -> None:
+    found = problems(
+        catalyst,
+        destinations=[("x", "n"), ("y", "nosuch"), ("z", "n > 1")],
+        fields={"n": "int"},
+        derive={
+            "a": "n +",
+            "b": {"sql": "nosuch(n)"},
+            "c": "N + 1",
+            "d": "a, n",
+            "e": "map(n, 1)",
+            "f": "b + c",
+        },
+        filter="sum(n) > 1",
+    )
+    assert list(found) == [
+        "enrich.derive.a", "enrich.derive.b.sql", "enrich.derive.c", "enrich.derive.d",
+        "enrich.filter", "destinations.0.when", "destinations.1.when",
+    ]  # fmt: skip
+    assert "Syntax error" in found["enrich.derive.a"]
+    assert "`nosuch`" in found["enrich.derive.b.sql"]
+    assert found["enrich.derive.c"].startswith("`N` is not a field here; the fields are n, a")
+    assert "aggregates" in found["enrich.filter"]
+    assert "is int" in found["destinations.0.when"]
+    assert all("\n" not in message and len(message) < 300 for message in found.values())
+
+
+REFUSED = """
+raise_error('x')
+assert_true(n > 1)
+if(n > 1, RAISE_ERROR('x'), 1)
+reflect('java.lang.System', 'exit', 0)
+java_method('java.util.UUID', 'randomUUID')
+input_file_name()
+now()
+current_timestamp
+current_date()
+unix_timestamp()
+rand()
+uuid()
+shuffle(array(1))
+transform(array(n), x -> rand() + x)
+monotonically_increasing_id()
+(select 1)
+exists(select 1)
+n in (select 1)
+explode(array(n))
+row_number() over (order by n)
+sum(n)
+*
+struct(*)
+""".strip().splitlines()
+
+
+def test_sql_that_raises_reads_more_than_the_event_or_is_random_is_refused(catalyst: Catalyst) -> None:
+    found = problems(
+        catalyst, fields={"n": "int"}, derive={f"d{index}": text for index, text in enumerate(REFUSED)}
+    )
+    assert [text for index, text in enumerate(REFUSED) if f"enrich.derive.d{index}" not in found] == []
+
+
+def test_a_function_is_refused_with_the_real_time_trigger(catalyst: Catalyst) -> None:
+    udf = {"function": "udfs:twice", "args": ["n"], "returns": {"twice": "int"}}
+    assert "micro-batch" in problems(catalyst, "real-time", fields={"n": "int"}, udf=udf)["enrich.udf"]
+
+
+def test_a_double_cannot_be_a_key(catalyst: Catalyst) -> None:
+    lookup = {"file": "/a.csv", "key": {"n": "code"}, "fields": {"x": "x"}, "types": {"code": "double"}}
+    assert list(problems(catalyst, fields={"n": "int"}, lookups={"l": lookup})) == [
+        "enrich.lookups.l.types.code"
+    ]
+
+
+def test_a_result_that_cannot_be_written_as_json_is_reported(catalyst: Catalyst) -> None:
+    found = problems(catalyst, fields={"n": "int"}, derive={"v": "map(struct(n), 1)"})
+    assert list(found) in ([], ["enrich.derive.v"])
+
+
+def test_parsing_takes_one_expression_only(catalyst: Catalyst) -> None:
+    for text in ("1, 2", "1; 2", "", "1) + (2"):
+        with pytest.raises(SqlProblem):
+            catalyst.parse(text)

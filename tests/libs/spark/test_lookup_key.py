@@ -1,0 +1,64 @@
+"""Keys and values of lookups' rows, and which lookups share a table."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hifi.pipe.model import Lookup, SqlType
+from hifi.spark.lookup_key import key_parts, key_text, table_id, typed
+
+
+def lookup(file: Path | str = "/x.csv", **more: Any) -> Lookup:
+    return Lookup.model_validate(
+        {"file": str(file), "key": {"carrier": "code"}, "fields": {"airline": "name"}, **more}
+    )
+
+
+@given(st.lists(st.lists(st.text(max_size=4), min_size=2, max_size=2), min_size=2, max_size=2))
+def test_different_composite_keys_never_look_alike(keys: list[list[str]]) -> None:
+    assert (key_text(keys[0]) == key_text(keys[1])) == (keys[0] == keys[1])
+
+
+@given(st.lists(st.text(max_size=4), min_size=1, max_size=3))
+def test_a_key_can_be_taken_apart(parts: list[str]) -> None:
+    assert key_parts(key_text(parts), len(parts)) == parts
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        ("7", "int", 7), (7.0, "bigint", 7), (" ", "int", None), (float("nan"), "double", None), ("T", "boolean", True),
+        ("2024-02-29", "date", "2024-02-29"),
+        ("2024-02-29T01:00:00+01:00", "timestamp", "2024-02-29T00:00:00.000000+00:00"),
+        (3, "string", "3"), (True, "string", "true"),
+    ],
+)  # fmt: skip
+def test_values_are_read_as_their_types(value: Any, kind: str, expected: Any) -> None:
+    assert typed(value, SqlType(kind)) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("7.5", "int"), (2**31, "int"), ("inf", "bigint"), ("NA", "int"), ("2", "boolean"), ("x", "date"),
+        ("9999-12-31T23:59:59-05:00", "timestamp"),
+    ],
+)  # fmt: skip
+def test_values_that_are_not_of_their_type_are_refused(value: Any, kind: str) -> None:
+    with pytest.raises(ValueError):
+        typed(value, SqlType(kind))
+
+
+def test_a_table_is_shared_only_by_lookups_that_hold_the_same() -> None:
+    assert table_id(lookup()) == table_id(lookup(miss="dead-letter"))
+    others = [
+        lookup(fields={"airline": "title"}),
+        lookup("/y.csv"),
+        lookup(key={"carrier": "name"}),
+        lookup(types={"name": "int"}),
+        lookup(refresh=1),
+    ]
+    assert len({table_id(one) for one in (lookup(), *others)}) == 6

@@ -1,0 +1,112 @@
+"""Reading lookups: every kind of source, and every way in which one can be wrong."""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hifi.pipe.model import Lookup
+from hifi.runtime.errors import Misconfigured
+from hifi.spark.lookup_reader import read_rows
+
+CSV = 'code,name\nAA,"American, Inc."\nUA,\n'
+
+
+def lookup(file: Path | str = "/x.csv", **more: Any) -> Lookup:
+    return Lookup.model_validate(
+        {"file": str(file), "key": {"carrier": "code"}, "fields": {"airline": "name"}, **more}
+    )
+
+
+def parquet(path: Path) -> None:
+    pq.write_table(pa.table({"code": ["AA", "UA"], "name": ["American, Inc.", None], "other": [1, 2]}), path)
+
+
+SOURCES: dict[str, Callable[[Path], Any]] = {
+    "a.csv": lambda path: path.write_text(CSV),
+    "bom.csv": lambda path: path.write_bytes(b"\xef\xbb\xbf" + CSV.replace("\n", "\r\n").encode()),
+    "a.json": lambda path: path.write_text(
+        '[{"code":"AA","name":"American, Inc."},{"code":"UA","name":null}]'
+    ),
+    "lines.json": lambda path: path.write_text(
+        '{"code":"AA","name":"American, Inc."}\n\n{"code":"UA","name":null}\n'
+    ),
+    "a.ndjson": lambda path: path.write_text(
+        '{"code":"AA","name":"American, Inc."}\n{"code":"UA","name":null}'
+    ),
+    "a.parquet": parquet,
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_kind_of_file_gives_the_same_rows(tmp_path: Path, name: str) -> None:
+    SOURCES[name](tmp_path / name)
+    rows = read_rows(lookup(tmp_path / name))
+    assert [(row["code"], row["name"]) for row in rows] == [("AA", "American, Inc."), ("UA", None)]
+
+
+def test_a_sql_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with sqlite3.connect(tmp_path / "db") as database:
+        database.execute("create table airlines (code text, name text, size int)")
+        database.executemany(
+            "insert into airlines values (?, ?, ?)", [("AA", "American", 9), ("UA", None, None)]
+        )
+    monkeypatch.setenv("DB", f"sqlite:///{tmp_path / 'db'}")
+    sql = {"url": {"env": "DB"}, "query": "select * from airlines"}
+    one = Lookup.model_validate(
+        {"sql": sql, "key": {"c": "code"}, "fields": {"n": "name", "s": "size"}, "types": {"size": "int"}}
+    )
+    assert [dict(row) for row in read_rows(one)] == [
+        {"code": "AA", "name": "American", "size": 9},
+        {"code": "UA", "name": None, "size": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.csv", None, "does not exist"),
+        ("a.csv", b"", "empty"),
+        ("a.csv", b"code,name\nAA\n", "line 2"),
+        ("a.csv", b"code,name\nAA,b,c\n", "line 2"),
+        ("a.csv", b"code,title\nAA,b\n", "no column name; it has code, title"),
+        ("a.csv", b"broken", "no column code, name; it has broken"),
+        ("a.csv", b"code,name\n\xff,b\n", "not UTF-8"),
+        ("a.csv", b'code,name\n"AA,b\n', "cannot be read"),
+        ("a.json", b"[{]", "cannot be read"),
+        ("a.json", b"[1]", "array of objects"),
+        ("a.ndjson", b'{"code":"AA","name":"x"}\n{', "line 2 is not JSON"),
+        ("a.ndjson", b"3\n", "line 1 is not a JSON object"),
+        ("a.parquet", b"PAR1 not really", "cannot be read"),
+    ],
+)
+def test_the_problem_of_a_file_is_reported(
+    tmp_path: Path, name: str, content: bytes | None, told: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(Misconfigured, match=told) as caught:
+        read_rows(lookup(tmp_path / name))
+    assert name in str(caught.value)
+
+
+def test_a_parquet_file_without_rows_must_have_the_columns(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"title": pa.array([], pa.string())}), tmp_path / "a.parquet")
+    with pytest.raises(Misconfigured, match="no column code, name; it has title"):
+        read_rows(lookup(tmp_path / "a.parquet"))
+
+
+def test_a_driver_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB", "cockroachdb+psycopg2cffi://host/db")
+    one = Lookup.model_validate(
+        {"sql": {"url": {"env": "DB"}, "query": "select 1"}, "key": {"c": "c"}, "fields": {"n": "n"}}
+    )
+    with pytest.raises(Misconfigured, match="the query of the SQL table"):
+        read_rows(one)
+    monkeypatch.setenv("DB", "mysql+mysqldb://host/db")
+    with pytest.raises(Misconfigured, match="driver that is not installed"):
+        read_rows(one)

@@ -1,0 +1,99 @@
+"""Masks of the source leave nothing of what they mask, and the record key follows the masked attribute."""
+
+import hashlib
+import hmac
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from hifi.pipe.limit_check import require_mask_keys
+from hifi.pipe.mask import SourceMask
+from hifi.pipe.model import Pipe
+from hifi.pipe.source import HttpSource
+from hifi.runtime.errors import MaskUnavailable, Misconfigured, Rejected
+from hifi_ingest.decode.source_mask import SourceMasker
+
+KEY = "a-mask-key"
+JSON = b"application/json"
+
+
+@pytest.fixture
+def hashed(tmp_path: Path) -> dict[str, Any]:
+    (tmp_path / "key").write_text(KEY)
+    return {"hash": {"file": str(tmp_path / "key")}}
+
+
+def digest(value: str) -> bytes:
+    return hmac.new(KEY.encode(), value.encode(), hashlib.sha256).hexdigest().encode()
+
+
+def masker(**mask: Any) -> SourceMasker:
+    return SourceMasker(SourceMask.model_validate(mask))
+
+
+def test_fields_are_masked_in_objects_and_arrays(hashed: dict[str, Any]) -> None:
+    one = masker(data={"ssn": "drop", "buyer.name": "redact", "items.card": hashed})
+    data = b'{"ssn":"canary","buyer":{"name":"canary","n":1.50},"items":[{"card":"4711"},{"card":null}]}'
+    found = one.data(data, JSON)
+    assert (
+        found
+        == b'{"buyer":{"name":"[redacted]","n":1.50},"items":[{"card":"%b"},{"card":null}]}' % digest("4711")
+    )
+    assert one.data(b"", None) == b""
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"), [(b"{", None), (b"[1]", JSON), (b"{}", b"text/plain"), (b"\xff", b"application/json")]
+)
+def test_data_whose_fields_cannot_be_found_is_refused(data: bytes, kind: bytes | None) -> None:
+    with pytest.raises(Rejected):
+        masker(data={"ssn": "drop"}).data(data, kind)
+
+
+def test_attributes_are_masked_and_the_key_with_them(hashed: dict[str, Any]) -> None:
+    one = masker(attributes={"subject": hashed, "region": "drop", "agent": "redact"})
+    headers = [("ce_id", b"1"), ("ce_subject", b"ann"), ("ce_region", b"x"), ("ce_agent", b"y")]
+    masked = one.headers(headers)
+    assert masked == [("ce_id", b"1"), ("ce_subject", digest("ann")), ("ce_agent", b"[redacted]")]
+    assert one.key(b"ann", masked) == digest("ann")
+    with_key = [*headers, ("ce_partitionkey", b"k")]
+    assert one.key(b"k", one.headers(with_key)) == b"k", "the key was not taken from the subject"
+    assert one.key(b"1", one.headers([("ce_id", b"1")])) == b"1"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"mask": {"attributes": {"id": "drop"}}}, "cannot be masked"),
+        ({"mask": {"attributes": {"subject": "drop"}}}, "can only be hashed"),
+        ({"id": "buyer.ssn", "mask": {"data": {"buyer": "drop"}}}, "choose another field"),
+        ({"partition_key": "ssn", "mask": {"data": {"ssn": "drop"}}}, "hash the attribute partitionkey"),
+    ],
+)
+def test_a_mask_that_would_leave_the_value_elsewhere_is_refused(source: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        HttpSource.model_validate({"keys": [{"env": "KEY"}], **source})
+
+
+def pipe(**sections: Any) -> Pipe:
+    source = {"keys": [{"env": "KEY"}], **sections.pop("source", {})}
+    destinations = [{"name": "d", "url": "http://127.0.0.1:9/"}]
+    return Pipe.model_validate({"pipe": "a", "source": source, "destinations": destinations, **sections})
+
+
+def test_a_version_that_adds_a_mask_whose_key_cannot_be_read_is_not_published(
+    hashed: dict[str, Any], tmp_path: Path
+) -> None:
+    missing = {"hash": {"file": str(tmp_path / "missing")}}
+    before = pipe(normalize={"mask": {"ssn": missing}})
+    require_mask_keys([before], {"a": before})
+    require_mask_keys([pipe(normalize={"mask": {"ssn": hashed, "n": "drop"}})], {"a": before})
+    with pytest.raises(Misconfigured, match=r"normalize\.mask\.ssn"):
+        require_mask_keys([before], {})
+    added = pipe(source={"mask": {"data": {"ssn": missing}}}, normalize={"mask": {"ssn": missing}})
+    with pytest.raises(Misconfigured, match=r"source\.mask\.data\.ssn"):
+        require_mask_keys([added], {"a": before})
+    with pytest.raises(MaskUnavailable):
+        SourceMasker(added.source.mask or SourceMask())
