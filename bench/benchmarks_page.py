@@ -156,8 +156,8 @@ def _ratings(rates: Mapping[str, Any]) -> str:
     rows = []
     for name, runs in rates.items():
         rated = [run["rated"] for run in runs if run["rated"]]
-        lags = [ms(median(one["lag_ms"][q] for one in rated)) for q in ("p50", "p95", "p99")]
-        pause = ms(median(one["longest_pause_ms"] for one in rated))
+        lags = [ms(median(step["lag_ms"][q] for step in rated)) for q in ("p50", "p95", "p99")]
+        pause = ms(median(step["longest_pause_ms"] for step in rated))
         lost = sum(step["lost"] for run in runs for step in run["steps"])
         services = {run["bottleneck"]["service"] for run in runs}
         rows.append(
@@ -196,9 +196,9 @@ def _ratios(rates: Mapping[str, Any]) -> str:
     rows = []
     for ours, theirs in pairs:
         if ours in rates and theirs in rates:
-            one, other = (median(_rate(run) for run in rates[name]) for name in (ours, theirs))
-            if one and other:
-                rows.append([ours, theirs, f"{one / other:.2f}"])
+            our_rate, their_rate = (median(_rate(run) for run in rates[name]) for name in (ours, theirs))
+            if our_rate and their_rate:
+                rows.append([ours, theirs, f"{our_rate / their_rate:.2f}"])
     return (
         "\n## Ratio of ratings, same run\n\n" + table(["case", "compared with", "ratio"], rows)
         if rows
@@ -215,12 +215,14 @@ def _cost(rates: Mapping[str, Any]) -> str:
             steps = [step for step in steps if step]
             if not steps:
                 continue
-            costs = [median(step["cpu_seconds_per_million"].get(one) for step in steps) for one in services]
+            costs = [
+                median(step["cpu_seconds_per_million"].get(service) for step in steps) for service in services
+            ]
             all_of_them = median(sum(step["cpu_seconds_per_million"].values()) for step in steps)
             rate = median(step["rate"] for step in steps)
             rows.append([f"{name}, at {count(rate)} ev/s", *map(count, costs), count(all_of_them)])
     text = "\n## CPU per million events\n\n" + table(
-        ["case", *(f"{one}, CPU-s" for one in services), "all, CPU-s"], rows
+        ["case", *(f"{service}, CPU-s" for service in services), "all, CPU-s"], rows
     )
     for name, runs in rates.items():
         grown = [_grown(run) for run in runs]
@@ -246,8 +248,8 @@ def _grown(run: Mapping[str, Any]) -> float | None:
     first, rated = _first(run), run["rated"]
     if not first or not rated or first["rate"] >= rated["rate"]:
         return None
-    one, other = (sum(step["cpu_seconds_per_million"].values()) for step in (rated, first))
-    return one / other if other else None
+    rated_cost, first_cost = (sum(step["cpu_seconds_per_million"].values()) for step in (rated, first))
+    return rated_cost / first_cost if first_cost else None
 
 
 def _fixed(rates: Mapping[str, Any]) -> str:
@@ -270,13 +272,18 @@ def _outside(rates: Mapping[str, Any]) -> str:
     for name, runs in rates.items():
         rated = [run["rated"] for run in runs if run["rated"]]
         shares = [
-            median(one["outside_core_shares"][who] for one in rated) for who in ("sender", "destination")
+            median(step["outside_core_shares"][who] for step in rated) for who in ("sender", "destination")
         ]
         memory = max(
-            (one["rss_bytes"].get(s, 0) for one in rated for s in ("ingest", "normalize", "egest")), default=0
+            (
+                step["rss_bytes"].get(service, 0)
+                for step in rated
+                for service in ("ingest", "normalize", "egest")
+            ),
+            default=0,
         )
         alone = median(run["headroom"]["rate"] for run in runs)
-        machine = median(one["machine_share"] for one in rated)
+        machine = median(step["machine_share"] for step in rated)
         rows.append([name, *map(percent, shares), count(alone), percent(machine), f"{memory / 2**20:,.0f}"])
     head = [
         "case",

@@ -22,13 +22,13 @@ _Row = tuple[str, str, str, str]
 
 def summary(results: Mapping[str, Any]) -> str:
     """A table of questions, hifi's figure, the chain's, and their ratio; only what was measured."""
-    found = [*_rated(results.get("rates", {})), *_rows(results.get("rows", {}))]
-    return "## Summary\n\n" + table(["", "hifi", CHAIN, "ratio"], found) if found else ""
+    answers = [*_rated(results.get("rates", {})), *_rows(results.get("rows", {}))]
+    return "## Summary\n\n" + table(["", "hifi", CHAIN, "ratio"], answers) if answers else ""
 
 
 def _rated(rates: Mapping[str, Runs]) -> Iterator[_Row]:
     for events in ("single events", "batches of 100"):
-        ours, theirs = (_rate(rates.get(f"{one}, {events}", ())) for one in (MESH, CHAIN))
+        ours, theirs = (_rate(rates.get(f"{chain}, {events}", ())) for chain in (MESH, CHAIN))
         if ours:
             ratio = times(ours / theirs) if theirs else DASH
             yield f"highest rate with a p95 below 1 s, {events}, ev/s", count(ours), count(theirs), ratio
