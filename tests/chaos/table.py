@@ -1,4 +1,4 @@
-"""`python -m tests.chaos.table REPORT`: sums of all runs and recovery by fault, as tables for docs/reliability.md."""
+"""`python -m tests.chaos.table REPORT`: sums of all runs and recovery by fault, as tables for bench/notes/chaos.md."""
 
 import json
 import sys

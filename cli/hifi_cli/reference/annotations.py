@@ -14,9 +14,9 @@ _NAMES: Final = {
     "Seconds": "duration",
     "PerSecond": "rate",
     "str": "text",
-    "int": "whole number",
+    "int": "integer",
     "float": "number",
-    "bool": "true or false",
+    "bool": "boolean",
     "Path": "path",
     "HttpUrl": "URL",
     "Any": "any JSON",
@@ -25,33 +25,49 @@ _NAMES: Final = {
 
 
 def models(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """Yield a model and the models of its fields, each once, in reading order."""
-    found: dict[type[BaseModel], None] = {}
+    """Yield a model, the models whose keys it shares and those of its fields, each once, in reading order."""
+    visited: dict[type[BaseModel], None] = {}
 
     def visit(model: type[BaseModel]) -> None:
-        if model in found:
+        if model in visited:
             return
-        found[model] = None
+        visited[model] = None
+        for shared in shared_models(model):
+            visit(shared)
         for field in model.model_fields.values():
             for part in _parts(field.annotation):
                 if isinstance(part, type) and issubclass(part, BaseModel):
                     visit(part)
 
     visit(root)
-    return iter(found)
+    return iter(visited)
+
+
+def shared_models(model: type[BaseModel]) -> list[type[BaseModel]]:
+    """Return the base classes of a model that declare fields."""
+    return [base for base in model.__mro__[1:] if issubclass(base, BaseModel) and declared_fields(base)]
+
+
+def declared_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields that a model declares itself, without those of its base classes."""
+    return {
+        name: field
+        for name, field in model.model_fields.items()
+        if name in vars(model).get("__annotations__", {})
+    }
 
 
 def enums(root: type[BaseModel]) -> Iterator[type[Enum]]:
     """Yield the enumerations used by a model and its fields."""
-    found: dict[type[Enum], None] = {}
+    enumerations: dict[type[Enum], None] = {}
     for model in models(root):
         for field in model.model_fields.values():
-            found |= {
+            enumerations |= {
                 part: None
                 for part in _parts(field.annotation)
                 if isinstance(part, type) and issubclass(part, Enum)
             }
-    return iter(found)
+    return iter(enumerations)
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
@@ -71,13 +87,13 @@ def type_name(annotation: Any) -> str:
     if origin is typing.Annotated:
         return _annotated(annotation, arguments)
     if origin is typing.Literal:
-        return " or ".join(f"`{value}`" for value in arguments)
+        return ", ".join(f"`{value}`" for value in arguments)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(dict.fromkeys(kind for kind in map(type_name, arguments) if kind))
     if origin in (list, tuple):
         return f"list of {type_name(arguments[0])}"
     if origin is dict:
-        return f"map of {type_name(arguments[0])} to {type_name(arguments[1])}"
+        return f"map to {type_name(arguments[1])}"  # keys are texts
     return _class(annotation)
 
 
@@ -91,7 +107,7 @@ def _class(annotation: Any) -> str:
 
 
 def _annotated(annotation: Any, arguments: tuple[Any, ...]) -> str:
-    functions = {getattr(getattr(one, "func", None), "__name__", "") for one in arguments[1:]}
+    functions = {getattr(getattr(metadata, "func", None), "__name__", "") for metadata in arguments[1:]}
     if "seconds" in functions:
         return "duration"
     if "per_second" in functions:
@@ -101,7 +117,7 @@ def _annotated(annotation: Any, arguments: tuple[Any, ...]) -> str:
 
 def choices(kind: type[Enum]) -> str:
     """List the values of an enumeration."""
-    return ", ".join(f"`{one.value}`" for one in kind)
+    return ", ".join(f"`{member.value}`" for member in kind)
 
 
 def default_text(field: FieldInfo) -> str:
@@ -111,10 +127,12 @@ def default_text(field: FieldInfo) -> str:
     value = field.default
     if value is None or value is PydanticUndefined or value in ("", [], {}, ()):
         return ""
-    if isinstance(value, BaseModel):
-        return "see its section"
+    if isinstance(value, BaseModel):  # its own section has the defaults
+        return ""
     if type_name(declared_type(field)) == "duration":
         return f"`{_duration(value)}`"
+    if type_name(declared_type(field)) == "rate":
+        return f"`{_text(value)}/s`"
     return f"`{_text(value)}`"
 
 
@@ -130,7 +148,7 @@ def _text(value: Any) -> str:
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, list | tuple):
-        return ", ".join(_text(one) for one in value)
+        return ", ".join(_text(part) for part in value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
@@ -141,8 +159,3 @@ def _text(value: Any) -> str:
 def doc_text(kind: type) -> str:
     """Return the docstring of a class on one line."""
     return " ".join((kind.__doc__ or "").split())
-
-
-def cell(text: str | None) -> str:
-    """Escape a text for a cell of a Markdown table."""
-    return (text or "").replace("|", "\\|").replace("\n", " ")

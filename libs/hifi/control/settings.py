@@ -16,11 +16,11 @@ class ControlSettings(StreamSettings):
     control: str = Field(
         "",
         pattern=r"^([a-z][a-z0-9-]{0,62})?$",
-        description="Name of the control plane, the prefix of its topics; empty: there is none.",
+        description="Name of the control plane, the prefix of its topics.",
     )
     control_kafka: str = Field(
         "",
-        description="Bootstrap servers of the Kafka with the control plane's topics; empty: the stream's own.",
+        description="Bootstrap servers of its Kafka; empty: the stream's.",
     )
 
     @property
@@ -40,14 +40,13 @@ class RatingSettings(StreamSettings):
     observe_rating: float = Field(
         0,
         ge=0,
-        description="Scale rating of this mesh, events per second, as `hifi rate` measures it; 0: unknown. observe "
-        "then raises no alarm `traffic`, and provision does not check the quotas of pipes.",
+        description="Events per second that the mesh carries, measured by `hifi rate`; 0: unknown, so no alarm "
+        "`traffic` and no check of quotas.",
     )
     observe_rating_share: float = Field(
         0.8,
         gt=0,
-        description="Share of the scale rating above which traffic raises an alarm, and which the quotas of pipes may "
-        "claim together.",
+        description="Share of the rating above which traffic raises an alarm, and which quotas may claim together.",
     )
 
     @property
@@ -60,11 +59,11 @@ class ExecutorSettings(ControlSettings):
     """The control plane and the executor that changes instances."""
 
     control_executor: str = Field(
-        "", pattern="^(https?://.+)?$", description="URL of the executor that starts and stops instances."
+        "", pattern="^(https?://.+)?$", description="URL of the executor, which starts and stops instances."
     )
-    control_executor_secret: str = Field("", description="Secret of the executor.", repr=False)
+    control_executor_secret: str = Field("", description="Its secret.", repr=False)
     control_executor_secret_file: Path | None = Field(
-        None, description="File with the secret of the executor, instead of the variable."
+        None, description="File with the secret, instead of the variable."
     )
 
     def read_executor_secret(self) -> str:

@@ -35,43 +35,38 @@ class IcebergSettings(StrictModel):
 
     warehouse: str = Field(
         pattern=r"^(/|s3://).+",
-        description="Folder of the tables, an absolute path, or an S3 URL `s3://bucket/prefix`.",
+        description="Folder of the tables, or `s3://bucket/prefix`.",
     )
     table: Annotated[str, StringConstraints(pattern=rf"^{_NAME}(\.{_NAME})+$")] = Field(
-        description="Table, `namespace.table`; it is created if it does not exist."
+        description="Table, `namespace.table`, created if missing."
     )
     catalog: Annotated[str, StringConstraints(pattern=r"^(https?|sqlite)://.+")] | None = Field(
         None,
-        description="URL of a REST catalog, or `sqlite:///FILE` of a SQL catalog; default: `catalog.db` in the "
-        "warehouse folder. Required with an S3 warehouse.",
+        description="URL of a REST catalog (required with S3), or `sqlite:///FILE`; default: `catalog.db` in the "
+        "warehouse.",
     )
     properties: dict[str, str | Secret] = Field(
         default={},
-        description="Further properties of the catalog and its files, as pyiceberg names them, such as `token` or "
-        "`s3.secret-access-key`, and their values or secrets.",
+        description="Further properties of catalog and files, as pyiceberg names them, such as `token` or "
+        "`s3.secret-access-key`.",
     )
-    mode: Literal["append", "upsert"] = Field(
-        "append", description="`append`: one row for each event; `upsert`: one row for each key."
-    )
-    key: list[Column] = Field(
-        default=[], description="With `upsert`: columns that identify a row. They must not be null."
-    )
+    mode: Literal["append", "upsert"] = Field("append", description="A row for each event, or for each key.")
+    key: list[Column] = Field(default=[], description="With `upsert`: columns that identify a row.")
     delete_when: dict[DataPath, Any] = Field(
         default={},
-        description="With `upsert`: fields and the values that they all have in an event that deletes the row, such as "
-        "`{op: d}`.",
+        description="With `upsert`: fields and values of events that delete the row, such as `{op: d}`.",
     )
     columns: dict[Column, SqlType] = Field(
         default={},
-        description="Column, which is a field of the data, and its type; default: the fields whose types the pipe "
-        "declares. A value that does not fit is null.",
+        description="Column, which is a field of the data, and its type; values that do not fit are null. Default: "
+        "fields with declared types.",
     )
     attributes: dict[Column, FieldName] = Field(
         default={},
-        description="Further column, and the CloudEvents attribute that it gets, such as `id` or `type`.",
+        description="Further column, and its CloudEvents attribute.",
     )
     partition: Literal["day", "none"] = Field(
-        "day", description="Partition the table by the day of the accepted time in UTC, or not at all."
+        "day", description="Partition by the day of the accepted time (UTC), or not."
     )
 
     @model_validator(mode="after")

@@ -18,18 +18,17 @@ class StreamSettings(BaseSettings):
     stream: str = Field(
         "hifi",
         pattern=r"^[a-z][a-z0-9-]{0,62}$",
-        description="Name of the stream, the prefix of its topics and consumer groups.",
+        description="Name of the stream, the prefix of topics and consumer groups.",
     )
     tiers: Annotated[tuple[Tier, ...], NoDecode, BeforeValidator(parse_tiers)] = Field(
         DEFAULT_TIERS,
         min_length=1,
-        description="Delays of the retry tiers, ascending, `5s,30s,2m,10m,1h`; the same for every service.",
+        description="Delays of the retry tiers, ascending; the same for every service.",
     )
 
     create_topics: bool = Field(
         default=True,
-        description="Whether `hifi up` and provisioning create the stream's topics. `false`: they only check them; "
-        "`hifi topics show` prints what must exist.",
+        description="Create the stream's topics; `false`: only check them (`hifi topics show` lists them).",
     )
 
     @property
@@ -41,14 +40,14 @@ class StreamSettings(BaseSettings):
 class ServiceSettings(ProcessSettings, StreamSettings):
     """Settings of every service."""
 
-    commit_interval_s: float = Field(0.5, gt=0, description="Time between commits of offsets, seconds.")
+    commit_interval_s: float = Field(0.5, gt=0, description="Time between offset commits.")
     session_timeout_s: float = Field(
-        10, ge=1, description="Kafka removes a member that sends no heartbeats for so long, seconds."
+        10, ge=1, description="Time without heartbeats after which Kafka removes a member."
     )
     rebalance_timeout_s: float = Field(
         60,
         gt=0,
-        description="Bound on draining in a rebalance, seconds; above the longest destination time-out.",
+        description="Time to drain in a rebalance; above the longest destination time-out.",
     )
 
     def log_fields(self) -> dict[str, str]:

@@ -40,38 +40,33 @@ class PipeLimits(BaseSettings):
 
     function_folders: Folders = Field(
         default=(),
-        description="Folders with the Python functions that pipes may name, separated by `:`. Nothing outside of them "
-        "is imported. Default: none; `hifi up` and `hifi check` set the folder of the pipes.",
+        description="Folders with Python functions; nothing else is imported. `hifi up` and `hifi check` set the "
+        "pipes' folder.",
     )
     secret_prefixes: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = Field(
         default=(),
-        description="Beginnings of the environment variables that pipes may name as secrets, separated by `:`. "
-        "Default: any variable. Variables that begin with `HIFI_` are always refused.",
+        description="Prefixes of variables that may be secrets; default: any. `HIFI_…` is always refused.",
     )
     secret_folders: Folders = Field(
         default=(),
-        description="Folders with the files that pipes may name as secrets, separated by `:`. Default: any folder. "
-        "Files that `HIFI_KAFKA_SECURITY_…` names are always refused.",
+        description="Folders with secrets; default: any. Files named by `HIFI_KAFKA_SECURITY_…` are always refused.",
     )
     lookup_folders: Folders = Field(
         default=(),
-        description="Folders with the files that pipes may name as lookups, separated by `:`. Default: any folder.",
+        description="Folders with lookups; default: any.",
     )
     object_folders: Folders = Field(
         default=(),
-        description="Folders below which destinations of the kind `objects` may write files, separated by `:`. "
-        "Default: any folder.",
+        description="Folders that destinations of the kind `objects` may write; default: any.",
     )
     source_folders: Folders = Field(
         default=(),
-        description="Folders below which sources of the kind `objects` may read files, separated by `:`. "
-        "Default: any folder.",
+        description="Folders that sources of the kind `objects` may read; default: any.",
     )
 
     lake_warehouses: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)] = Field(
         default=(),
-        description="Warehouses that pipes may name for lake tables, folders or S3 URLs, and what is below them, "
-        "separated by commas. Default: any.",
+        description="Warehouses of lake tables, folders or S3 URLs, separated by commas; default: any.",
     )
 
     def refuse_variable(self, name: str) -> str | None:

@@ -12,7 +12,7 @@ from hifi.runtime.units import FieldPath
 class KeyedHash(StrictModel):
     """HMAC-SHA256 of the value with a secret key, lower-case hex: equal values have equal hashes."""
 
-    hash: Secret = Field(description="The key, by reference.")
+    hash: Secret = Field(description="The key.")
 
 
 Mask = Literal["drop", "redact"] | KeyedHash
@@ -25,13 +25,11 @@ class SourceMask(StrictModel):
 
     data: dict[FieldPath, Mask] = Field(
         default={},
-        description="Field of the data, and whether to `drop`, `redact` or hash it, in arrays too. Events whose data is"
-        " not a JSON object are refused.",
+        description="Field of the data, and its mask, in arrays too. Data must be a JSON object.",
     )
     attributes: dict[AttributeName, Mask] = Field(
         default={},
-        description="CloudEvents attribute, and its mask. `subject` and `partitionkey` can only be hashed, and the"
-        " record key with them.",
+        description="CloudEvents attribute, and its mask. `subject` and `partitionkey` can only be hashed.",
     )
 
     @model_validator(mode="after")

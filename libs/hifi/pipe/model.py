@@ -46,14 +46,12 @@ class MapRule(StrictModel):
     from_: FieldPath | None = Field(
         None,
         alias="from",
-        description="Path of the value in the data; default: the path of the field itself.",
+        description="Path of the value in the data; default: the field itself.",
     )
-    cast: Cast | None = Field(None, description="Type to convert the value to.")
-    time: TimeRule | None = Field(None, description="Read the value as a time; not together with `cast`.")
-    default: Any = Field(None, description="Value if it is missing or null.")
-    required: bool = Field(
-        False, description="An event without the value (and no `default`) becomes a dead letter."
-    )
+    cast: Cast | None = Field(None, description="Type to convert to.")
+    time: TimeRule | None = Field(None, description="Read the value as a time; excludes `cast`.")
+    default: Any = Field(None, description="Value if missing or null.")
+    required: bool = Field(False, description="Events without the value and `default` become dead letters.")
 
     @model_validator(mode="after")
     def _cast_or_time(self) -> "MapRule":
@@ -68,21 +66,21 @@ class Normalize(StrictModel):
     json_schema: dict[str, Any] | Path | None = Field(
         None,
         alias="schema",
-        description="JSON Schema (2020-12) of the data as sent: inline, or the path of a file relative to the pipe.",
+        description="JSON Schema (2020-12) of the data as sent: inline, or a path relative to the pipe.",
     )
     function: PythonPath | None = Field(
         None,
-        description="Python function `module:function` from the data (a dict) to the new data; instead of `fields`.",
+        description="Python function `module:function` from the data (a dict) to the new data; excludes `fields`.",
     )
     fields: dict[FieldPath, FieldPath | MapRule] | None = Field(
         None, description="Field to set, and the path of its value or a rule."
     )
     keep: Literal["all", "mapped"] = Field(
-        "all", description="With `fields`: keep all other fields, or only the mapped ones."
+        "all", description="With `fields`: keep all fields, or only mapped ones."
     )
     mask: dict[FieldPath, Mask] = Field(
         default={},
-        description="Sensitive field, and whether to `drop`, `redact` or hash it. Applied last, in arrays too.",
+        description="Sensitive field, and its mask, in arrays too.",
     )
 
     @model_validator(mode="after")
@@ -107,34 +105,30 @@ class SqlType(StrEnum):
 class SqlTable(StrictModel):
     """A query of a SQL database, read with SQLAlchemy."""
 
-    url: Secret = Field(description="SQLAlchemy URL, by reference because it contains a password.")
-    query: str = Field(min_length=1, description="SELECT statement that returns the whole lookup table.")
+    url: Secret = Field(description="SQLAlchemy URL.")
+    query: str = Field(min_length=1, description="SELECT that returns the whole table.")
 
 
 class Lookup(StrictModel):
     """A table joined to events on one or more fields. enrich keeps it in memory and reloads it every `refresh`."""
 
     file: Path | None = Field(
-        None, description="CSV with a header line, JSON (array or lines) or Parquet; the suffix decides."
+        None, description="CSV with a header, JSON (array or lines) or Parquet, by suffix."
     )
-    sql: SqlTable | None = Field(None, description="Query of a SQL database; instead of `file`.")
+    sql: SqlTable | None = Field(None, description="Query, instead of `file`.")
     key: dict[FieldName, str] = Field(
         min_length=1,
-        description="Field of the event (of `fields` or an earlier lookup), and the column that it must equal.",
+        description="Field (of `fields` or an earlier lookup), and the column that it must equal.",
     )
-    fields: dict[FieldName, str] = Field(
-        min_length=1, description="Field to add, and the column with its value."
-    )
+    fields: dict[FieldName, str] = Field(min_length=1, description="Field to add, and its column.")
     types: dict[str, SqlType] = Field(default={}, description="Column, and its type; default: string.")
-    miss: Literal["null", "default", "dead-letter"] = Field(
-        "null", description="Result if no row matches: null, `default`, or a dead letter."
-    )
+    miss: Literal["null", "default", "dead-letter"] = Field("null", description="Result if no row matches.")
     default: dict[FieldName, Any] = Field(
         default={}, description="With `miss: default`: field, and its value."
     )
-    refresh: Seconds = Field(120, gt=0, description="Time between reloads in the background.")
+    refresh: Seconds = Field(120, gt=0, description="Time between reloads.")
     expire: Seconds = Field(
-        30 * 86400, gt=0, description="Age at which a table that cannot be reloaded is no longer used."
+        30 * 86400, gt=0, description="Age from which a table that cannot be reloaded is no longer used."
     )
 
     @model_validator(mode="after")
@@ -160,17 +154,17 @@ class DerivedField(StrictModel):
     """A field computed by a Spark SQL expression."""
 
     sql: str = Field(min_length=1, description="Spark SQL expression.")
-    required: bool = Field(False, description="An event for which the result is null becomes a dead letter.")
+    required: bool = Field(False, description="Events with a null result become dead letters.")
 
 
 class Udf(StrictModel):
     """A Python function on pandas data, for logic that SQL cannot express. The stream then runs in micro-batches."""
 
     function: PythonPath = Field(
-        description="Function from a pandas DataFrame with the columns `args` to one with the columns `returns`. "
-        "enrich also calls it with made-up values when it starts."
+        description="Function from a pandas DataFrame with the columns `args` to one with the columns `returns`; "
+        "called with made-up values at start."
     )
-    args: list[FieldName] = Field(min_length=1, description="Fields passed to the function.")
+    args: list[FieldName] = Field(min_length=1, description="Fields passed to it.")
     returns: dict[FieldName, SqlType] = Field(
         min_length=1, description="Fields that it adds, and their types."
     )
@@ -181,14 +175,12 @@ class Enrich(StrictModel):
 
     fields: dict[FieldName, SqlType] = Field(
         default={},
-        description="Fields of the data for SQL and lookups, and their types; a value that does not fit is null.",
+        description="Fields of the data for SQL and lookups, and their types; values that do not fit are null.",
     )
     required: list[FieldName] = Field(
-        default=[], description="Fields that must not be null; otherwise the event becomes a dead letter."
+        default=[], description="Fields whose null makes an event a dead letter."
     )
-    lookups: dict[Name, Lookup] = Field(
-        default={}, description="Tables to join, in this order; a lookup may use the fields of earlier ones."
-    )
+    lookups: dict[Name, Lookup] = Field(default={}, description="Tables to join, in this order.")
     derive: dict[FieldName, str | DerivedField] = Field(
         default={},
         description="Field to add, and a Spark SQL expression of `fields`, lookup fields and earlier derived fields.",
@@ -197,7 +189,7 @@ class Enrich(StrictModel):
     filter: str | None = Field(
         None,
         min_length=1,
-        description="Spark SQL condition; an event for which it is not true ends with the outcome `filtered`.",
+        description="Spark SQL condition; other events end with the outcome `filtered`.",
     )
 
     @model_validator(mode="after")
@@ -240,15 +232,15 @@ class Enrich(StrictModel):
 class HeaderSecret(Secret):
     """A header whose value is a secret."""
 
-    prefix: str = Field("", description="Text before the secret, such as `Bearer `.")
+    prefix: str = Field("", description="Text before it, such as `Bearer `.")
 
 
 class BatchPolicy(StrictModel):
     """Send several events in one request, as a JSON array or a CloudEvents batch."""
 
-    size: int = Field(100, ge=2, le=10_000, description="Largest number of events in a request.")
-    bytes: int = Field(1_048_576, ge=1024, description="Largest body; a single event may exceed it.")
-    wait: Seconds = Field(0.05, le=5, description="Time that an event waits for others to fill the batch.")
+    size: int = Field(100, ge=2, le=10_000, description="Largest number of events.")
+    bytes: int = Field(1_048_576, ge=1024, description="Largest body; one event may exceed it.")
+    wait: Seconds = Field(0.05, le=5, description="Time that an event waits for others, at most 5 s.")
 
 
 class RetryPolicy(StrictModel):
@@ -258,21 +250,18 @@ class RetryPolicy(StrictModel):
         3,
         ge=1,
         le=10,
-        description="Attempts by egest within about a second, before the delivery moves to a retry tier.",
+        description="Attempts by egest within about a second, before a retry tier.",
     )
-    max_attempts: int = Field(
-        20, ge=1, description="Attempts after which the delivery becomes a dead letter."
-    )
+    max_attempts: int = Field(20, ge=1, description="Attempts until the delivery becomes a dead letter.")
     max_age: Seconds = Field(
         86400,
-        description="Time since the first attempt or the first hand-over to the retrier, whichever came first, after "
-        "which the delivery becomes a dead letter.",
+        description="Time from the first attempt or hand-over until the delivery becomes a dead letter.",
     )
     also: list[Annotated[int, Field(ge=300, le=599)]] = Field(
         default=[], description="Further statuses to retry."
     )
     never: list[Annotated[int, Field(ge=300, le=599)]] = Field(
-        default=[], description="Statuses that make a delivery a dead letter at once."
+        default=[], description="Statuses that make a dead letter at once."
     )
 
 
@@ -282,18 +271,16 @@ class BreakerPolicy(StrictModel):
     failures: int = Field(
         10,
         ge=1,
-        description="Failures in a row that open the breaker; equal 401, 403 or 404 responses count too.",
+        description="Failures in a row that open it; equal 401, 403 or 404 count too.",
     )
-    probe: Seconds = Field(
-        5, gt=0, description="Time until the first probe; doubles with each failed probe, up to one minute."
-    )
+    probe: Seconds = Field(5, gt=0, description="Time until the first probe; doubles up to a minute.")
 
 
 class Slo(StrictModel):
     """Service level objective. A minute that misses it counts as unavailable."""
 
     p95: Seconds = Field(
-        1, gt=0, description="95 % of the deliveries of a minute succeed within this time from acceptance."
+        1, gt=0, description="95 % of a minute's deliveries succeed within this time from acceptance."
     )
     loss: int = Field(0, ge=0, description="Lost events per minute that are tolerated.")
 
@@ -301,37 +288,35 @@ class Slo(StrictModel):
 class Destination(StrictModel):
     """What destinations of all kinds have. Each event that matches `when` is one delivery."""
 
-    name: Name = Field(description="Name of the destination, unique in the pipe.")
+    name: Name = Field(description="Name, unique in the pipe.")
     when: str | None = Field(
         None, min_length=1, description="Spark SQL condition on all fields; default: every event."
     )
     transform: str | None = Field(
         None,
-        description="JMESPath expression from the data to the data that is sent. Data and result may have 2 MiB.",
+        description="JMESPath expression for the data to send; at most 2 MiB in and out.",
     )
-    slo: Slo | None = Field(
-        None, description="Service level objective of this destination; default: the pipe's."
-    )
+    slo: Slo | None = Field(None, description="SLO; default: the pipe's.")
     concurrency: int = Field(
-        16, ge=1, le=1000, description="Largest number of requests in flight, per instance of egest."
+        16, ge=1, le=1000, description="Largest number of requests in flight per instance of egest."
     )
-    rate: PerSecond | None = Field(
-        None, description="Largest request rate of all instances together; default: no limit."
+    rate: PerSecond | None = Field(None, description="Largest request rate of all instances together.")
+    timeout: Seconds = Field(
+        10, gt=0, le=30, description="Time from connecting to the status line, at most 30 s."
     )
-    timeout: Seconds = Field(10, gt=0, le=30, description="Time from connecting to the status line.")
     batch: BatchPolicy | None = Field(None, description="Send several events per request; default: one.")
     ordered: Literal["key", "none"] = Field(
         "key",
-        description="`key`: deliver events of one key in order, one request at a time; `none`: in any order.",
+        description="`key`: in order of each key, one request at a time; `none`: any order.",
     )
     retry: RetryPolicy = Field(RetryPolicy(), description="When failed requests are retried.")
-    breaker: BreakerPolicy = Field(BreakerPolicy(), description="When requests are stopped after failures.")
+    breaker: BreakerPolicy = Field(BreakerPolicy(), description="When requests stop after failures.")
 
 
 class HttpDestination(Destination):
-    """An HTTP endpoint that receives events. Each event that matches `when` is one delivery."""
+    """An HTTP endpoint that receives events."""
 
-    kind: Literal["http"] = Field("http", description="Kind of the destination.")
+    kind: Literal["http"] = Field("http", description="Kind.")
     url: HttpUrl = Field(description="URL of the endpoint.")
     method: Literal["POST", "PUT", "PATCH"] = Field("POST", description="HTTP method.")
     headers: dict[str, str | HeaderSecret] = Field(
@@ -339,7 +324,7 @@ class HttpDestination(Destination):
     )
     format: Literal["cloudevents-binary", "cloudevents-structured", "json"] = Field(
         "cloudevents-binary",
-        description="Format of requests: CloudEvents in binary mode, in structured mode, or the data alone.",
+        description="CloudEvents in binary or structured mode, or the data alone.",
     )
     signing: Secret | None = Field(
         None, description="Key of Standard Webhooks signatures (`whsec_…`, base64)."
@@ -349,15 +334,11 @@ class HttpDestination(Destination):
 class ConnectorDestination(Destination):
     """A destination of another kind, such as a database. A request is one write of a batch of events."""
 
-    kind: Name = Field(
-        description="Kind of the destination; a package that is installed beside egest provides it."
-    )
+    kind: Name = Field(description="Kind of the destination, provided by an installed package.")
     settings: dict[str, Any] = Field(
         default={}, description="Settings of the kind; see [Destinations](destinations.md)."
     )
-    batch: BatchPolicy | None = Field(
-        BatchPolicy(), description="Write several events at once; null: one at a time."
-    )
+    batch: BatchPolicy | None = Field(BatchPolicy(), description="Write several events at once; null: one.")
     timeout: Seconds = Field(10, gt=0, le=30, description="Time of one write.")
 
 
@@ -378,7 +359,7 @@ class Pipe(StrictModel):
     """A pipe: from its source through normalize and enrich to its destinations."""
 
     pipe: Name = Field(description="Name of the pipe.")
-    description: str = Field("", description="A note for readers of the file.")
+    description: str = Field("", description="Note for readers.")
     owner: Owner | None = Field(None, description="Who is responsible for the pipe.")
     source: DeclaredSource = Field(description="How events come to the pipe.")
     normalize: Normalize = Field(Normalize(), description="How data is validated and changed.")

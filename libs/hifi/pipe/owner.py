@@ -6,9 +6,9 @@ from hifi.pipe.strict_model import StrictModel
 
 
 class Owner(StrictModel):
-    """Who is to be told about problems of the pipe that only they can repair."""
+    """Who is notified of problems of the pipe that only they can repair."""
 
-    webhook: HttpUrl | None = Field(None, description="URL that messages are posted to.")
+    webhook: HttpUrl | None = Field(None, description="URL for notices.")
     email: str | None = Field(
         None, pattern=r"^[^@\s,;<>]+@[^@\s,;<>]+$", max_length=254, description="Address of one mailbox."
     )

@@ -14,18 +14,16 @@ class SchemaRegistrySettings(StrictModel):
 
     url: str = Field(
         pattern=r"^https?://[^?#\s]+$",
-        description="URL of the registry; of hifi's own, `http://HOST:PORT/registry` of the management API.",
+        description="URL of the registry; hifi's own: `http://HOST:PORT/registry` of the management API.",
     )
     user: str | None = Field(None, min_length=1, description="User for basic authentication.")
     password_file: Path | None = Field(
         None,
-        description="File with the password of the user. White space at its end is ignored. It is read again for each"
-        " request.",
+        description="File with the password; read for each request.",
     )
     ca_file: Path | None = Field(
         None,
-        description="PEM file with the certificate authorities that may sign the registry's certificate; default:"
-        " those of the system.",
+        description="PEM file with certificate authorities; default: the system's.",
     )
 
     @model_validator(mode="after")

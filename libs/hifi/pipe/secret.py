@@ -17,8 +17,8 @@ from hifi.runtime.units import BytesPerSecond, PerSecond
 class Secret(StrictModel):
     """A secret in an environment variable or a file of the service that needs it; a newline at its end is removed."""
 
-    env: str | None = Field(None, description="Environment variable of the service that needs the secret.")
-    file: Path | None = Field(None, description="File on the machine of that service.")
+    env: str | None = Field(None, description="Environment variable of the service.")
+    file: Path | None = Field(None, description="File on the machine of the service.")
 
     @model_validator(mode="after")
     def _one_source(self) -> "Secret":
@@ -66,7 +66,7 @@ class Quota(StrictModel):
     events: PerSecond | None = Field(None, description="Events per second, such as `500/s`.")
     bytes: BytesPerSecond | None = Field(
         None,
-        description="Bytes of request bodies per second, without content coding, such as `512KiB/s`.",
+        description="Bytes of decompressed bodies per second, such as `512KiB/s`.",
     )
 
     @model_validator(mode="after")
@@ -80,11 +80,9 @@ class WriteKey(Secret):
     """A key that authenticates senders: by reference, or as its SHA-256 (`printf %s KEY | sha256sum`)."""
 
     sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")] | None = Field(
-        None, description="SHA-256 of the key, 64 lower-case hex digits."
+        None, description="SHA-256 of the key, lower-case hex."
     )
-    quota: Quota | None = Field(
-        None, description="Largest rates of what is sent to this pipe with the key; default: no limit."
-    )
+    quota: Quota | None = Field(None, description="Quota of the key in this pipe.")
 
     @model_validator(mode="after")
     def _one_source(self) -> "WriteKey":

@@ -20,33 +20,28 @@ from hifi.runtime.units import FieldPath
 class HttpSource(StrictModel):
     """How senders authenticate, and how their events are read."""
 
-    kind: Literal["http"] = Field("http", description="Kind of the source.")
+    kind: Literal["http"] = Field("http", description="Kind.")
 
-    keys: list[WriteKey] = Field(min_length=1, description="Write keys; a sender needs one of them.")
+    keys: list[WriteKey] = Field(min_length=1, description="Write keys; a sender needs one.")
     formats: list[Format] = Field(
         default=[Format.CLOUDEVENTS, Format.JSON], min_length=1, description="Accepted formats."
     )
-    type: str = Field(
-        "hifi.event", min_length=1, description="CloudEvents `type` of events sent as plain JSON."
-    )
+    type: str = Field("hifi.event", min_length=1, description="CloudEvents `type` of plain JSON.")
     id: FieldPath | None = Field(
         None,
-        description="Field of plain JSON with the event's id; default: from `Idempotency-Key`, else a new UUIDv7.",
+        description="Field of plain JSON with the id; default: from `Idempotency-Key`, else a new UUIDv7.",
     )
     time: FieldPath | None = Field(
         None,
-        description="Field of plain JSON with the event's time (RFC 3339); default: the accepted time.",
+        description="Field of plain JSON with the time (RFC 3339); default: the accepted time.",
     )
     partition_key: FieldPath | None = Field(
-        None, description="Field of plain JSON whose events keep their order; default: the event's id."
+        None, description="Field of plain JSON whose events stay in order; default: the id."
     )
-    quota: Quota | None = Field(
-        None, description="Largest rates of the pipe, whatever the key; default: no limit."
-    )
+    quota: Quota | None = Field(None, description="Quota of the pipe, whatever the key.")
     mask: SourceMask | None = Field(
         None,
-        description="Sensitive data that no topic may hold. Masked by ingest, which needs the keys of hashes; default:"
-        " nothing.",
+        description="Sensitive data that no topic may hold; ingest masks it.",
     )
 
     @model_validator(mode="after")
@@ -69,13 +64,13 @@ TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")
 
 
 class TopicSource(CollectedSource):
-    """What the sources that collect reads from a Kafka topic have in common."""
+    """What sources that are read from a Kafka topic have in common."""
 
     bootstrap: str = Field(min_length=1, description="Bootstrap servers of the cluster, `HOST:PORT,…`.")
     topic: TopicName = Field(description="Topic with the events.")
     security: KafkaSecurity = Field(
         KafkaSecurity(),
-        description="Security of the connections: the keys are those of `HIFI_KAFKA_SECURITY_…` in lower case.",
+        description="Security of the connections.",
     )
 
     @model_validator(mode="after")
@@ -87,27 +82,24 @@ class TopicSource(CollectedSource):
 class KafkaSource(TopicSource):
     """A topic of any Kafka cluster, from its first record on. Each record is an event; collect reads it."""
 
-    kind: Literal["kafka"] = Field(description="Kind of the source.")
-    type: str = Field("hifi.event", min_length=1, description="CloudEvents `type` of the events.")
+    kind: Literal["kafka"] = Field(description="Kind.")
+    type: str = Field("hifi.event", min_length=1, description="CloudEvents `type`.")
     deleted_type: str = Field(
         "hifi.deleted",
         min_length=1,
-        description="CloudEvents `type` of the event for a record without value, which deletes its key.",
+        description="CloudEvents `type` of the event for a record without value.",
     )
     partition_key: FieldPath | None = Field(
         None,
-        description="Field of the data whose events keep their order; default: the record's key, and the event's id if"
-        " the record has none.",
+        description="Field of the data whose events stay in order; default: the record's key, else the event's id.",
     )
     format: Literal["json", "avro"] = Field(
         "json",
-        description="Format of the values: JSON, or Avro in Confluent's wire format, which becomes JSON. Needs"
-        " `registry`.",
+        description="Format of values; `avro` needs `registry`.",
     )
     key_format: Literal["text", "avro"] = Field(
         "text",
-        description="Format of the keys in the events for deleted keys: UTF-8 text, or Avro in Confluent's wire format."
-        " Needs `registry`.",
+        description="Format of the keys of records without value; `avro` needs `registry`.",
     )
     registry: SchemaRegistrySettings | None = Field(
         None, description="Schema registry with the Avro schemas."
@@ -131,13 +123,12 @@ class SourceDatabase(StrictModel):
     host: str = Field(min_length=1, description="Host name or address.")
     port: int = Field(5432, ge=1, le=65535, description="Port.")
     name: str = Field(min_length=1, description="Name of the database.")
-    user: str = Field(min_length=1, description="User with the right REPLICATION, and SELECT on the tables.")
+    user: str = Field(min_length=1, description="User with REPLICATION, and SELECT on the tables.")
     password_file: Path = Field(
-        description="Absolute path of the file with the password on the hosts of Kafka Connect, which reads it;"
-        " hifi does not."
+        description="Absolute path of the password file on the hosts of Kafka Connect, which reads it."
     )
     sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = Field(
-        "prefer", description="TLS of the connection, as for libpq."
+        "prefer", description="TLS, as for libpq."
     )
 
     @model_validator(mode="after")
@@ -154,20 +145,19 @@ class DebeziumSource(TopicSource):
 
     partition_key: ClassVar[None] = None
 
-    kind: Literal["debezium"] = Field(description="Kind of the source.")
+    kind: Literal["debezium"] = Field(description="Kind.")
     connect: str = Field(
         pattern=r"^https?://[^/?#\s]+$",
-        description="URL of the REST API of Kafka Connect, which has Debezium's connector for PostgreSQL and"
-        " `exactly.once.source.support=enabled`, and uses the cluster `bootstrap`.",
+        description="URL of Kafka Connect's REST API.",
     )
     database: SourceDatabase = Field(description="The database.")
     tables: list[TableName] = Field(
         min_length=1, description="Tables as `SCHEMA.TABLE`, each with a primary key."
     )
-    type: str = Field("hifi.change", min_length=1, description="CloudEvents `type` of the events.")
+    type: str = Field("hifi.change", min_length=1, description="CloudEvents `type`.")
     settings: dict[str, str] = Field(
         {},
-        description="Further settings of the connector, such as `snapshot.mode`; not those that hifi sets.",
+        description="Further settings of the connector, such as `snapshot.mode`.",
     )
 
 

@@ -28,22 +28,22 @@ LARGEST: Final = 1e12
 class WatchedField(StrictModel):
     """A field whose distribution observe compares with that of the time before. Set `bounds`, `buckets` or `values`."""
 
-    field: FieldName = Field(description="Name of the field: one of `enrich`, declared or added.")
+    field: FieldName = Field(description="Field of `enrich`, declared or added.")
     bounds: Annotated[list[FiniteFloat], Field(min_length=1, max_length=50)] | None = Field(
-        None, description="Numbers that separate the buckets, ascending; a bucket includes its lower bound."
+        None, description="Ascending numbers that separate buckets; a bucket includes its lower bound."
     )
     buckets: int | None = Field(
         None,
         ge=2,
         le=50,
-        description="For numbers: number of buckets; the bounds are learned, so that each has about as many events.",
+        description="Number of buckets of about equal size, whose bounds are learned.",
     )
     values: (
         Annotated[int, Field(ge=1, le=100)] | Annotated[list[str], Field(min_length=1, max_length=100)] | None
     ) = Field(
         None,
-        description="For texts: the values that are counted, or how many of the most frequent ones; all others are "
-        "counted together. Of a text, the first 64 characters count.",
+        description="Texts to count, or how many of the most frequent ones (first 64 characters); others count "
+        "together.",
     )
 
     @model_validator(mode="after")

@@ -38,8 +38,7 @@ INGEST_SECONDS = Histogram(
 )
 QUOTA_REFUSED = Counter(
     "hifi_ingest_quota_refused_requests_total",
-    "Requests refused with 429 because of a quota, by pipe, owner of the quota (`pipe`, `key` or `new pipe`) and unit"
-    " (`events` or `bytes`).",
+    "Requests refused with 429 by a quota, by its owner (`pipe`, `key` or `new pipe`) and unit (`events` or `bytes`).",
     ["pipe", "of", "unit"],
 )
 PAUSED = Counter(
@@ -47,39 +46,38 @@ PAUSED = Counter(
 )
 OVERLOADED = Counter(
     "hifi_ingest_overloaded_requests_total",
-    "Requests refused with 429 because of an overload, by cause: `queue` (ingest itself) or `backlog` (a stage behind"
-    " it).",
+    "Requests refused with 429 by an overload of ingest (`queue`) or of a stage behind it (`backlog`).",
     ["cause"],
 )
 STAGE_LAG_SECONDS = Gauge(
     "hifi_ingest_stage_lag_seconds",
-    "How late a stage is by its committed offsets, as ingest sees it for admission.",
+    "Lag of a stage by its committed offsets, as ingest uses it for admission.",
     ["service"],
 )
 # Collect
 COLLECTED = Counter(
     "hifi_collect_events_total",
-    "Events of sources that Kafka acknowledged, by origin: `backfill` or `live`.",
+    "Events of sources that Kafka acknowledged, `backfill` or `live`.",
     ["pipe", "origin"],
 )
 SOURCE_READ = Gauge(
     "hifi_collect_source_read_events",
-    "Events that were read from the source, from its first one, over the source partitions of this instance.",
+    "Events read from the source partitions of this instance, from the first one.",
     ["pipe"],
 )
 SOURCE_REMAINING = Gauge(
     "hifi_collect_source_remaining_events",
-    "Events in the source that were not read yet, over the source partitions of this instance.",
+    "Events not read yet from the source partitions of this instance.",
     ["pipe"],
 )
 SOURCE_LEFT = Gauge(
     "hifi_collect_source_left_seconds",
-    "Estimated time until nothing remains in the source; NaN: what remains does not get less.",
+    "Estimated time until nothing remains in the source; NaN: never.",
     ["pipe"],
 )
 BACKFILL_LIMIT = Gauge(
     "hifi_collect_backfill_limit_events_per_second",
-    "Rate of the source's backfill on this instance: the declared one, less while the mesh is late.",
+    "Rate of the backfill on this instance; below the declared one while the mesh is late.",
     ["pipe"],
 )
 # Every service that uses hifi.kafka
@@ -105,7 +103,7 @@ BUFFERED_BYTES = Gauge(
 # Normalize
 CLIENT_RETRIES = Counter(
     "hifi_normalize_duplicates_total",
-    "Events that a client sent again within the idempotency window, ended as duplicate.",
+    "Events that a client sent again, ended as duplicate.",
     ["pipe"],
 )
 SOURCE_DELETED = Counter(
@@ -115,36 +113,36 @@ SOURCE_DELETED = Counter(
 )
 SOURCE_COPIES = Counter(
     "hifi_normalize_source_copies_total",
-    "Events that were read from a source again, ended as duplicate.",
+    "Events read from a source again, ended as duplicate.",
     ["pipe"],
 )
 REUSED_IDS = Counter(
     "hifi_normalize_reused_ids_total",
-    "Events with the id of an earlier event in the idempotency window but other data, passed on.",
+    "Events with the id of an earlier event but other data, passed on.",
     ["pipe"],
 )
 FINGERPRINTS = Gauge("hifi_normalize_fingerprints", "Event fingerprints kept to recognize repeated events.")
 IDEMPOTENCY_WINDOW_SECONDS = Gauge(
     "hifi_normalize_idempotency_window_seconds",
-    "Time for which repeated events are recognized, lowest of all partitions; below the configured one if shortened.",
+    "Time for which repeated events are recognized, lowest of all partitions.",
 )
 # Egest
 OUTCOMES = Counter("hifi_egest_outcomes_total", "Outcomes of deliveries.", ["pipe", "destination", "outcome"])
 REQUEST_SECONDS = Histogram(
     "hifi_egest_request_duration_seconds",
-    "First byte of a request sent to its status line received.",
+    "From the first byte of a request to its status line.",
     ["pipe", "destination"],
     buckets=_SECONDS,
 )
 DELIVERY_LAG_SECONDS = BatchHistogram(
     "hifi_egest_delivery_lag_seconds",
-    "Accepted by ingest to the destination's 2xx.",
+    "From acceptance to the destination's 2xx, with the lags of backfill.",
     ["pipe", "destination"],
     buckets=_SECONDS,
 )
 COPIES = Counter(
     "hifi_egest_copies_dropped_total",
-    "Copies that the deduplicator dropped: records that a service wrote again after a restart.",
+    "Copies dropped: records that a service wrote again after a restart.",
     ["topic"],
 )
 LANE_EVENTS = Gauge(
@@ -155,12 +153,12 @@ LANE_REQUESTS = Gauge(
 )
 LANE_CONCURRENCY = Gauge(
     "hifi_egest_lane_concurrency",
-    "Requests that a lane that holds deliveries may have in flight; 0 while it holds none.",
+    "Requests that a lane may have in flight; 0 while it holds no deliveries.",
     ["pipe", "destination"],
 )
 PARKED = Gauge(
     "hifi_egest_parked",
-    "1: the destination is parked; what would be retried waits on the topic parked.",
+    "1 while the destination is parked.",
     ["pipe", "destination"],
 )
 BREAKER_OPEN = Gauge(
@@ -169,7 +167,7 @@ BREAKER_OPEN = Gauge(
 # Enrich
 FUNCTION_FAILURES = Counter(
     "hifi_normalize_function_failures_total",
-    "Events for which the worker of a pipe's function gave no answer.",
+    "Events for which the worker of a function gave no answer.",
     ["pipe"],
 )
 QUERY_RESTARTS = Counter(
@@ -177,13 +175,13 @@ QUERY_RESTARTS = Counter(
 )
 BATCH_SECONDS = Histogram("hifi_enrich_batch_duration_seconds", "Duration of a batch.", buckets=_SECONDS)
 # Lake
-LAKE_ROWS = Counter("hifi_lake_rows_total", "Events that were committed to a table.", ["pipe", "destination"])
+LAKE_ROWS = Counter("hifi_lake_rows_total", "Events committed to a table.", ["pipe", "destination"])
 LAKE_COMMIT_SECONDS = Histogram(
     "hifi_lake_commit_duration_seconds",
-    "Duration of a commit to a table: files, catalog and, with upserts, the merge.",
+    "Duration of a commit to a table.",
     buckets=_SECONDS,
 )
 LAKE_CONFLICTS = Counter(
-    "hifi_lake_conflicts_total", "Commits that failed because others committed to the table first.", ["table"]
+    "hifi_lake_conflicts_total", "Commits that failed because others committed first.", ["table"]
 )
 LAKE_RESTARTS = Counter("hifi_lake_query_restarts_total", "Restarts of the Spark query after a failure.")

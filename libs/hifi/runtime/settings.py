@@ -17,19 +17,19 @@ class ProcessSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="HIFI_", extra="ignore", frozen=True)
 
-    host: str = Field("127.0.0.1", description="Address on which /healthz, /readyz and /metrics are served.")
-    port: int = Field(0, ge=0, le=65535, description="Port of the same; 0: any free port, which is logged.")
+    host: str = Field("127.0.0.1", description="Address of /healthz, /readyz and /metrics.")
+    port: int = Field(0, ge=0, le=65535, description="Their port; 0: any free one.")
     instance: str = Field(
         default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}",
-        description="Name of this instance in logs and consumer groups.",
+        description="Name in logs and consumer groups.",
     )
     log_format: Literal["auto", "json", "console"] = Field(
         "auto", description="Log format; `auto`: readable on a terminal, else JSON."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least level that is logged."
+        "info", description="Lowest level that is logged."
     )
-    drain_s: float = Field(25, gt=0, description="Bound on draining after SIGTERM, seconds.")
+    drain_s: float = Field(25, gt=0, description="Time to drain after SIGTERM.")
 
     def log_fields(self) -> dict[str, str]:
         """Fields of the log line `service-started`: what the process works on."""

@@ -17,38 +17,33 @@ class CollectSettings(ServiceSettings, ControlSettings):
         _MIB,
         ge=1024,
         le=2 * _MIB,
-        description="Largest value of a record of a source; a larger one becomes a dead letter without data.",
+        description="Largest value of a record; larger ones become dead letters without data.",
     )
-    collect_buffer_bytes: int = Field(
-        32 * _MIB, ge=_MIB, description="Memory for events that Kafka has not acknowledged yet."
-    )
+    collect_buffer_bytes: int = Field(32 * _MIB, ge=_MIB, description="Memory for unacknowledged events.")
     collect_time_tolerance_s: float = Field(
         120,
         ge=0,
-        description="An event whose time differs more than this from its accepted time, in seconds, counts in the"
-        " minute of its accepted time.",
+        description="As `HIFI_INGEST_TIME_TOLERANCE_S`.",
     )
     collect_temp: Path | None = Field(
         None,
-        description="Folder for the object of a bucket that is being read; default: that of the system for temporary"
-        " files.",
+        description="Folder for the object being read; default: the system's for temporary files.",
     )
     collect_retry_s: float = Field(
         30,
         gt=0,
-        description="Time between attempts to read a source whose settings cannot be used, seconds.",
+        description="Time between attempts on a source with unusable settings.",
     )
     collect_colours: str = Field(
         "",
-        description="Control plane, on the Kafka of `HIFI_CONTROL_KAFKA`, with the record of the stream's two colours; "
-        "`hifi up --colours` sets it. Empty: the stream has no colours.",
+        description="Control plane with the record of the stream's colours; `hifi up --colours` sets it. Empty: "
+        "none.",
     )
-    collect_colour: str = Field("", description="Colour that this collect belongs to, if there are two.")
+    collect_colour: str = Field("", description="Colour of this collect, if there are two.")
     collect_backfill_lag_s: float = Field(
         1,
         gt=0,
-        description="Backfills of sources slow down while normalize or enrich is later than this, seconds, or egest is"
-        " later than 5 s (or this, if it is more).",
+        description="Lag of normalize or enrich (egest: at least 5 s) above which backfills slow down.",
     )
 
     @property

@@ -14,65 +14,53 @@ class EnrichSettings(ServiceSettings):
 
     enrich_trigger: Trigger = Field(
         "auto",
-        description="Trigger of the Spark query. `real-time` has a lag of milliseconds and allows no UDF; "
-        "`micro-batch` starts a batch every 300 ms. `auto`: real-time, but micro-batch while a pipe has a UDF, on a "
-        "Spark cluster, and where `HIFI_ENRICH_MASTER` has too few slots for real-time.",
+        description="`real-time`: lag of milliseconds, no UDF; `micro-batch`: a batch every 300 ms; `auto`: "
+        "real-time, but micro-batch with a UDF, on a Spark cluster, or with too few slots.",
     )
     enrich_max_offsets_per_trigger: int = Field(
         50_000,
         ge=1,
-        description="Maximum number of events of a micro-batch. Bounds memory and latency while a backlog is read.",
+        description="Most events in a micro-batch; bounds memory and latency in a backlog.",
     )
-    enrich_batch_s: float = Field(
-        30, ge=5, le=600, description="Length of a batch with the real-time trigger, seconds."
-    )
+    enrich_batch_s: float = Field(30, ge=5, le=600, description="Length of a real-time batch.")
     enrich_master: str = Field(
         "",
-        description="Spark master, such as `local[4]` or `spark://HOST:7077`; default: `local[N]` with one slot "
-        "more than the stream has partitions.",
+        description="Spark master, such as `local[4]` or `spark://HOST:7077`; default: local, a slot more than "
+        "partitions.",
     )
     enrich_spark_secret_file: Path | None = Field(
         None,
-        description="File with the secret that the processes of a Spark cluster share. With it they authenticate each "
-        "other and encrypt (`spark.authenticate`, `spark.network.crypto.enabled`); the master and the workers need the "
-        "same. Default: neither.",
+        description="File with the Spark cluster's shared secret: authenticates and encrypts; default: neither.",
     )
-    enrich_driver_memory: str = Field(
-        "1g", pattern=r"^\d+[mg]$", description="Heap of Spark's driver, such as `512m` or `2g`."
-    )
+    enrich_driver_memory: str = Field("1g", pattern=r"^\d+[mg]$", description="Heap of Spark's driver.")
     enrich_compile: Literal["start", "throughput"] = Field(
         "start",
-        description="JIT compilers of the JVM. `start`: the first one only, for a fast start and steady latency; "
-        "`throughput`: the second one too, which uses CPU for some minutes and then about halves the cost of an event.",
+        description="JIT compilers. `start`: fast start, steady latency; `throughput`: minutes of CPU, then half the "
+        "cost per event.",
     )
-    enrich_conf: dict[str, str] = Field(default={}, description="Further Spark settings, as a JSON object.")
+    enrich_conf: dict[str, str] = Field(default={}, description="Further Spark settings, a JSON object.")
     enrich_max_record_bytes: int = Field(
         3 * 1024 * 1024,
         ge=1024,
-        description="Maximum size of key and value of an enriched event, bytes. A larger event becomes a dead letter "
-        "`too-large`.",
+        description="Largest enriched event; larger ones become dead letters `too-large`.",
     )
     enrich_udf_deadline_s: float = Field(
         5,
         gt=0,
-        description="Longest time of a call of a UDF, seconds. An event that takes longer alone becomes a dead letter; "
-        "after three of them the pipe's events become dead letters at once, until it is published anew.",
+        description="Longest call of a UDF. An event that takes longer alone becomes a dead letter; after three, all "
+        "do until the pipe is published again.",
     )
-    enrich_udf_memory_mb: int = Field(
-        512, ge=16, description="Memory that UDFs may allocate in each of Spark's Python workers, MiB."
-    )
+    enrich_udf_memory_mb: int = Field(512, ge=16, description="Memory for UDFs in each Python worker.")
     enrich_stall_s: float = Field(
         120,
         ge=10,
-        description="Time after which a batch that does not end is stopped and started again, seconds; with the "
-        "real-time trigger after the end of the batch.",
+        description="Time after which a stuck batch is restarted (real-time: after its end).",
     )
     enrich_temp: str = Field(
         "",
-        description="Folder for Spark's temporary files, which are deleted at the end; default: memory (/dev/shm).",
+        description="Folder for Spark's temporary files; default: memory (/dev/shm).",
     )
     enrich_spark_jars: str = Field(
         "",
-        description="Jars of Spark's Kafka connector, paths separated by commas; default: those that `make setup` "
-        "installed.",
+        description="Jars of Spark's Kafka connector, separated by commas; default: installed by `make setup`.",
     )

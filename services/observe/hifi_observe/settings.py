@@ -12,119 +12,106 @@ from hifi_observe.ledger.closing import ClosingRules
 class ObserveSettings(ServiceSettings, ControlSettings, RatingSettings):
     """The settings of observe."""
 
-    observe_host: str = Field("127.0.0.1", description="Address of the console and the API.")
-    observe_port: int = Field(
-        0, ge=0, le=65535, description="Port of the console and the API; 0: any free one, which is logged."
-    )
-    observe_settle_s: float = Field(
-        300, ge=0, description="Delay between the end of a minute and its closing, seconds."
-    )
+    observe_host: str = Field("127.0.0.1", description="Address of console and API.")
+    observe_port: int = Field(0, ge=0, le=65535, description="Their port; 0: any free one.")
+    observe_settle_s: float = Field(300, ge=0, description="Delay from a minute's end to its closing.")
     observe_amend_s: float = Field(
-        3600, ge=0, description="Time after the end of a minute in which late arrivals amend it, seconds."
+        3600, ge=0, description="Time from a minute's end in which late events amend it."
     )
     observe_snapshot_interval_s: float = Field(
-        1, gt=0, description="Interval between snapshots of committed and end offsets, seconds."
+        1, gt=0, description="Time between snapshots of committed and end offsets."
     )
     observe_amend_interval_s: float = Field(
-        5, gt=0, description="Shortest interval between publications of amended minutes, seconds."
+        5, gt=0, description="Shortest time between publications of amended minutes."
     )
     observe_live_interval_s: float = Field(
-        2, gt=0, description="Interval between publications of momentary figures, seconds."
+        2, gt=0, description="Time between publications of current figures."
     )
     observe_keep_h: float = Field(
-        48, gt=0, description="Retention of minutes, hours; the availability of days is kept for a year."
+        48, gt=0, description="Retention of minutes; availability of days is kept for a year."
     )
     observe_heartbeat_gap_s: float = Field(
         10,
         gt=0,
-        description="Longest gap in ingest's heartbeat within a minute that is up, seconds; a longer one also "
-        "raises the alarm `ingest-silent`.",
+        description="Longest gap in ingest's heartbeat in a minute that is up; longer: alarm `ingest-silent`.",
     )
     observe_target: float = Field(
         0.999,
         gt=0,
         lt=1,
-        description="Availability target: share of minutes that should be up. The error budget is the rest.",
+        description="Share of minutes that should be up; the rest is the error budget.",
     )
     observe_skew_window_minutes: int = Field(
         30,
         ge=2,
-        description="Closed minutes whose watched fields are compared with the time before, minutes.",
+        description="Closed minutes whose watched fields are compared.",
     )
     observe_skew_reference_minutes: int = Field(
-        1440, ge=1, description="Minutes before that window which are the reference, minutes."
+        1440, ge=1, description="Minutes before the window that they are compared with."
     )
     observe_skew_events: int = Field(
         200,
         ge=50,
-        description="Events without which a half of that window is not judged; the reference needs five times as many.",
+        description="Events that a verdict needs in each half of the window; five times as many in the reference.",
     )
     observe_skew_distance: float = Field(
         0.1,
         gt=0,
         lt=1,
-        description="Jensen-Shannon distance between window and reference from which a field has drifted.",
+        description="Jensen-Shannon distance from which a field has drifted.",
     )
     observe_colours: str = Field(
         "",
         pattern=r"^([a-z][a-z0-9-]{0,62})?$",
-        description="Control plane, on the Kafka of `HIFI_CONTROL_KAFKA`, with the record of the stream's two colours; "
-        "`hifi up --colours` sets it. Empty: the stream has no colours.",
+        description="As `HIFI_COLLECT_COLOURS`.",
     )
     observe_stable_s: float = Field(
         60,
         ge=0,
-        description="Time without a reason against it after which the stream, a service or a pipe counts as stable "
-        "again, seconds.",
+        description="Time without a problem after which a stream, service or pipe is stable again.",
     )
     observe_url: str = Field(
         "",
         pattern="^(https?://.+)?$",
-        description="Public URL of the console; if set, alarms in the log and the webhook link to their runbooks.",
+        description="Public URL of observe's console, for links.",
     )
     manage_url: str = Field(
         "",
         pattern="^(https?://.+)?$",
-        description="URL of manage's console, to which observe's links; empty: no links.",
+        description="URL of manage's console, for links.",
     )
-    observe_webhook: str = Field("", description="URL that alarms are posted to; empty: none.")
+    observe_webhook: str = Field("", description="URL that alarms are posted to.")
     observe_webhook_secret: str = Field(
         "",
-        description="Secret of the webhook's Standard Webhooks signature (`whsec_…`); required with a URL. It "
-        "signs the webhooks of owners too.",
+        description="Standard Webhooks secret (`whsec_…`) of alarms and notices; required with the URL.",
         repr=False,
     )
-    observe_smtp_host: str = Field(
-        "", description="Mail server by which owners of pipes are told; empty: no e-mails."
-    )
+    observe_smtp_host: str = Field("", description="Mail server for notices to owners.")
     observe_smtp_port: int = Field(587, ge=1, le=65535, description="Port of the mail server.")
     observe_smtp_tls: Literal["starttls", "tls", "none"] = Field(
         "starttls",
-        description="Encryption of the connection to the mail server: `starttls`, `tls` from its beginning, or `none`.",
+        description="Encryption of the connection to it.",
     )
-    observe_smtp_user: str = Field("", description="User name at the mail server; empty: none.")
+    observe_smtp_user: str = Field("", description="User name at the mail server.")
     observe_smtp_password: str = Field("", description="Password at the mail server.", repr=False)
     observe_smtp_from: str = Field("", description="Sender of e-mails; required with a mail server.")
     observe_token: str = Field(
         "",
-        description="Operator token, required to silence alarms and replay dead letters; empty: the console is "
-        "read-only.",
+        description="Operator token for silences and replays; empty: the console is read-only.",
         repr=False,
     )
     observe_otlp_endpoint: str = Field(
         "",
         pattern="^(https?://.+)?$",
-        description="URL of an OpenTelemetry collector (OTLP over HTTP, without `/v1/traces`) for the spans of "
-        "sampled events; empty: no spans.",
+        description="URL of an OpenTelemetry collector (OTLP over HTTP, without `/v1/traces`); empty: no spans.",
     )
     observe_otlp_share: float = Field(
         0.001,
         ge=0,
         le=1,
-        description="Share of events that are sampled, by trace id; events whose `traceparent` has the sampled flag "
-        "are always sampled.",
+        description="Share of events sampled, besides those with the sampled flag.",
     )
-    observe_otlp_max_per_s: int = Field(50, gt=0, description="Sampled events per second, at most.")
+    observe_otlp_max_per_s: int = Field(50, gt=0, description="Most events sampled per second.")
 
     @property
     def rules(self) -> ClosingRules:

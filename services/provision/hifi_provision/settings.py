@@ -18,32 +18,31 @@ class ProvisionerSettings(ServiceSettings, ControlSettings, RatingSettings):
     provision_phases: Annotated[tuple[float, ...], NoDecode] = Field(
         (1, 10, 50, 100),
         min_length=1,
-        description="Shares of a pipe's keys that a new revision gets in one phase after the other, percent, "
-        "separated by commas, rising to 100.",
+        description="Rising shares of a pipe's keys, percent, that a new revision gets in turn.",
     )
-    provision_phase_s: float = Field(60, gt=0, description="Shortest time of a phase, seconds.")
+    provision_phase_s: float = Field(60, gt=0, description="Shortest phase.")
     provision_phase_events: int = Field(
         500,
         ge=1,
-        description="Events of the new revision with an outcome that a phase needs before the next one begins.",
+        description="Events of the new revision with an outcome that a phase needs.",
     )
     provision_unstable_s: float = Field(
         60,
         gt=0,
-        description="Time for which the pipe may be unstable in a phase before it is rolled back, seconds.",
+        description="Time that the pipe may be unstable before it is rolled back.",
     )
     provision_error: float = Field(
         0.02,
         gt=0,
         lt=1,
-        description="Bound on the probability of rolling back a revision that is no worse than the one before.",
+        description="Probability, at most, of rolling back a revision that is no worse.",
     )
 
     provision_new_pipe_rate: float = Field(
         1000,
         ge=0,
-        description="Full rate of a new pipe without `source.quota`, events per second: ingest accepts the phases' "
-        "shares of it, one after the other. 0: a new pipe gets all its events at once.",
+        description="Full rate of a new pipe without `source.quota`, events per second, to which its phases rise. 0: "
+        "no ramp.",
     )
 
     @field_validator("provision_phases", mode="before")

@@ -11,6 +11,5 @@ class RetrierSettings(ServiceSettings):
     retrier_probe_s: float = Field(
         60,
         gt=0,
-        description="Time between two parked deliveries of a partition that are sent to see whether a destination that "
-        "egest parked works again, seconds.",
+        description="Time between probes of a destination that egest parked, per partition.",
     )

@@ -11,9 +11,8 @@ class ScaleSettings(ServiceSettings, ExecutorSettings):
 
     scale_bounds: str = Field(
         "",
-        description="Services to scale with their bounds, `SERVICE=MIN-MAX,…`, such as `normalize=1-3,egest=1-4`; "
-        "empty: none.",
+        description="Services to scale and their bounds, such as `normalize=1-3,egest=1-4`.",
     )
     scale_down_after_s: float = Field(
-        120, gt=0, description="Time for which a service was too large before it loses an instance, seconds."
+        120, gt=0, description="Time of low load before a service loses an instance."
     )

@@ -18,32 +18,28 @@ class KafkaSecurity(BaseModel):
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         "PLAINTEXT",
-        description="Security protocol of Kafka's listener. `SASL_PLAINTEXT` does not encrypt.",
+        description="Security protocol of the listener. `SASL_PLAINTEXT` does not encrypt.",
     )
     mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"] = Field(
-        "SCRAM-SHA-512", description="SASL mechanism, for the protocols `SASL_SSL` and `SASL_PLAINTEXT`."
+        "SCRAM-SHA-512", description="SASL mechanism."
     )
     ca_file: Path | None = Field(
         None,
-        description="PEM file with the certificate authorities that may sign the brokers' certificates; default: "
-        "those of the system.",
+        description="PEM file with the certificate authorities for brokers; default: the system's.",
     )
     certificate_file: Path | None = Field(
-        None, description="PEM file with the client's certificate and its chain, for mutual TLS."
+        None, description="PEM file with the client's certificate chain, for mutual TLS."
     )
     key_file: Path | None = Field(
-        None, description="PEM file with the private key of the client's certificate, PKCS #8, unencrypted."
+        None, description="PEM file with the client's private key, PKCS #8, unencrypted."
     )
     user: str = Field("", description="SASL user; with OAUTHBEARER the client id.")
     password_file: Path | None = Field(
         None,
-        description="File with the password of the user; with OAUTHBEARER the client secret. White space at its end "
-        "is ignored. It is read again for each new connection.",
+        description="File with the password, or OAUTHBEARER's client secret; read for each connection.",
     )
-    token_url: str = Field(
-        "", description="Token endpoint for OAUTHBEARER (OAuth 2.0 client credentials grant)."
-    )
-    token_scope: str = Field("", description="Scope to request from the token endpoint.")
+    token_url: str = Field("", description="Token endpoint for OAUTHBEARER (client credentials grant).")
+    token_scope: str = Field("", description="Scope to request there.")
 
     @property
     def tls(self) -> bool:

@@ -25,18 +25,16 @@ class Backfill(StrictModel):
     rate: PerSecond = Field(
         1000,
         ge=1,
-        description="Largest rate of the backfill over all instances of collect, such as `2000/s`, at least `1/s`. It"
-        " is lower while the mesh is late or CPU time is scarce.",
+        description="Largest rate of the backfill over all instances of collect, at least `1/s`.",
     )
     after: Seconds = Field(
         60,
-        description="An event that was in the source for longer when it is read, such as `1m`, is backfill, unless the"
-        " reader has caught up. Rows of a snapshot always are.",
+        description="Age from which an event is backfill when it is read.",
     )
 
 
 class CollectedSource(StrictModel):
-    """A source that collect reads. It has nothing of what only senders over HTTP need."""
+    """What sources that collect reads have in common; they have nothing that only HTTP senders need."""
 
     keys: ClassVar[Sequence[WriteKey]] = ()
     formats: ClassVar[Sequence[Format]] = ()
@@ -45,6 +43,4 @@ class CollectedSource(StrictModel):
     quota: ClassVar[Quota | None] = None
     mask: ClassVar[SourceMask | None] = None
 
-    backfill: Backfill = Field(
-        Backfill(), description="How fast what the source already has is read; new events have no limit."
-    )
+    backfill: Backfill = Field(Backfill(), description="Rate at which what the source already has is read.")

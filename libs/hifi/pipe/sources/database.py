@@ -19,14 +19,13 @@ class PolledDatabase(StrictModel):
     host: str = Field(min_length=1, description="Host name or address.")
     port: int = Field(5432, ge=1, le=65535, description="Port.")
     name: str = Field(min_length=1, description="Name of the database.")
-    user: str = Field(min_length=1, description="User with the right SELECT.")
+    user: str = Field(min_length=1, description="User with SELECT.")
     password_file: Path | None = Field(
         None,
-        description="Absolute path of the file with the password on the hosts of collect; it is read for each"
-        " connection. Default: no password.",
+        description="Absolute path of the password file on the hosts of collect; read for each connection.",
     )
     sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = Field(
-        "prefer", description="TLS of the connection, as for libpq."
+        "prefer", description="TLS, as for libpq."
     )
 
     @model_validator(mode="after")

@@ -14,33 +14,31 @@ from hifi.runtime.units import FieldPath, Seconds
 class ObjectsSource(CollectedSource):
     """The rows of all objects of a folder or bucket, and of those that are added. Each row is an event."""
 
-    kind: Literal["objects"] = Field(description="Kind of the source.")
+    kind: Literal["objects"] = Field(description="Kind.")
     folder: Path | None = Field(
         None,
-        description="Folder, absolute, which every instance of collect must reach. Files whose name, or a folder of"
-        " theirs, begins with `.` or `_` are left out.",
+        description="Absolute folder, which every instance of collect must reach. Names that begin with `.` or `_` "
+        "are left out.",
     )
     s3: S3Settings | None = Field(None, description="Bucket, instead of `folder`.")
     pattern: str = Field(
         "*",
         min_length=1,
-        description="Pattern of the objects' paths below the folder or prefix; `*` also stands for `/`.",
+        description="Pattern of paths below the folder or prefix; `*` also matches `/`.",
     )
     format: Literal["ndjson", "csv", "parquet", "avro"] = Field(
-        description="Format of the objects: a JSON object in each line, CSV with a header (all values are text),"
-        " Parquet, or Avro object container files. Objects compressed with gzip, zstd or bz2 are recognized.",
+        description="Format of the objects; CSV has a header.",
     )
-    delimiter: str = Field(",", min_length=1, max_length=1, description="Between the values of CSV.")
+    delimiter: str = Field(",", min_length=1, max_length=1, description="Delimiter of CSV.")
     partition_key: FieldPath | None = Field(
-        None, description="Field of the data whose events keep their order; default: the event's id."
+        None, description="Field of the data whose events stay in order; default: the event's id."
     )
     settle: Seconds = Field(
         10,
-        description="Time for which the size and time of a file must not have changed before it is read. `0s` if files"
-        " only appear complete, by being renamed. Objects of a bucket always do.",
+        description="Time for which a file must not have changed before it is read; `0s` if files appear complete.",
     )
-    interval: Seconds = Field(5, description="Time between two listings; at least 100 ms.", ge=0.1)
-    type: str = Field("hifi.row", min_length=1, description="CloudEvents `type` of the events.")
+    interval: Seconds = Field(5, description="Time between listings, at least 100 ms.", ge=0.1)
+    type: str = Field("hifi.row", min_length=1, description="CloudEvents `type`.")
 
     @model_validator(mode="after")
     def _consistent(self) -> "ObjectsSource":

@@ -13,11 +13,11 @@ Prefix = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9._=-]+/)*[A-Za-z
 class S3Settings(StrictModel):
     """A bucket of an S3-compatible server."""
 
-    bucket: str = Field(min_length=1, description="Name of the bucket, which has to exist.")
-    prefix: Prefix | None = Field(None, description="Beginning of the keys, such as `events/raw`.")
+    bucket: str = Field(min_length=1, description="Existing bucket.")
+    prefix: Prefix | None = Field(None, description="Prefix of keys, such as `events/raw`.")
     endpoint: str | None = Field(
-        None, pattern=r"^https?://\S+$", description="URL of the server; default: that of AWS in the region."
+        None, pattern=r"^https?://\S+$", description="URL of the server; default: AWS."
     )
     region: str = Field("us-east-1", min_length=1, description="Region.")
-    access_key: Secret = Field(description="Access key ID, by reference.")
-    secret_key: Secret = Field(description="Secret access key, by reference.")
+    access_key: Secret = Field(description="Access key ID.")
+    secret_key: Secret = Field(description="Secret access key.")

@@ -12,37 +12,35 @@ from hifi.runtime.units import Seconds
 class SqlSource(CollectedSource):
     """Rows of a database without a log that hifi could read, in the order of a column. Each row is an event."""
 
-    kind: Literal["sql"] = Field(description="Kind of the source.")
+    kind: Literal["sql"] = Field(description="Kind.")
     database: PolledDatabase = Field(description="The database.")
     table: OptionalSchemaTable | None = Field(
-        None, description="Table or view, `TABLE` or `SCHEMA.TABLE`. Names are case-sensitive."
+        None, description="Table or view, `TABLE` or `SCHEMA.TABLE`; case-sensitive."
     )
     query: str | None = Field(
         None,
         min_length=1,
-        description="SELECT whose result is read instead of a table, without `;`. It runs in read-only transactions.",
+        description="SELECT to read instead of a table, without `;`.",
     )
     column: ColumnName = Field(
-        description="Column whose value rises: an integer, such as an identity column, or a time, such as"
-        " `updated_at`. A row is read when its value is above all that were read. It needs an index."
+        description="Rising column: an integer, such as an identity column, or a time, such as `updated_at`. Index "
+        "it."
     )
     key: list[ColumnName] = Field(
         [],
-        description="Columns, none of them null, that identify a row among those of equal `column`, such as the primary"
-        " key. Default: `column` alone, whose values must then be unique.",
+        description="Columns, never null, that identify a row among those of equal `column`; default: `column` is "
+        "unique.",
     )
     partition_key: ColumnName | None = Field(
         None,
-        description="Column whose events keep their order; default: `key`, or `column` if there is none.",
+        description="Column whose events stay in order; default: `key`, else `column`.",
     )
     settle: Seconds = Field(
         5,
-        description="Time for which a value must have been seen before the rows up to it are read: rows of transactions"
-        " that commit later have lower values. Longer than a transaction takes from its start, or from drawing its"
-        " number, to its first write.",
+        description="Time for which a value must have been seen before rows up to it are read.",
     )
-    interval: Seconds = Field(1, description="Time between two looks for new rows; at least 10 ms.", ge=0.01)
-    type: str = Field("hifi.row", min_length=1, description="CloudEvents `type` of the events.")
+    interval: Seconds = Field(1, description="Time between looks for new rows, at least 10 ms.", ge=0.01)
+    type: str = Field("hifi.row", min_length=1, description="CloudEvents `type`.")
 
     @model_validator(mode="after")
     def _consistent(self) -> "SqlSource":

@@ -18,24 +18,22 @@ class AvroSettings(StrictModel):
     subject: str | None = Field(
         None,
         min_length=1,
-        description="Subject of the schema; default: `<topic>-value`, as Confluent's clients do.",
+        description="Subject of the schema; default: `<topic>-value`.",
     )
     avro_schema: dict[str, Any] | list[Any] | Literal["newest"] | None = Field(
         None,
         alias="schema",
-        description="Avro schema, or `newest`: the newest one of the subject. Default: that of the pipe's JSON Schema.",
+        description="Avro schema, or `newest`: the subject's newest; default: derived from the pipe's JSON Schema.",
     )
-    derived: bool = Field(
-        False, description="Set by hifi: `schema` comes from the JSON Schema, and follows its changes."
-    )
+    derived: bool = Field(False, description="Set by hifi: `schema` follows the JSON Schema.")
     registers: bool = Field(
         True,
         alias="register",
-        description="Register the schema under the subject; otherwise it has to be registered.",
+        description="Register the schema; `false`: it must be registered.",
     )
     unknown_fields: Literal["reject", "drop"] = Field(
         "reject",
-        description="What becomes of fields that the schema does not have: a dead letter, or they are left out.",
+        description="Fields that the schema does not have: make a dead letter, or are left out.",
     )
 
 
@@ -43,24 +41,24 @@ class KafkaDestinationSettings(StrictModel):
     """Settings of a destination of the kind `kafka`."""
 
     bootstrap: str = Field(min_length=1, description="Bootstrap servers of the cluster, `HOST:PORT,…`.")
-    topic: TopicName = Field(description="Topic that gets the events.")
+    topic: TopicName = Field(description="Existing topic for the events.")
     format: Literal["json", "cloudevents-binary", "cloudevents-structured", "avro"] = Field(
         "json",
-        description="Value of a record: the data alone, the data with the attributes as headers `ce_…`, a "
-        "CloudEvent in JSON, or the data in Avro, in Confluent's wire format.",
+        description="Value of records: the data, the data with attributes as headers `ce_…`, a CloudEvent, or the "
+        "data in Avro.",
     )
     avro: AvroSettings | None = Field(None, description="Settings of the format `avro`.")
     key_attribute: str | None = Field(
-        None, description="CloudEvents attribute that is the key of the record; default: the event key."
+        None, description="CloudEvents attribute that is the record key; default: the event key."
     )
-    headers: dict[str, str] = Field(default={}, description="Further headers of each record.")
+    headers: dict[str, str] = Field(default={}, description="Further headers of records.")
     positions_topic: TopicName = Field(
         "hifi-positions",
-        description="Compacted topic of the same cluster with what was written; created if it is missing.",
+        description="Compacted topic of the same cluster with what was written.",
     )
     security: KafkaSecurity = Field(
         KafkaSecurity(),
-        description="Security of the connections: the keys are those of `HIFI_KAFKA_SECURITY_…` in lower case.",
+        description="Security of the connections.",
     )
 
     @model_validator(mode="after")

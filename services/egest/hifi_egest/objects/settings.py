@@ -17,27 +17,27 @@ RESERVED = ("pipe", "date", "hour")
 class ObjectColumn(StrictModel):
     """A column with the value at a path of the data."""
 
-    path: FieldPath = Field(description="Path of the value in the data; null if it is missing.")
+    path: FieldPath = Field(description="Path of the value in the data.")
     type: Literal["string", "long", "double", "boolean", "json"] = Field(
         "string",
-        description="Type. `json` is any value, in Parquet as its JSON text. A value of another type is a dead letter.",
+        description="Type; `json` is any value, in Parquet as text.",
     )
 
 
 class ObjectsSettings(StrictModel):
     """Settings of a destination of the kind `objects`."""
 
-    folder: Path | None = Field(None, description="Folder, absolute; it is created if it does not exist.")
+    folder: Path | None = Field(None, description="Absolute folder, created if missing.")
     s3: S3Settings | None = Field(
         None,
-        description="Bucket, instead of `folder`, of a server that supports conditional writes (`If-None-Match`).",
+        description="Bucket, instead of `folder`.",
     )
     format: Literal["ndjson", "ndjson.gz", "parquet"] = Field(
         "ndjson",
-        description="Format of the objects: a JSON object in each line, the same with gzip, or Parquet.",
+        description="NDJSON, the same with gzip, or Parquet.",
     )
     columns: dict[FieldName, ObjectColumn] = Field(
-        default={}, description="Columns for values of the data; default: one column `data` with all of it."
+        default={}, description="Columns; default: one column `data`."
     )
 
     @model_validator(mode="after")

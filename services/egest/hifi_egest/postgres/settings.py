@@ -17,37 +17,32 @@ class PostgresSettings(StrictModel):
     """Settings of a destination of the kind `postgres`."""
 
     url: Secret = Field(
-        description="Connection URL, `postgresql://user:password@host:5432/database?sslmode=verify-full`, by reference."
+        description="Connection URL, `postgresql://user:password@host:5432/database?sslmode=verify-full`."
     )
-    table: TableName = Field(description="Table, or `schema.table`. Names are case-sensitive.")
+    table: TableName = Field(description="Table, or `schema.table`; case-sensitive.")
     mode: Literal["upsert", "append", "delete"] = Field(
         "upsert",
-        description="`upsert`: one row for each key; `append`: one row for each event; `delete`: each event deletes "
-        "the row of its key.",
+        description="A row for each key, a row for each event, or delete the row of the key.",
     )
     columns: dict[Column, FieldPath] = Field(
-        default={}, description="Column, and the path of its value in the data; null if it is missing."
+        default={}, description="Column, and the path of its value in the data."
     )
     attributes: dict[Column, str] = Field(
-        default={}, description="Column, and the CloudEvents attribute that it gets, such as `id` or `time`."
+        default={}, description="Column, and its CloudEvents attribute, such as `time`."
     )
-    key: list[Column] = Field(
-        default=[], description="Columns with a unique index that identify a row; not with `append`."
-    )
+    key: list[Column] = Field(default=[], description="Columns with a unique index; not with `append`.")
     delete_when: dict[FieldPath, Any] = Field(
         default={},
-        description="With `upsert`: fields and the values that they all have in an event that deletes the row, such as "
-        "`{op: d}`.",
+        description="With `upsert`: fields and values of events that delete the row, such as `{op: d}`.",
     )
     tombstones: TableName | None = Field(
         None,
-        description="Table that keeps the keys of deleted rows, so that an older event does not insert them again; "
-        "required where rows are deleted.",
+        description="Table of deleted keys; required where rows are deleted.",
     )
-    partition_column: Column = Field("hifi_partition", description="Column with the partition of the event.")
+    partition_column: Column = Field("hifi_partition", description="Column with the event's partition.")
     offset_column: Column = Field(
         "hifi_offset",
-        description="Column with the offset of the event in `raw`; no older event replaces the row.",
+        description="Column with the event's offset in `raw`.",
     )
 
     @model_validator(mode="after")
