@@ -149,8 +149,9 @@ RUNBOOKS: Final = {
             "They lack a permission (403).",
         ),
         (
+            "Get new credentials from the destination.",
             (
-                "Replace the secret that the pipe names (`auth` or `headers`) by new credentials. A file "
+                "Replace the secret that the pipe names (`auth` or `headers`). A file "
                 "is read again within a minute; an environment variable needs a restart of egest."
             ),
             _REPLAY,
