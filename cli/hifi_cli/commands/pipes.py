@@ -123,13 +123,13 @@ async def _set_paused(
     state = "paused" if paused else "active"
     if manage:
         ManageApi(manage, manage_token_file).set_paused(pipe, paused=paused)
-        console.print(f"{pipe} is declared {state}; the provisioner puts it into force.", highlight=False)
+        console.print(f"{pipe} is declared {state}; the rollout service puts it into force.", highlight=False)
         return
     target = kafka_target(data, kafka, stream)
     published = await read_registry(target.kafka, target.topics)
     if target.control is not None:
         await target.control.set_paused(pipe, published.pipes.get(pipe), paused=paused)
-        console.print(f"{pipe} is declared {state}; the provisioner puts it into force.", highlight=False)
+        console.print(f"{pipe} is declared {state}; the rollout service puts it into force.", highlight=False)
         return
     await publish(target.kafka, target.topics, rollout.change_pause(published, pipe, paused=paused))
     console.print(f"{pipe} is {state}.", highlight=False)

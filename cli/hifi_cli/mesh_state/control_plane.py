@@ -107,7 +107,7 @@ class ControlPlane:
             return dict(log.declared.newest)
 
     async def statuses(self) -> Mapping[str, RolloutStatus]:
-        """Pipe to how far its newest declaration is; `waiting` where the provisioner has not seen it yet.
+        """Pipe to how far its newest declaration is; `waiting` where the rollout service has not seen it yet.
 
         Raises:
             Misconfigured: Kafka does not answer.
@@ -156,7 +156,7 @@ class ControlPlane:
         return list(found.entries.values())
 
     async def ask(self, pipe: str, kind: RequestKind) -> RolloutStatus:
-        """Ask something of the provisioner about the newest declaration of a pipe; returns its status before.
+        """Ask something of the rollout service about the newest declaration of a pipe; returns its status before.
 
         Raises:
             Misconfigured: the pipe has no rollout that could do this, or Kafka does not answer.

@@ -34,7 +34,7 @@ _PUBLISH_S: Final = 10.0
 _WAIT_MS: Final = 2_000
 """For which Kafka holds a fetch back while there is nothing new; pipes change rarely, and a new record ends it."""
 _COMMITTED: Final = "read_committed"
-"""The provisioner of a control plane writes the records of a transition in a transaction."""
+"""The rollout service of a control plane writes the records of a transition in a transaction."""
 
 logger = log.get(__name__)
 

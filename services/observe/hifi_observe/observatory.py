@@ -141,7 +141,7 @@ class Observatory:
         )
 
     def _rolling(self) -> list[str]:
-        """The pipes whose outcomes provision judges."""
+        """The pipes whose outcomes the rollout service judges."""
         return [
             published.pipe.pipe for published in self.registry.all() if published.rollout or published.cap
         ]

@@ -1,4 +1,4 @@
-"""A stream with a control plane and real provisioners; the test writes the verdicts and figures of observe."""
+"""A stream with a control plane and real rollout services; the test writes the verdicts and figures of observe."""
 
 import asyncio
 import contextlib
@@ -52,7 +52,7 @@ def pipe(shape: str, name: str = "flights") -> Pipe:
 
 @dataclass
 class ControlledStream:
-    """A stream with a control plane, its provisioner, and a stand-in for observe.
+    """A stream with a control plane, its rollout service, and a stand-in for observe.
 
     Attributes:
         dead: share of dead letters of new revisions.
@@ -96,21 +96,21 @@ class ControlledStream:
         await self._producer.stop(timeout_s=1)
 
     def run(self) -> subprocess.Popen[bytes]:
-        """Start a provisioner."""
+        """Start a rollout service."""
         named = {
             "HIFI_KAFKA": self.kafka,
             "HIFI_STREAM": self.topics.stream,
             "HIFI_CONTROL": self.control.control,
             "HIFI_PORT": str(free_port()),
-            "HIFI_PROVISION_PHASES": "10,50,100",
-            "HIFI_PROVISION_PHASE_S": "1",
-            "HIFI_PROVISION_PHASE_EVENTS": "20",
-            "HIFI_PROVISION_NEW_PIPE_RATE": "0",
+            "HIFI_ROLLOUT_PHASES": "10,50,100",
+            "HIFI_ROLLOUT_PHASE_S": "1",
+            "HIFI_ROLLOUT_PHASE_EVENTS": "20",
+            "HIFI_ROLLOUT_NEW_PIPE_RATE": "0",
             **self.environment,
         }
-        with (self.folder / f"provision-{len(self.processes)}.log").open("wb") as log:
+        with (self.folder / f"rollout-{len(self.processes)}.log").open("wb") as log:
             made = subprocess.Popen(
-                [sys.executable, "-m", "hifi_provision"], env=os.environ | named, stderr=log, stdout=log
+                [sys.executable, "-m", "hifi_rollout"], env=os.environ | named, stderr=log, stdout=log
             )
         self.processes.append(made)
         return made

@@ -121,7 +121,7 @@ async def test_a_backup_restored_in_a_new_kafka_has_the_same_pipes_rollout_princ
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
     async with controlled(kafka, tmp_path / "old") as old:
-        old.environment["HIFI_PROVISION_PHASE_S"] = "600"
+        old.environment["HIFI_ROLLOUT_PHASE_S"] = "600"
         old.run()
         await old.declare(pipe("n", "other"), "other")  # so that the offsets differ after the restore
         await old.declare(None, "other")

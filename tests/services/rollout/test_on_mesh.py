@@ -49,9 +49,9 @@ async def test_good_revisions_are_promoted_and_bad_ones_go_back_on_a_mesh_under_
 
     settings = {
         "RAMP_KEY": WRITE_KEY,
-        "HIFI_PROVISION_PHASES": "10,50,100",
-        "HIFI_PROVISION_PHASE_S": "5",
-        "HIFI_PROVISION_PHASE_EVENTS": "50",
+        "HIFI_ROLLOUT_PHASES": "10,50,100",
+        "HIFI_ROLLOUT_PHASE_S": "5",
+        "HIFI_ROLLOUT_PHASE_EVENTS": "50",
         "HIFI_OBSERVE_STABLE_S": "5",
     }
     plan = Plan(
