@@ -206,5 +206,5 @@ async def _publish(
     )
     published = (await read_registry(target.kafka, target.topics)).pipes
     return changes, {
-        name: (known.rollout.next if known.rollout else known).revision for name, known in published.items()
+        name: (known.rollout.next if known.rollout else known).number for name, known in published.items()
     }

@@ -45,7 +45,7 @@ async def pipes(
         print_json(
             [
                 {
-                    "revision": one.revision,
+                    "revision": one.number,
                     "paused": one.paused,
                     "pipe": one.pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True),
                 }
@@ -61,7 +61,7 @@ async def pipes(
         names = ", ".join(destination.name for destination in one.pipe.destinations)
         rows.add_row(
             one.pipe.pipe,
-            str(one.revision),
+            str(one.number),
             "paused" if one.paused else "active",
             names,
             f"{one.pipe.slo.p95:g}",

@@ -153,8 +153,8 @@ def running(published: RegistrySnapshot) -> list[dict[str, Any]]:
     return [
         {
             "pipe": name,
-            "current": known.revision,
-            "next": known.rollout.next.revision,
+            "current": known.number,
+            "next": known.rollout.next.number,
             "share_per_10000": known.rollout.share,
         }
         for name, known in sorted(published.pipes.items())

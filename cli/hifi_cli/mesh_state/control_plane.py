@@ -24,7 +24,7 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics
 from hifi.pipe.model import Pipe
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.record.event import Record
 from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi.runtime.errors import Misconfigured
@@ -74,7 +74,7 @@ class ControlPlane:
                 f"{others} in the meantime; run the command again to see what is declared now"
             )
 
-    async def set_paused(self, name: str, current: PipeVersion | None, *, paused: bool) -> None:
+    async def set_paused(self, name: str, current: PipeRevision | None, *, paused: bool) -> None:
         """Declare that a pipe takes no new events, or takes them again.
 
         Args:

@@ -6,7 +6,7 @@ from hifi.control.rollout_status import RolloutState
 from hifi.pipe import rollout
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry
-from hifi.pipe.revision import WHOLE, PipeVersion, RateCap
+from hifi.pipe.revision import WHOLE, PipeRevision, RateCap
 from hifi.runtime import log
 from hifi_rollout.admission import Admission
 from hifi_rollout.pipe_steps import PipeSteps
@@ -45,7 +45,7 @@ class NewPipeRamp:
         self._steps = steps
         self._statuses = statuses
 
-    async def advance(self, declaration: Declaration, pipe: Pipe, current: PipeVersion | None) -> None:
+    async def advance(self, declaration: Declaration, pipe: Pipe, current: PipeRevision | None) -> None:
         """Put a pipe into force that is new, or raise its cap if that may be done now.
 
         Args:
@@ -61,7 +61,7 @@ class NewPipeRamp:
         else:
             await self._begin(declaration, pipe)
 
-    async def lower_cap(self, declaration: Declaration, current: PipeVersion, reason: str) -> None:
+    async def lower_cap(self, declaration: Declaration, current: PipeRevision, reason: str) -> None:
         """Give a new pipe that was rolled back the rate of the first phase again, unless it has it."""
         first = self._rules.first_cap(current.pipe)
         if current.cap is None or first is None or current.cap.share <= first.share:
@@ -82,7 +82,7 @@ class NewPipeRamp:
             self._admission.forced_by(declaration),
         )
         current = self._registry.get(declaration.name)
-        revision = None if current is None else current.revision
+        revision = None if current is None else current.number
         if cap is None:
             await self._statuses.write(declaration, RolloutState.IN_FORCE, revision, WHOLE, "a new pipe")
         else:
@@ -90,8 +90,8 @@ class NewPipeRamp:
                 declaration, RolloutState.RAMPING, revision, cap.share, "the phase has begun"
             )
 
-    async def _raise_cap(self, declaration: Declaration, current: PipeVersion, cap: RateCap) -> None:
-        revision = current.revision
+    async def _raise_cap(self, declaration: Declaration, current: PipeRevision, cap: RateCap) -> None:
+        revision = current.number
         decision = self._ramps.decide(declaration, revision, None, cap.share)
         reason = decision.reason
         if decision.move is Move.ROLL_BACK:

@@ -78,7 +78,7 @@ class PipeSteps:
             except Misconfigured as error:
                 raise Retryable(str(error)) from error
             offset = await self._writer.write(self._topic, records)
-            if not await self._registry.wait_for_version(offset, _READ_S):
+            if not await self._registry.wait_for_offset(offset, _READ_S):
                 raise Retryable(f"the pipes cannot be read within {_READ_S:.0f} s")
 
         await self._right.take(action, lambda history: self._permission(action, history), write)

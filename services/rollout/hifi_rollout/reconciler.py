@@ -8,7 +8,7 @@ from hifi.control.verdict import Verdicts
 from hifi.kafka.fenced_writer import FencedWriter
 from hifi.pipe import rollout
 from hifi.pipe.registry import PipeRegistry
-from hifi.pipe.revision import WHOLE, PipeVersion
+from hifi.pipe.revision import WHOLE, PipeRevision
 from hifi_rollout.admission import Admission
 from hifi_rollout.declared_pipes import DeclaredPipes
 from hifi_rollout.new_pipe_ramp import NewPipeRamp
@@ -103,11 +103,11 @@ class PipeReconciler:
                 reason = f"declaration {declaration.pipe_number} replaces it"
                 await self._revisions.roll_back(declaration, current, reason)
         elif current.pipe == pipe:
-            await self._statuses.write(declaration, RolloutState.IN_FORCE, current.revision, WHOLE, "")
+            await self._statuses.write(declaration, RolloutState.IN_FORCE, current.number, WHOLE, "")
         else:
             await self._revisions.begin(declaration, pipe, current)
 
-    async def _delete(self, declaration: Declaration, current: PipeVersion | None) -> None:
+    async def _delete(self, declaration: Declaration, current: PipeRevision | None) -> None:
         if current is not None:
             await self._steps.take(
                 declaration,
@@ -118,7 +118,7 @@ class PipeReconciler:
             )
         await self._statuses.write(declaration, RolloutState.IN_FORCE, None, 0, "deleted")
 
-    async def _finish_roll_back(self, declaration: Declaration, current: PipeVersion, reason: str) -> None:
+    async def _finish_roll_back(self, declaration: Declaration, current: PipeRevision, reason: str) -> None:
         """Take the step of a roll-back whose reason is on record, unless it was taken."""
         if introduces(current, declaration):
             await self._revisions.roll_back(declaration, current, reason)

@@ -6,7 +6,7 @@ from hifi.control.rollout_status import RolloutState
 from hifi.pipe import rollout
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry
-from hifi.pipe.revision import WHOLE, PipeVersion, Rollout
+from hifi.pipe.revision import WHOLE, PipeRevision, Rollout
 from hifi.runtime import log
 from hifi_rollout.admission import Admission
 from hifi_rollout.pipe_steps import PipeSteps
@@ -45,7 +45,7 @@ class RevisionRollout:
         self._steps = steps
         self._statuses = statuses
 
-    async def begin(self, declaration: Declaration, pipe: Pipe, current: PipeVersion) -> None:
+    async def begin(self, declaration: Declaration, pipe: Pipe, current: PipeRevision) -> None:
         """Give a declared pipe the first share of the keys.
 
         Raises:
@@ -57,16 +57,16 @@ class RevisionRollout:
         await self._steps.take(
             declaration,
             ActionKind.ROLLOUT,
-            f"a revision after {current.revision}: 0 % to {rollout.percent(share)}",
+            f"a revision after {current.number}: 0 % to {rollout.percent(share)}",
             f"declared by {declaration.author}",
             lambda published: rollout.begin(published, pipe, share),
             self._admission.forced_by(declaration),
         )
         changed = self._registry.get(declaration.name)
-        revision = changed.rollout.next.revision if changed and changed.rollout else None
+        revision = changed.rollout.next.number if changed and changed.rollout else None
         await self._statuses.write(declaration, RolloutState.RAMPING, revision, share, "the phase has begun")
 
-    async def advance(self, declaration: Declaration, current: PipeVersion, running: Rollout) -> None:
+    async def advance(self, declaration: Declaration, current: PipeRevision, running: Rollout) -> None:
         """Take the next step of a rollout if there is one to take now.
 
         Args:
@@ -77,8 +77,8 @@ class RevisionRollout:
         Raises:
             StepRefused: it may not be taken now; the text says what it waits for.
         """
-        revision, share = running.next.revision, running.share
-        decision = self._ramps.decide(declaration, revision, current.revision, share)
+        revision, share = running.next.number, running.share
+        decision = self._ramps.decide(declaration, revision, current.number, share)
         if decision.move is Move.ROLL_BACK:
             await self.roll_back(declaration, current, decision.reason)
         elif decision.move is Move.WAIT:
@@ -89,11 +89,11 @@ class RevisionRollout:
         else:
             await self._raise_share(declaration, running, decision)
 
-    async def roll_back(self, declaration: Declaration, current: PipeVersion, reason: str) -> None:
+    async def roll_back(self, declaration: Declaration, current: PipeRevision, reason: str) -> None:
         """End the rollout that runs. The reason is on record first: then nobody begins it again."""
         if current.rollout is None:
             return
-        revision = current.rollout.next.revision
+        revision = current.rollout.next.number
         if introduces(current, declaration):
             await self._statuses.write(declaration, RolloutState.ROLLED_BACK, revision, 0, reason)
         logger.warning("rolled-back", pipe=declaration.name, revision=revision, reason=reason)
@@ -118,7 +118,7 @@ class RevisionRollout:
         await self._statuses.write(declaration, RolloutState.IN_FORCE, revision, WHOLE, decision.reason)
 
     async def _raise_share(self, declaration: Declaration, running: Rollout, decision: RampDecision) -> None:
-        revision, share = running.next.revision, decision.share
+        revision, share = running.next.number, decision.share
         await self._steps.take(
             declaration,
             ActionKind.ROLLOUT,
@@ -131,6 +131,6 @@ class RevisionRollout:
         await self._statuses.write(declaration, RolloutState.RAMPING, revision, share, "the phase has begun")
 
 
-def introduces(current: PipeVersion, declaration: Declaration) -> bool:
+def introduces(current: PipeRevision, declaration: Declaration) -> bool:
     """Whether the rollout that runs introduces the declared pipe."""
     return current.rollout is not None and current.rollout.next.pipe == declaration.pipe

@@ -28,7 +28,7 @@ from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import RegistrySnapshot, publish, read_registry
-from hifi.pipe.revision import WHOLE, PipeVersion
+from hifi.pipe.revision import WHOLE, PipeRevision
 from hifi.pipe.rollout import put_at_once
 from hifi.record.event import Record
 from hifi.runtime.clock import now_us
@@ -139,9 +139,9 @@ class ControlledStream:
         counted = self._figures.setdefault(name, {})
         share = known.rollout.share if known.rollout else 0
         new = EVENTS_PER_LOOK * share // WHOLE
-        following = known.rollout.next.revision if known.rollout else known.revision + 1
+        following = known.rollout.next.number if known.rollout else known.number + 1
         for revision, events, dead in (
-            (known.revision, EVENTS_PER_LOOK - new if self.traffic else 0, 0),
+            (known.number, EVENTS_PER_LOOK - new if self.traffic else 0, 0),
             (following, new, round(new * self.dead)),
         ):
             before = counted.get(revision, RevisionFigures())
@@ -158,7 +158,7 @@ class ControlledStream:
         newest = self._declared.declared.newest["flights"]
         assert await self._declared.append([newest.with_pause("ben", now_us(), paused=paused)])
 
-    async def until_pipe(self, holds: Callable[[PipeVersion], bool]) -> None:
+    async def until_pipe(self, holds: Callable[[PipeRevision], bool]) -> None:
         """Wait until the pipe is in force as it should be."""
         end = time.monotonic() + WITHIN_S
         while not holds((await self.pipes()).pipes["flights"]):

@@ -25,7 +25,7 @@ async def test_declared_pipes_are_put_into_force_ramped_promoted_and_deleted(kaf
         assert (done.revision, done.author) == (2, "ann")
         assert [one.share for one in stream.statuses["flights"] if one.state is RolloutState.RAMPING] != []
         published = await stream.pipes()
-        assert (published.pipes["flights"].pipe, published.pipes["flights"].revision) == (pipe("b"), 2)
+        assert (published.pipes["flights"].pipe, published.pipes["flights"].number) == (pipe("b"), 2)
         steps = [one.step for one in await stream.actions()]
         assert steps == [
             "a new pipe: all events",
@@ -185,7 +185,7 @@ async def test_a_new_pipe_that_is_unstable_goes_back_to_the_first_rate_until_it_
         await stream.declare(wanted)
         await stream.status(ended(RolloutState.IN_FORCE, 1))
         published = (await stream.pipes()).pipes["flights"]
-        assert (published.cap, published.revision) == (None, 1)
+        assert (published.cap, published.number) == (None, 1)
 
 
 async def test_a_pipe_waits_for_capacity_until_a_person_forces_it(kafka, tmp_path):
