@@ -219,6 +219,23 @@ async def test_bytes_that_are_not_http_get_problem_details_too(chunk: bytes, run
     assert b"application/problem+json" in answer
 
 
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+async def test_a_request_whose_body_has_no_length_is_refused(version: bytes, running: Ingest) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+    lines = [
+        b"POST /v1/pipes/flights/events HTTP/" + version,
+        b"host: x",
+        b"authorization: Bearer " + KEY.encode(),
+        b"content-type: application/json",
+    ]
+    writer.write(b"\r\n".join([*lines, b"", b'{"lost": true}']))
+    async with asyncio.timeout(15):
+        answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 411 ")
+    assert b"Content-Length" in answer
+
+
 async def test_the_gate_refuses_what_the_app_would_and_lets_the_rest_pass() -> None:
     one = app(FakeProducer({}))
     requests = one.context.admission.requests if one.context else None
