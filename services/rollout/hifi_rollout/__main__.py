@@ -78,7 +78,7 @@ async def roll_out(service: Service, settings: RolloutSettings) -> None:
                 settings.rollout_unstable_s,
                 settings.rollout_error,
                 settings.rollout_new_pipe_rate,
-                settings.rating,
+                settings.mesh_rating,
             ),
             registry=registry,
             declared=declared,

@@ -190,7 +190,7 @@ async def test_a_new_pipe_that_is_unstable_goes_back_to_the_first_rate_until_it_
 
 async def test_a_pipe_waits_for_capacity_until_a_person_forces_it(kafka, tmp_path):
     async with controlled(kafka, tmp_path) as stream:
-        stream.environment["HIFI_OBSERVE_RATING"] = "100"
+        stream.environment["HIFI_RATING"] = "100"
         stream.run()
         body = pipe("a").model_dump(mode="json", by_alias=True, exclude_unset=True)
         body["source"]["quota"] = {"events": "81/s"}

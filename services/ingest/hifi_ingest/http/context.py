@@ -46,7 +46,7 @@ class IngestContext:
             topics.raw,
             self.reporter,
             ack_timeout_s=settings.ingest_ack_timeout_s,
-            tolerance_s=settings.ingest_time_tolerance_s,
+            tolerance_s=settings.time_tolerance_s,
         )
         self.admission = Admission(
             RequestLimit(settings.ingest_max_queue_s, settings.ingest_max_connections), BacklogLimit()

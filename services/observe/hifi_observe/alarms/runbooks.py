@@ -298,8 +298,7 @@ RUNBOOKS: Final = {
         ),
     ),
     "traffic": Runbook(
-        "The rate of events is over `HIFI_OBSERVE_RATING_SHARE` of `HIFI_OBSERVE_RATING`, the scale rating of "
-        "this mesh.",
+        "The rate of events is over `HIFI_RATING_SHARE` of `HIFI_RATING`, the scale rating of this mesh.",
         (
             "The traffic grows.",
             "A sender repeats its events.",
@@ -312,7 +311,7 @@ RUNBOOKS: Final = {
                 "With two colours, give half of the requests to the other one: `hifi colour split`. `hifi up --colours "
                 "--split-above N` does so by itself."
             ),
-            "Set `HIFI_OBSERVE_RATING` to the rating of the larger mesh.",
+            "Set `HIFI_RATING` to the rating of the larger mesh.",
         ),
     ),
     "observe-behind": Runbook(
