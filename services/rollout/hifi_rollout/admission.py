@@ -11,7 +11,7 @@ from hifi_rollout.declared_pipes import DeclaredPipes
 from hifi_rollout.status_writer import StatusWriter
 
 
-class Admission:
+class PipeAdmission:
     """Checks declared pipes beside those that are in force.
 
     Args:

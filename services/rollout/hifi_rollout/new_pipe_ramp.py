@@ -8,7 +8,7 @@ from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import WHOLE, PipeRevision, RateCap
 from hifi.runtime import log
-from hifi_rollout.admission import Admission
+from hifi_rollout.admission import PipeAdmission
 from hifi_rollout.pipe_steps import PipeSteps
 from hifi_rollout.ramp import Move, RampRules
 from hifi_rollout.ramps import Ramps
@@ -33,7 +33,7 @@ class NewPipeRamp:
         self,
         rules: RampRules,
         registry: PipeRegistry,
-        admission: Admission,
+        admission: PipeAdmission,
         ramps: Ramps,
         steps: PipeSteps,
         statuses: StatusWriter,

@@ -9,7 +9,7 @@ from hifi.kafka.fenced_writer import FencedWriter
 from hifi.pipe import rollout
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import WHOLE, PipeRevision
-from hifi_rollout.admission import Admission
+from hifi_rollout.admission import PipeAdmission
 from hifi_rollout.declared_pipes import DeclaredPipes
 from hifi_rollout.new_pipe_ramp import NewPipeRamp
 from hifi_rollout.pipe_steps import PipeSteps
@@ -52,7 +52,7 @@ class PipeReconciler:
         self._statuses = StatusWriter(rollouts_topic, declared, rollouts_writer)
         self._steps = PipeSteps(pipes_topic, registry, verdicts, right, pipes_writer)
         self._ramps = Ramps(rules, declared, verdicts)
-        admission = Admission(rules.rating, registry, declared, self._statuses)
+        admission = PipeAdmission(rules.rating, registry, declared, self._statuses)
         collaborators = registry, admission, self._ramps, self._steps, self._statuses
         self._new_pipes = NewPipeRamp(rules, *collaborators)
         self._revisions = RevisionRollout(rules, *collaborators)
