@@ -7,7 +7,7 @@ from growth_sections import trouble
 from markdown_tables import DASH, count, goal, median, one_digit, table
 
 KIND = "idle_control"
-CONTROL = ("provision", "deploy", "scale", "manage")
+CONTROL = ("rollout", "deploy", "scale", "manage")
 MOST_SHARE = 5.0
 _TEXT = (
     "## An idle control plane\n\nReal-time, 200 ev/s, a mesh with its control plane of which nothing is asked. "

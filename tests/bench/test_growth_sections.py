@@ -279,7 +279,7 @@ def test_slow_minutes_show_their_slowest_part() -> None:
 
 
 def test_an_idle_control_plane_is_compared_with_the_mesh_without_it() -> None:
-    shares = {"ingest": 0.4, "kafka": 0.6, "provision": 0.01, "deploy": 0.02, "scale": 0.005, "manage": 0.005}
+    shares = {"ingest": 0.4, "kafka": 0.6, "rollout": 0.01, "deploy": 0.02, "scale": 0.005, "manage": 0.005}
     (text,) = idle_control_section.sections({"idle_control": runs({"idle": point(step(core_shares=shares))})})
     assert "| 300 | 100.0 | 1.0 | 2.0 | 0.5 | 0.5 | 4.0 | - |" in text
     assert "reached, 20% below the bound" in text

@@ -250,16 +250,13 @@ RUNBOOKS: Final = {
         ),
     ),
     "traffic": Runbook(
-        (
-            "The rate of events is above `HIFI_OBSERVE_RATING_SHARE` of `HIFI_OBSERVE_RATING`, the rating "
-            "of this mesh."
-        ),
+        ("The rate of events is above `HIFI_RATING_SHARE` of `HIFI_RATING`, the rating of this mesh."),
         ("The traffic grows, a sender repeats its events, or the rating is of a smaller mesh.",),
         (
             "See which pipe has the traffic: `hifi top`, or the console.",
             "Add instances: `hifi up --scale SERVICE=N`; `hifi rate` shows how many a load needs.",
             "With blue-green meshes, give half of the requests to the idle one: `hifi colour split`.",
-            "Set `HIFI_OBSERVE_RATING` to the rating of the larger mesh.",
+            "Set `HIFI_RATING` to the rating of the larger mesh.",
         ),
     ),
     "observe-behind": Runbook(

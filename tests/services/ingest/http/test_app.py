@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ingest_harness import KEY, FakeProducer, Ingest, pipe
 
 from hifi.kafka.producer import Producer
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.runtime.health import Health
 from hifi_ingest.http.app import App
 from hifi_ingest.http.context import IngestContext
@@ -19,15 +19,15 @@ from hifi_ingest.http.write_keys import WriteKeys
 from hifi_ingest.settings import IngestSettings
 
 PIPES = {
-    "flights": PipeVersion(pipe(), 1),
-    "orders": PipeVersion(pipe("orders", KEY + "2", id="id", time="time", partition_key="a.b"), 2),
+    "flights": PipeRevision(pipe(), 1),
+    "orders": PipeRevision(pipe("orders", KEY + "2", id="id", time="time", partition_key="a.b"), 2),
 }
 
 
 class FakeRegistry:
     partitions = 4
 
-    def get(self, name: str) -> PipeVersion | None:
+    def get(self, name: str) -> PipeRevision | None:
         return PIPES.get(name)
 
 
