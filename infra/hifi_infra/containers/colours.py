@@ -99,6 +99,7 @@ async def divide(service: Service, settings: ColoursSettings) -> None:
         await stack.enter_async_context(serve(colour_app(runners), sock, drain_s=1))
 
         def switch(by: str) -> Switch:
+            """The switch between the colours, for an actor of this name."""
             return Switch(settings.kafka, settings.topics, places, by)
 
         loop = ColourLoop(log, runners, fronts, switch, _BY)
