@@ -220,7 +220,9 @@ class Quotas:
         """Another process has ended."""
         self._others.pop(process, None)
 
-    def _limits_of(self, name: str, subject: QuotaSubject, quota: Quota, now_s: float) -> Iterator[QuotaLimit]:
+    def _limits_of(
+        self, name: str, subject: QuotaSubject, quota: Quota, now_s: float
+    ) -> Iterator[QuotaLimit]:
         if quota.events is not None:
             yield self._limit(f"{name}/events", subject, "events", quota.events, now_s)
         if quota.bytes is not None:

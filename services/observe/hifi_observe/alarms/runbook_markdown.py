@@ -10,14 +10,26 @@ _WIDTH: Final = 120
 
 def markdown() -> str:
     """The sections of docs/runbooks.md."""
-    return "\n".join(_section(kind, one) for kind, one in RUNBOOKS.items())
+    return "\n".join(_section(kind, book) for kind, book in RUNBOOKS.items())
 
 
-def _section(kind: str, one: Runbook) -> str:
+def _section(kind: str, book: Runbook) -> str:
+    causes = [_wrapped(cause, "- ") for cause in book.causes]
+    steps = [_wrapped(step, f"{number}. ") for number, step in enumerate(book.steps, 1)]
     lines = [
-        f"## {kind}", "", _wrapped(one.means), "", "Likely causes:", "", *(_wrapped(each, "- ") for each in one.causes),
-        "", "What to do:", "", *(_wrapped(each, f"{n}. ") for n, each in enumerate(one.steps, 1)), "",
-    ]  # fmt: skip
+        f"## {kind}",
+        "",
+        _wrapped(book.means),
+        "",
+        "Likely causes:",
+        "",
+        *causes,
+        "",
+        "What to do:",
+        "",
+        *steps,
+        "",
+    ]
     return "\n".join(lines)
 
 
