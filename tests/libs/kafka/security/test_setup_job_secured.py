@@ -1,4 +1,4 @@
-"""Provisioning and publishing as the publisher; on a Kafka on which hifi may not create topics."""
+"""Creating topics and publishing as the publisher; on a Kafka on which hifi may not create topics."""
 
 import asyncio
 import json
