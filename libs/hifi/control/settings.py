@@ -5,33 +5,8 @@ from pathlib import Path
 from pydantic import Field
 
 from hifi.control.capacity import MeshRating
-from hifi.kafka.settings import StreamSettings
-from hifi.kafka.topics import ControlTopics
+from hifi.kafka.settings import ControlSettings, StreamSettings
 from hifi.runtime.errors import Misconfigured
-
-
-class ControlSettings(StreamSettings):
-    """The control plane and its Kafka."""
-
-    control: str = Field(
-        "",
-        pattern=r"^([a-z][a-z0-9-]{0,62})?$",
-        description="Name of the control plane, the prefix of its topics.",
-    )
-    control_kafka: str = Field(
-        "",
-        description="Bootstrap servers of its Kafka; empty: the stream's.",
-    )
-
-    @property
-    def control_bootstrap(self) -> str:
-        """Bootstrap servers of the control plane's Kafka."""
-        return self.control_kafka or self.kafka
-
-    @property
-    def control_topics(self) -> ControlTopics:
-        """The topics of the control plane."""
-        return ControlTopics(self.control)
 
 
 class RatingSettings(StreamSettings):

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from hifi.control.settings import ControlSettings
-from hifi.kafka.settings import ServiceSettings
+from hifi.kafka.settings import ControlSettings, ServiceSettings
 
 _MIB = 1024 * 1024
 

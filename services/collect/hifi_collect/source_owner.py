@@ -10,7 +10,7 @@ from typing import Final
 
 from aiokafka.errors import KafkaError
 
-from hifi.control.colours import Colours, decode
+from hifi.delivery.colours import Colours, decode
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics
 from hifi.runtime import log

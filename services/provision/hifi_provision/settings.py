@@ -5,8 +5,8 @@ from typing import Annotated
 from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 
-from hifi.control.settings import ControlSettings, RatingSettings
-from hifi.kafka.settings import ServiceSettings
+from hifi.control.settings import RatingSettings
+from hifi.kafka.settings import ControlSettings, ServiceSettings
 from hifi.pipe.revision import WHOLE
 
 _PERCENT = WHOLE // 100

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import aiohttp
 import orjson
 
-from hifi.control.colours import Colours, ColourState, decode
+from hifi.delivery.colours import Colours, ColourState, decode
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics
 from hifi.runtime import log
