@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
 from hifi.control.permission import Permission, permission
 from hifi.control.steps import StepRight
-from hifi.control.verdict import Condition, Verdicts, decode
+from hifi.control.verdict import Condition, Verdicts
 from hifi.delivery.colours import NAMES, WHOLE_SHARE, Colours, ColourState, other
 from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.kafka.topic_follower import TopicFollower
@@ -300,9 +300,7 @@ class Switch:
     async def _verdicts(self, name: str) -> Verdicts:
         verdicts = Verdicts()
         health = colour_topics(self.topics.stream, name).health
-        follower = TopicFollower(
-            self.control_kafka, ACTOR, {health: lambda _, value, __: verdicts.put(decode(value or b""))}
-        )
+        follower = TopicFollower(self.control_kafka, ACTOR, {health: verdicts.take})
         async with self._answering():
             try:
                 await follower.start()

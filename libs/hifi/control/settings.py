@@ -41,6 +41,17 @@ class ExecutorSettings(ControlSettings):
         None, description="File with the secret, instead of the variable."
     )
 
+    def require_executor(self) -> None:
+        """Refuse settings without a control plane or its executor.
+
+        Raises:
+            Misconfigured: one of them is not set.
+        """
+        if not (self.control and self.control_executor):
+            raise Misconfigured(
+                "set HIFI_CONTROL and HIFI_CONTROL_EXECUTOR; `hifi up --control` and compose.yaml set both"
+            )
+
     def read_executor_secret(self) -> str:
         """The secret of the executor.
 

@@ -81,15 +81,24 @@ class Verdicts:
         """Take in a verdict."""
         self._verdicts[verdict.scope] = verdict
 
+    def take(self, key: bytes | None, value: bytes | None, offset: int) -> None:
+        """Take in a record of the topic `health`.
+
+        Raises:
+            ValueError: it is no verdict.
+        """
+        del key, offset
+        self.put(decode(value or b""))
+
     def get(self, scope: str) -> Verdict | None:
         """The newest verdict on a scope, however old; None: there is none."""
         return self._verdicts.get(scope)
 
     def condition(self, scopes: tuple[str, ...], now_us: int) -> Condition:
         """The worst condition of several scopes: unknown when one is unknown, else unstable when one is."""
-        found = {self._condition(scope, now_us) for scope in scopes}
+        conditions = {self._condition(scope, now_us) for scope in scopes}
         for worst in (Condition.UNKNOWN, Condition.UNSTABLE):
-            if worst in found:
+            if worst in conditions:
                 return worst
         return Condition.STABLE
 

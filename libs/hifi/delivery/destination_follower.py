@@ -1,7 +1,6 @@
 """Follow the topic `destinations`."""
 
 import asyncio
-import contextlib
 from typing import Final
 
 from aiokafka.errors import KafkaError
@@ -10,6 +9,7 @@ from hifi.delivery.destination_state import DestinationStates
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import Topics
 from hifi.runtime import log
+from hifi.runtime.running import cancel
 
 REFRESH_S: Final = 1.0
 """Time between two reads of the topic, seconds."""
@@ -31,19 +31,17 @@ class DestinationFollower:
         self.states = DestinationStates()
         self._topic = TopicFollower(bootstrap, client_id, {topics.destinations: self.states.take})
         self._reading = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
+        """Follows the topic."""
 
     async def start(self) -> None:
         """Read everything; retries until Kafka answers and the topic exists."""
         await self._topic.start()
-        self._task = asyncio.create_task(self._follow())
+        self.task = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:
         """Disconnect."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await cancel(self.task)
         await self._topic.stop()
 
     async def refresh(self) -> None:

@@ -7,7 +7,6 @@ offset knows the revision. While Kafka is unavailable a service stays ready with
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -26,6 +25,7 @@ from hifi.record.event import Record
 from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
+from hifi.runtime.running import cancel
 
 STREAM_KEY: Final = b"__stream__"
 _COLOURS: Final = "colours"
@@ -66,7 +66,8 @@ class PipeRegistry:
         self._since_ms: dict[str, int] = {}
         self._listeners: list[Callable[[], None]] = []
         self._changed = asyncio.Condition()
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
+        """Follows the topic."""
         self._loaded = asyncio.Event()
         self.version = -1
         """Last offset read; -1: none."""
@@ -80,19 +81,21 @@ class PipeRegistry:
 
     async def start(self) -> None:
         """Start to follow the topic, and return when all pipes published so far are loaded."""
-        self._task = asyncio.create_task(self._follow())
+        self.task = asyncio.create_task(self._follow())
         loaded = asyncio.create_task(self._loaded.wait())
-        await asyncio.wait({self._task, loaded}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({self.task, loaded}, return_when=asyncio.FIRST_COMPLETED)
         loaded.cancel()
-        if self._task.done():
-            self._task.result()
+        if self.task.done():
+            self.task.result()
 
     async def stop(self) -> None:
         """Stop following."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await cancel(self.task)
+
+    def partition_count(self) -> int:
+        """The number of partitions of the stream's event topics, once `start` has returned."""
+        assert self.partitions is not None
+        return self.partitions
 
     def get(self, name: str) -> PipeVersion | None:
         """The published pipe of that name; None if there is none or it was deleted."""

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable
+from typing import Any
 
 from hifi.runtime.health import Health
 
@@ -18,10 +19,26 @@ class Lifetime:
         self.health = health
         self.stopping = asyncio.Event()
         """Set when it has to end: begin nothing new, finish what runs, commit, leave."""
+        self.error: BaseException | None = None
+        """Because of which it has to end; None: it was asked to."""
 
     def stop(self) -> None:
         """Begin to drain; calling it again does nothing."""
         self.stopping.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop because of an error; only the first one is kept."""
+        if self.error is None:
+            self.error = error
+        self.stop()
+
+    def watch(self, task: "asyncio.Future[Any]") -> None:
+        """Fail when a task or a future ends with an error."""
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Future[Any]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(error)
 
     async def unless_stopped(self, work: Awaitable[object]) -> bool:
         """Wait for something that may take long, such as Kafka coming up; False: the stop came first.

@@ -15,6 +15,7 @@ from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health, commit, version
 from hifi.runtime.http.server import listen, serve
 from hifi.runtime.lifetime import Lifetime
+from hifi.runtime.running import StoppedBeforeStart
 from hifi.runtime.settings import ProcessSettings, load
 
 S = TypeVar("S", bound=ProcessSettings)
@@ -92,6 +93,8 @@ async def _run(name: str, settings: S, main: Callable[[Service, S], Awaitable[No
             await asyncio.wait({work}, timeout=2)
             return 1
         error = work.exception()
+        if isinstance(error, StoppedBeforeStart):
+            error = None
         if isinstance(error, Misconfigured):
             raise error
         if error is not None:

@@ -89,7 +89,7 @@ class Observatory:
             ),
         )
         self.registry = PipeRegistry(settings.kafka, self.topics, health)
-        self.producer = Producer(settings.kafka, settings.instance, compression="zstd")
+        self.producer = Producer(settings.kafka, settings.instance, compression="zstd", health=health)
         self.publisher: Publisher | None = None
         self.reader: TopicReader | None = None
         self.follower = MinutesFollower(settings, self.topics, self.store, self.notifier.read)
@@ -193,16 +193,15 @@ class Observatory:
         """Active alarms according to the topic `alarms`, so the same on every instance."""
         return [alarm for alarm in self.notifier.known_alarms if alarm.ended_us is None]
 
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """Follows the pipes."""
+        return self.registry.task
+
     async def start(self) -> None:
         """Load the pipes and connect; retries until Kafka answers."""
         await self.registry.start()
-        while True:
-            try:
-                await self.producer.start()
-                break
-            except (KafkaError, OSError) as error:
-                logger.warning("kafka-unreachable", error=repr(error))
-                await asyncio.sleep(_RECONNECT_S)
+        await self.producer.start()
         self.publisher = Publisher(self.producer, self.topics, self.partitions)
 
     async def run(self) -> None:
@@ -261,7 +260,8 @@ class Observatory:
         self._destination_states = follower.states
         try:
             await follower.start()
-            await asyncio.Event().wait()
+            assert follower.task is not None
+            await follower.task
         finally:
             await follower.stop()
 

@@ -1,21 +1,15 @@
 """provision: declarations > checks > a ramp that observe's figures judge > the topic `pipes`."""
 
-import asyncio
-import contextlib
-from typing import Protocol
-
-from aiokafka.errors import KafkaError
-
+from hifi.control.control_loop import take_steps
 from hifi.control.steps import StepRight
-from hifi.control.verdict import Verdicts, decode
+from hifi.control.verdict import Verdicts
 from hifi.kafka.fenced_writer import FencedWriter, Overtaken
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.pipe.registry import PipeRegistry
-from hifi.runtime import log
-from hifi.runtime.errors import HifiError, Misconfigured
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
 from hifi_provision.provisioner import ACTOR, Provisioner, Writers
-from hifi_provision.ramp import RampRules
 from hifi_provision.settings import ProvisionerSettings
 from hifi_provision.wanted import Wanted
 
@@ -23,18 +17,6 @@ _KAFKA = "kafka"
 _INTERVAL_S = 1.0
 _IDLE_S = 2.0
 """Time between looks while everything that is declared has an end."""
-
-logger = log.get(__name__)
-
-
-class _Client(Protocol):
-    """What connects to Kafka."""
-
-    async def start(self) -> None:
-        """Connect; retries until Kafka answers."""
-
-    async def stop(self) -> None:
-        """Disconnect."""
 
 
 async def provision(service: Service, settings: ProvisionerSettings) -> None:
@@ -53,51 +35,35 @@ async def provision(service: Service, settings: ProvisionerSettings) -> None:
             topics.declared: wanted.take_declaration,
             topics.requests: wanted.take_request,
             topics.rollouts: wanted.take_status,
-            topics.health: lambda _, value, __: verdicts.put(decode(value or b"")),
+            topics.health: verdicts.take,
         },
     )
     writers = Writers(
         FencedWriter(settings.kafka, topics.provisioner, name),
         FencedWriter(settings.control_bootstrap, f"{topics.provisioner}.rollouts", name),
     )
-    async with contextlib.AsyncExitStack() as stack:
-        # The writers are first: what an earlier provisioner still writes is complete before anything is read.
-        clients: list[_Client] = [writers.pipes, writers.control, registry, right, follower]
-        for client in clients:
-            stack.push_async_callback(client.stop)
-            if not await service.unless_stopped(client.start()):
-                return
+    # The writers are first: what an earlier provisioner still writes is complete before anything is read.
+    async with running(service, writers.pipes, writers.control, registry, right, follower):
         service.health.unblock(_KAFKA)
         service.health.state = "running"
         provisioner = Provisioner(
             topic=settings.topics.pipes,
             rollouts=topics.rollouts,
-            rules=RampRules(
-                settings.shares,
-                settings.provision_phase_s,
-                settings.provision_phase_events,
-                settings.provision_unstable_s,
-                settings.provision_error,
-                settings.provision_new_pipe_rate,
-                settings.rating,
-            ),
+            rules=settings.ramp_rules,
             registry=registry,
             wanted=wanted,
             verdicts=verdicts,
             right=right,
             writers=writers,
         )
-        while not service.stopping.is_set():
-            try:
-                await follower.catch_up()
-                await provisioner.step()
-            except Overtaken:
-                raise
-            except (HifiError, KafkaError, OSError, TimeoutError) as error:
-                logger.warning("provisioning-waits", reason=str(error) or repr(error))
-            with contextlib.suppress(TimeoutError):
-                pause_s = _IDLE_S if wanted.settled else _INTERVAL_S
-                await asyncio.wait_for(service.stopping.wait(), pause_s)
+
+        async def step() -> float:
+            """Take the next step of the rollouts."""
+            await follower.catch_up()
+            await provisioner.step()
+            return _IDLE_S if wanted.settled else _INTERVAL_S
+
+        await take_steps(service, step, waits="provisioning-waits", retry_s=_INTERVAL_S, ends=(Overtaken,))
 
 
 def main() -> None:

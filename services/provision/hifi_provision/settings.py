@@ -8,6 +8,7 @@ from pydantic_settings import NoDecode
 from hifi.control.settings import RatingSettings
 from hifi.kafka.settings import ControlSettings, ServiceSettings
 from hifi.pipe.revision import WHOLE
+from hifi_provision.ramp import RampRules
 
 _PERCENT = WHOLE // 100
 
@@ -62,3 +63,16 @@ class ProvisionerSettings(ServiceSettings, ControlSettings, RatingSettings):
     def shares(self) -> tuple[int, ...]:
         """The phases' shares in 1/10,000."""
         return tuple(max(1, round(percent * _PERCENT)) for percent in self.provision_phases)
+
+    @property
+    def ramp_rules(self) -> RampRules:
+        """How a new revision gets its share."""
+        return RampRules(
+            self.shares,
+            self.provision_phase_s,
+            self.provision_phase_events,
+            self.provision_unstable_s,
+            self.provision_error,
+            self.provision_new_pipe_rate,
+            self.rating,
+        )
