@@ -49,19 +49,13 @@ class ColoursView:
         return self._colours is not None
 
     async def follow(self) -> None:
-        """Follow the record until cancelled.
-
-        Raises:
-            aiokafka.errors.KafkaError, OSError: Kafka is unreachable.
-        """
+        """Follow the record until cancelled; while Kafka is away what was read last holds."""
         settings = self._settings
         topic = ControlTopics(settings.observe_colours).colours
         follower = TopicFollower(settings.control_bootstrap, settings.instance, {topic: self._take})
         try:
             await follower.start()
-            while True:
-                await asyncio.sleep(_FOLLOW_S)
-                await follower.catch_up()
+            await follower.poll(_FOLLOW_S)
         finally:
             await follower.stop()
 
