@@ -50,7 +50,7 @@ async def restore(
     """Write the state of a backup; everything is checked before the first record is written.
 
     The stream's records are one transaction, and those of the control plane another one after it, so that the
-    provisioner finds each declared pipe as it was in force.
+    rollout service finds each declared pipe as it was in force.
 
     Args:
         state: of the backup.
@@ -130,24 +130,24 @@ def _pipes(state: State, published: RegistrySnapshot) -> list[Record]:
     """The records of the pipes: bodies of revisions before the records that name them.
 
     A pipe that is in force already gets the backup's current revision as a new one, since events of the revisions that
-    it has may be on their way. The provisioner begins a rollout that ran anew.
+    it has may be on their way. The rollout service begins a rollout that ran anew.
     """
     records = state.of(PIPES)
-    named = [record for record in records if read_key(record.key.encode())[1] is None]
-    replaced = {record.key for record in named} & set(published.pipes)
+    named = [pipe_record for pipe_record in records if read_key(pipe_record.key.encode())[1] is None]
+    replaced = {pipe_record.key for pipe_record in named} & set(published.pipes)
     bodies = [
-        record.record()
-        for record in records
-        if record not in named and read_key(record.key.encode())[0] not in replaced
+        body.record()
+        for body in records
+        if body not in named and read_key(body.key.encode())[0] not in replaced
     ]
     written = [
-        replace(record, value={**record.value, "since": None}).record()
-        for record in named
-        if record.key not in replaced
+        replace(pipe_record, value={**pipe_record.value, "since": None}).record()
+        for pipe_record in named
+        if pipe_record.key not in replaced
     ]
-    for record in named:
-        if record.key in replaced:
-            written += rollout.put_at_once(published, PipeRecord.model_validate(record.value).pipe)
+    for pipe_record in named:
+        if pipe_record.key in replaced:
+            written += rollout.put_at_once(published, PipeRecord.model_validate(pipe_record.value).pipe)
     return bodies + written
 
 

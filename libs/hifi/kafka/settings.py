@@ -83,3 +83,25 @@ class ControlSettings(StreamSettings):
     def control_topics(self) -> ControlTopics:
         """The topics of the control plane."""
         return ControlTopics(self.control)
+
+
+class EventTimeSettings(StreamSettings):
+    """In which minute an event counts: settings of the services that accept events."""
+
+    time_tolerance_s: float = Field(
+        120,
+        ge=0,
+        description="Largest difference between an event's time and its accepted time; beyond it, its minute is that "
+        "of the accepted time.",
+    )
+
+
+class ColourControlSettings(StreamSettings):
+    """The control plane of a stream with two colours."""
+
+    colours: str = Field(
+        "",
+        pattern=r"^([a-z][a-z0-9-]{0,62})?$",
+        description="Control plane with the record of the stream's colours; `hifi up --colours` sets it. Empty: "
+        "none.",
+    )

@@ -38,7 +38,7 @@ async def collect(service: Service, settings: CollectSettings) -> None:
         partitions = registry.partition_count()
         paces = SourcePaces(settings, partitions)
         reporter = AckReporter(producer, topics.accepted, partitions, service=SERVICE, sources=paces.reports)
-        writer = RawWriter(producer, topics.raw, reporter, settings.collect_time_tolerance_s)
+        writer = RawWriter(producer, topics.raw, reporter, settings.time_tolerance_s)
         owner = SourceOwner(settings, health)
         readers = SourceReaders(service, settings, registry, writer, owner, paces)
         reports = AckReports(reporter, producer, health)

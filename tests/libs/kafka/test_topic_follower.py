@@ -49,7 +49,7 @@ def test_a_record_of_the_stream_that_cannot_be_read_is_skipped_and_counted(value
     registry._follower._take(
         records("s.pipes", (b"__stream__", b'{"partitions": 3}'), (b"__stream__", value), (b"p", None))
     )
-    assert (registry.partitions, registry.version) == (3, 2)
+    assert (registry.partitions, registry.offset) == (3, 2)
     assert unreadable("s.pipes") == before + 1
 
 

@@ -1,4 +1,4 @@
-"""provision: declarations > checks > a ramp that observe's figures judge > the topic `pipes`."""
+"""rollout: declarations > checks > a ramp that observe's figures judge > the topic `pipes`."""
 
 from hifi.control.control_loop import take_steps
 from hifi.control.steps import StepRight
@@ -9,9 +9,10 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
-from hifi_provision.provisioner import ACTOR, Provisioner, Writers
-from hifi_provision.settings import ProvisionerSettings
-from hifi_provision.wanted import Wanted
+from hifi_rollout.declared_pipes import DeclaredPipes
+from hifi_rollout.pipe_steps import ACTOR
+from hifi_rollout.reconciler import PipeReconciler
+from hifi_rollout.settings import RolloutSettings
 
 _KAFKA = "kafka"
 _INTERVAL_S = 1.0
@@ -19,56 +20,55 @@ _IDLE_S = 2.0
 """Time between looks while everything that is declared has an end."""
 
 
-async def provision(service: Service, settings: ProvisionerSettings) -> None:
+async def roll_out(service: Service, settings: RolloutSettings) -> None:
     """Bring declared pipes into force until the service stops."""
     if not settings.control:
         raise Misconfigured("set HIFI_CONTROL; `hifi up --control` does")
     service.health.block(_KAFKA, "the control plane's topics have not been read yet")
     topics, name = settings.control_topics, settings.instance
-    wanted, verdicts = Wanted(), Verdicts()
+    declared, verdicts = DeclaredPipes(), Verdicts()
     registry = PipeRegistry(settings.kafka, settings.topics, service.health)
     right = StepRight(settings.control_bootstrap, topics.actions, topics.actor, name)
     follower = TopicFollower(
         settings.control_bootstrap,
         name,
         {
-            topics.declared: wanted.take_declaration,
-            topics.requests: wanted.take_request,
-            topics.rollouts: wanted.take_status,
+            topics.declared: declared.take_declaration,
+            topics.requests: declared.take_request,
+            topics.rollouts: declared.take_status,
             topics.health: verdicts.take,
         },
     )
-    writers = Writers(
-        FencedWriter(settings.kafka, topics.provisioner, name),
-        FencedWriter(settings.control_bootstrap, f"{topics.provisioner}.rollouts", name),
-    )
-    # The writers are first: what an earlier provisioner still writes is complete before anything is read.
-    async with running(service, writers.pipes, writers.control, registry, right, follower):
+    pipes_writer = FencedWriter(settings.kafka, topics.rollout_writer, name)
+    rollouts_writer = FencedWriter(settings.control_bootstrap, f"{topics.rollout_writer}.rollouts", name)
+    # The writers are first: what an earlier rollout service still writes is complete before anything is read.
+    async with running(service, pipes_writer, rollouts_writer, registry, right, follower):
         service.health.unblock(_KAFKA)
         service.health.state = "running"
-        provisioner = Provisioner(
-            topic=settings.topics.pipes,
-            rollouts=topics.rollouts,
+        reconciler = PipeReconciler(
+            pipes_topic=settings.topics.pipes,
+            rollouts_topic=topics.rollouts,
             rules=settings.ramp_rules,
             registry=registry,
-            wanted=wanted,
+            declared=declared,
             verdicts=verdicts,
             right=right,
-            writers=writers,
+            pipes_writer=pipes_writer,
+            rollouts_writer=rollouts_writer,
         )
 
         async def step() -> float:
             """Take the next step of the rollouts."""
             await follower.catch_up()
-            await provisioner.step()
-            return _IDLE_S if wanted.settled else _INTERVAL_S
+            await reconciler.step()
+            return _IDLE_S if declared.settled else _INTERVAL_S
 
-        await take_steps(service, step, waits="provisioning-waits", retry_s=_INTERVAL_S, ends=(Overtaken,))
+        await take_steps(service, step, waits="rollout-waits", retry_s=_INTERVAL_S, ends=(Overtaken,))
 
 
 def main() -> None:
-    """Entry point of the program `hifi-provision`."""
-    run(ACTOR, ProvisionerSettings, provision)
+    """Entry point of the program `hifi-rollout`."""
+    run(ACTOR, RolloutSettings, roll_out)
 
 
 if __name__ == "__main__":

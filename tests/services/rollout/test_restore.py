@@ -76,13 +76,13 @@ async def registered_id(stream: ControlledStream, text: str) -> int:
 
 
 async def positions(stream: ControlledStream) -> dict[int, dict[bytes, dict[str, object]]]:
-    found: dict[int, dict[bytes, dict[str, object]]] = {}
+    by_partition: dict[int, dict[bytes, dict[str, object]]] = {}
     partitions = [TopicPartition(stream.topics.source_positions, number) for number in range(2)]
     async with topic_consumer(stream.kafka, isolation_level="read_committed") as consumer:
         async for records in read_ranges(consumer, await offset_ranges(consumer, partitions)):
-            for one in records:
-                found.setdefault(one.partition, {})[one.key] = orjson.loads(one.value)
-    return found
+            for record in records:
+                by_partition.setdefault(record.partition, {})[record.key] = orjson.loads(record.value)
+    return by_partition
 
 
 async def principal_of_token(stream: ControlledStream, folder: Path, token: str) -> dict[str, object]:
@@ -121,16 +121,16 @@ async def test_a_backup_restored_in_a_new_kafka_has_the_same_pipes_rollout_princ
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
     async with controlled(kafka, tmp_path / "old") as old:
-        old.environment["HIFI_PROVISION_PHASE_S"] = "600"
+        old.environment["HIFI_ROLLOUT_PHASE_S"] = "600"
         old.run()
         await old.declare(pipe("n", "other"), "other")  # so that the offsets differ after the restore
         await old.declare(None, "other")
         await old.declare(pipe("a"))
         await old.status(ended(RolloutState.IN_FORCE, 2))
         await old.declare(pipe("b"))
-        ramping = await old.status(lambda one: one.state is RolloutState.RAMPING)
+        ramping = await old.status(lambda status: status.state is RolloutState.RAMPING)
         await old.ask(RequestKind.PAUSE, ramping)
-        paused = await old.status(lambda one: one.state is RolloutState.PAUSED)
+        paused = await old.status(lambda status: status.state is RolloutState.PAUSED)
         token = await create_principal(
             kafka, old.control, "ann", Role.ADMIN, author="test", at_us=now_us(), pipes=("flights",)
         )
@@ -155,18 +155,18 @@ async def test_a_backup_restored_in_a_new_kafka_has_the_same_pipes_rollout_princ
             follower = TopicFollower(new.kafka, "test", {new.control.audit: audit.take})
             await follower.start()
             await follower.stop()
-            assert [(one.what, one.subject) for one in audit.entries.values()] == [
+            assert [(entry.what, entry.subject) for entry in audit.entries.values()] == [
                 ("create", "principal/ann"),
                 ("restore", f"stream/{new.topics.stream}"),
             ]
 
             new.run()
-            still = await new.status(lambda one: one.state is RolloutState.PAUSED)
+            still = await new.status(lambda status: status.state is RolloutState.PAUSED)
             assert (still.share, still.revision) == (paused.share, paused.revision)
             await new.ask(RequestKind.RESUME, still)
             await new.status(ended(RolloutState.IN_FORCE, still.declaration))
             flights = (await new.pipes()).pipes["flights"]
-            assert (flights.pipe, flights.revision) == (pipe("b"), 2)
+            assert (flights.pipe, flights.number) == (pipe("b"), 2)
             assert (await principal_of_token(new, tmp_path, token))["name"] == "ann"
 
             refused = await hifi(new, "restore", str(file), fails=True)
@@ -174,7 +174,7 @@ async def test_a_backup_restored_in_a_new_kafka_has_the_same_pipes_rollout_princ
             assert "--force" in refused
             await hifi(new, "restore", str(file), "--force")
             again = (await new.pipes()).pipes["flights"]
-            assert (again.pipe, again.revision) == (pipe("a"), 3)
-            await new.status(lambda one: one.declaration > still.declaration and one.share > 0)
+            assert (again.pipe, again.number) == (pipe("a"), 3)
+            await new.status(lambda status: status.declaration > still.declaration and status.share > 0)
     finally:
         await cluster.stop()

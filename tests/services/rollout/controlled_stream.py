@@ -1,4 +1,4 @@
-"""A stream with a control plane and real provisioners; the test writes the verdicts and figures of observe."""
+"""A stream with a control plane and real rollout services; the test writes the verdicts and figures of observe."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import RegistrySnapshot, publish, read_registry
-from hifi.pipe.revision import WHOLE, PipeVersion
+from hifi.pipe.revision import WHOLE, PipeRevision
 from hifi.pipe.rollout import put_at_once
 from hifi.record.event import Record
 from hifi.runtime.clock import now_us
@@ -52,7 +52,7 @@ def pipe(shape: str, name: str = "flights") -> Pipe:
 
 @dataclass
 class ControlledStream:
-    """A stream with a control plane, its provisioner, and a stand-in for observe.
+    """A stream with a control plane, its rollout service, and a stand-in for observe.
 
     Attributes:
         dead: share of dead letters of new revisions.
@@ -96,78 +96,78 @@ class ControlledStream:
         await self._producer.stop(timeout_s=1)
 
     def run(self) -> subprocess.Popen[bytes]:
-        """Start a provisioner."""
+        """Start a rollout service."""
         named = {
             "HIFI_KAFKA": self.kafka,
             "HIFI_STREAM": self.topics.stream,
             "HIFI_CONTROL": self.control.control,
             "HIFI_PORT": str(free_port()),
-            "HIFI_PROVISION_PHASES": "10,50,100",
-            "HIFI_PROVISION_PHASE_S": "1",
-            "HIFI_PROVISION_PHASE_EVENTS": "20",
-            "HIFI_PROVISION_NEW_PIPE_RATE": "0",
+            "HIFI_ROLLOUT_PHASES": "10,50,100",
+            "HIFI_ROLLOUT_PHASE_S": "1",
+            "HIFI_ROLLOUT_PHASE_EVENTS": "20",
+            "HIFI_ROLLOUT_NEW_PIPE_RATE": "0",
             **self.environment,
         }
-        with (self.folder / f"provision-{len(self.processes)}.log").open("wb") as log:
+        with (self.folder / f"rollout-{len(self.processes)}.log").open("wb") as log:
             made = subprocess.Popen(
-                [sys.executable, "-m", "hifi_provision"], env=os.environ | named, stderr=log, stdout=log
+                [sys.executable, "-m", "hifi_rollout"], env=os.environ | named, stderr=log, stdout=log
             )
         self.processes.append(made)
         return made
 
     async def observe(self) -> None:
         """Write verdicts until cancelled; the revisions of a rollout get events by their shares."""
-        known, since = self.condition, now_us()
+        condition, since = self.condition, now_us()
         while True:
             published = await read_registry(self.kafka, self.topics)
             now = now_us()
-            if self.condition is not known:
-                known, since = self.condition, now
-            verdicts = [Verdict("stream", known, since, now)]
+            if self.condition is not condition:
+                condition, since = self.condition, now
+            verdicts = [Verdict("stream", condition, since, now)]
             for name in published.pipes:
                 rollout = self._count(published, name)
-                verdicts.append(Verdict(f"pipe/{name}", known, since, now, (), {}, rollout))
-            records = [Record(one.scope.encode(), one.encode(), []) for one in verdicts]
+                verdicts.append(Verdict(f"pipe/{name}", condition, since, now, (), {}, rollout))
+            records = [Record(verdict.scope.encode(), verdict.encode(), []) for verdict in verdicts]
             await self._producer.send_and_wait(self.control.health, 0, records)
             await asyncio.sleep(0.2)
 
     def _count(self, published: RegistrySnapshot, name: str) -> RolloutFigures | None:
-        known = published.pipes[name]
-        if known.rollout is None and known.cap is None:
+        current = published.pipes[name]
+        if current.rollout is None and current.cap is None:
             self._figures.pop(name, None)
             return None
         counted = self._figures.setdefault(name, {})
-        share = known.rollout.share if known.rollout else 0
+        share = current.rollout.share if current.rollout else 0
         new = EVENTS_PER_LOOK * share // WHOLE
-        following = known.rollout.next.revision if known.rollout else known.revision + 1
+        following = current.rollout.next.number if current.rollout else current.number + 1
         for revision, events, dead in (
-            (known.revision, EVENTS_PER_LOOK - new if self.traffic else 0, 0),
+            (current.number, EVENTS_PER_LOOK - new if self.traffic else 0, 0),
             (following, new, round(new * self.dead)),
         ):
             before = counted.get(revision, RevisionFigures())
             counted[revision] = before + RevisionFigures(events, events - dead, 0, dead)
         return RolloutFigures(1, dict(counted))
 
-    async def declare(self, wanted: Pipe | None, name: str = "flights") -> None:
+    async def declare(self, pipe: Pipe | None, name: str = "flights") -> None:
         await self._declared.catch_up()
         number = self._declared.declared.number(name)
-        assert await self._declared.append([Declaration(name, wanted, "ann", now_us(), number)])
+        assert await self._declared.append([Declaration(name, pipe, "ann", now_us(), number)])
 
     async def pause(self, *, paused: bool) -> None:
         await self._declared.catch_up()
         newest = self._declared.declared.newest["flights"]
         assert await self._declared.append([newest.with_pause("ben", now_us(), paused=paused)])
 
-    async def until_pipe(self, holds: Callable[[PipeVersion], bool]) -> None:
+    async def until_pipe(self, holds: Callable[[PipeRevision], bool]) -> None:
         """Wait until the pipe is in force as it should be."""
         end = time.monotonic() + WITHIN_S
         while not holds((await self.pipes()).pipes["flights"]):
             assert time.monotonic() < end
             await asyncio.sleep(0.05)
 
-    async def put_at_once(self, wanted: Pipe) -> None:
+    async def put_at_once(self, pipe: Pipe) -> None:
         published = await read_registry(self.kafka, self.topics)
-        await publish(self.kafka, self.topics, put_at_once(published, wanted))
+        await publish(self.kafka, self.topics, put_at_once(published, pipe))
 
     async def ask(self, kind: RequestKind, status: RolloutStatus) -> None:
         request = Request(f"pipe/{status.pipe}", status.declaration, kind, "ann", now_us(), status.share)
@@ -178,10 +178,10 @@ class ControlledStream:
         end = time.monotonic() + WITHIN_S
         while True:
             await self._follower.catch_up()
-            found = self.statuses.get(name, [])
-            if found and holds(found[-1]):
-                return found[-1]
-            assert time.monotonic() < end, found[-5:]
+            statuses = self.statuses.get(name, [])
+            if statuses and holds(statuses[-1]):
+                return statuses[-1]
+            assert time.monotonic() < end, statuses[-5:]
             await asyncio.sleep(0.05)
 
     async def actions(self) -> list[Action]:
@@ -194,8 +194,8 @@ class ControlledStream:
         return await read_registry(self.kafka, self.topics)
 
     def _take(self, _: bytes | None, value: bytes | None, __: int) -> None:
-        found = decode(value)
-        self.statuses.setdefault(found.pipe, []).append(found)
+        status = decode(value)
+        self.statuses.setdefault(status.pipe, []).append(status)
 
 
 @asynccontextmanager
@@ -211,4 +211,4 @@ async def controlled(kafka: str, folder: Path, **settings: Any) -> AsyncIterator
 
 
 def ended(state: RolloutState, declaration: int) -> Callable[[RolloutStatus], bool]:
-    return lambda one: one.state is state and one.declaration == declaration
+    return lambda status: status.state is state and status.declaration == declaration
