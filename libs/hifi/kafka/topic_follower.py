@@ -23,6 +23,8 @@ Take: TypeAlias = Callable[[bytes | None, bytes | None, int], None]
 """Gets key, value and offset of a record; one for which it raises is skipped."""
 
 _POLL_MS: Final = 1000
+_BATCH_RECORDS: Final = 2000
+"""Records that are read in one turn of the event loop."""
 _RETRY_S: Final = 0.5
 
 logger = log.get(__name__)
@@ -35,16 +37,24 @@ class PartitionFollower:
         bootstrap: their Kafka, `HOST:PORT,…`.
         client_id: name in the broker's logs.
         takes: partition to what gets its records; all new ones of a topic come before those of the next.
-        wait_ms: for which Kafka holds a fetch back while nothing is new; a new record ends the wait.
+        wait_ms: for which Kafka holds a fetch back while there are fewer than `gather_bytes`.
+        gather_bytes: 1: a new record ends the wait.
     """
 
     def __init__(
-        self, bootstrap: str, client_id: str, takes: Mapping[TopicPartition, TakeRecord], *, wait_ms: int = 50
+        self,
+        bootstrap: str,
+        client_id: str,
+        takes: Mapping[TopicPartition, TakeRecord],
+        *,
+        wait_ms: int = 50,
+        gather_bytes: int = 1,
     ) -> None:
         self._bootstrap = bootstrap
         self._client_id = client_id
         self._takes = dict(takes)
         self._wait_ms = wait_ms
+        self._gather_bytes = gather_bytes
         self._next: dict[TopicPartition, int] = {}
         """Partition to the offset that is read next."""
         self._consumer: AIOKafkaConsumer | None = None
@@ -130,6 +140,7 @@ class PartitionFollower:
             auto_offset_reset="earliest",
             isolation_level="read_committed",
             fetch_max_wait_ms=self._wait_ms,
+            fetch_min_bytes=self._gather_bytes,
         )
         try:
             await consumer.start()
@@ -151,6 +162,7 @@ class PartitionFollower:
         try:
             async for records in read_assigned(consumer, unread):
                 self._take(records)
+                await asyncio.sleep(0)
         finally:
             consumer.pause(*unread)
         for tp, offsets in unread.items():
@@ -166,11 +178,12 @@ class PartitionFollower:
             consumer.seek(tp, offset)
         consumer.resume(*self._takes)
         while True:
-            fetched = await consumer.getmany(timeout_ms=_POLL_MS)
+            fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_BATCH_RECORDS)
             for records in fetched.values():
                 self._take(records)
             if fetched:
                 await on_records()
+                await asyncio.sleep(0)
 
     def _take(self, records: Iterable[ConsumerRecord]) -> None:
         for record in records:
