@@ -31,7 +31,7 @@ logger = log.get(__name__)
 
 
 def bare_consumer(settings: ServiceSettings) -> Any:
-    """A consumer without a group. It fetches large batches: a record may wait half a second, which saves the mesh CPU."""
+    """A consumer without a group. It fetches large batches: a record may wait half a second, which saves CPU time."""
     return AdaptiveConsumer(
         **client_options(settings.kafka),
         client_id=settings.instance,
