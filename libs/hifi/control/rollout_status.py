@@ -77,8 +77,8 @@ def decode(value: bytes | None) -> RolloutStatus:
     """
     try:
         body = orjson.loads(value or b"")
-        known = {name: body[name] for name in RolloutStatus.__dataclass_fields__}
-        return RolloutStatus(**known | {"state": RolloutState(body["state"])})
+        field_values = {name: body[name] for name in RolloutStatus.__dataclass_fields__}
+        return RolloutStatus(**field_values | {"state": RolloutState(body["state"])})
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"not the record of a rollout's status: {error}") from None
 
@@ -93,13 +93,22 @@ def newest_statuses(
         told: pipe to the status that the rollout service wrote last.
     """
     return {
-        name: told[name] if name in told and told[name].declaration >= one.pipe_number else _unseen(one)
-        for name, one in sorted(declared.items())
+        name: told[name]
+        if name in told and told[name].declaration >= declaration.pipe_number
+        else _unseen(declaration)
+        for name, declaration in sorted(declared.items())
     }
 
 
-def _unseen(wanted: Declaration) -> RolloutStatus:
+def _unseen(declaration: Declaration) -> RolloutStatus:
     reason = "the rollout service has not seen it yet"
     return RolloutStatus(
-        wanted.name, wanted.pipe_number, wanted.author, RolloutState.WAITING, None, 0, reason, wanted.at_us
+        declaration.name,
+        declaration.pipe_number,
+        declaration.author,
+        RolloutState.WAITING,
+        None,
+        0,
+        reason,
+        declaration.at_us,
     )

@@ -104,16 +104,18 @@ class StepRight:
                     async with producer.transaction():
                         now = now_us()
                         left = [
-                            one.ended(ActionState.FAILED, now, _UNENDED[one.overdue(now)])
-                            for one in self.log.history.running
+                            running_action.ended(
+                                ActionState.FAILED, now, _UNENDED[running_action.overdue(now)]
+                            )
+                            for running_action in self.log.history.running
                         ]
                         for end in left:
                             await producer.send_and_wait(self._topic, encode(end), partition=0)
                         record = await producer.send_and_wait(self._topic, encode(action), partition=0)
                 # Kafka makes a committed record readable a little later, so it is not read back.
                 begun = replace(action, token=record.offset)
-                for one in (*left, begun):
-                    self.log.history.put(one)
+                for recorded_action in (*left, begun):
+                    self.log.history.put(recorded_action)
                 return begun
         except KafkaError as error:
             return await self._settle(action, error)
@@ -169,9 +171,9 @@ class StepRight:
                 await self.log.catch_up()
         except (KafkaError, TimeoutError, OSError) as error:
             raise Retryable(f"whether the step was recorded is unknown: {error!r}") from error
-        for one in self.log.history.running:
-            if replace(one, token=None) == action:
-                return one
+        for running_action in self.log.history.running:
+            if replace(running_action, token=None) == action:
+                return running_action
         if type(failure).__name__ in _FENCED:
             raise StepRefused("another actor was faster") from failure
         raise Retryable(f"the step was not recorded: {failure!r}") from failure

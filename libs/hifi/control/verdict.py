@@ -87,9 +87,9 @@ class Verdicts:
 
     def condition(self, scopes: tuple[str, ...], now_us: int) -> Condition:
         """The worst condition of several scopes: unknown when one is unknown, else unstable when one is."""
-        found = {self._condition(scope, now_us) for scope in scopes}
+        conditions = {self._condition(scope, now_us) for scope in scopes}
         for worst in (Condition.UNKNOWN, Condition.UNSTABLE):
-            if worst in found:
+            if worst in conditions:
                 return worst
         return Condition.STABLE
 

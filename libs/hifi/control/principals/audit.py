@@ -83,10 +83,10 @@ class Audit:
         """
         try:
             body = orjson.loads(value or b"")
-            known = {name: body[name] for name in AuditEntry.__dataclass_fields__}
-            one = AuditEntry(**known | {"outcome": AuditOutcome(body["outcome"])})
+            field_values = {name: body[name] for name in AuditEntry.__dataclass_fields__}
+            entry = AuditEntry(**field_values | {"outcome": AuditOutcome(body["outcome"])})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not an entry of the audit: {error}") from None
-        self.entries[one.id] = one
+        self.entries[entry.id] = entry
         if self._keep is not None and len(self.entries) > self._keep:
             del self.entries[next(iter(self.entries))]

@@ -93,19 +93,21 @@ class Principals:
             return
         try:
             body = orjson.loads(value)
-            known = {field: body[field] for field in Principal.__dataclass_fields__}
-            one = Principal(**known | {"role": Role(body["role"]), "pipes": tuple(body["pipes"])})
+            field_values = {field: body[field] for field in Principal.__dataclass_fields__}
+            principal = Principal(
+                **field_values | {"role": Role(body["role"]), "pipes": tuple(body["pipes"])}
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not the record of a principal: {error}") from None
-        self._by_name[name] = one
-        self._by_hash[one.token_sha256] = one
+        self._by_name[name] = principal
+        self._by_hash[principal.token_sha256] = principal
 
     def of_token(self, token: str, now_us: int) -> Principal | None:
         """The principal of a token; None: there is none, or the token has expired."""
-        found = self._by_hash.get(token_sha256(token))
-        if found is None or (found.expires_us is not None and found.expires_us <= now_us):
+        principal = self._by_hash.get(token_sha256(token))
+        if principal is None or (principal.expires_us is not None and principal.expires_us <= now_us):
             return None
-        return found
+        return principal
 
 
 def new_token() -> str:
