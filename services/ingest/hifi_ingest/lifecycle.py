@@ -42,5 +42,5 @@ async def follow_backlog(settings: IngestSettings, context: IngestContext, healt
 
 async def share_quotas(settings: IngestSettings, context: IngestContext) -> None:
     """Share quotas with the other processes of ingest, until cancelled."""
-    own = f"{context.reporter.partitions[0].epoch:016x}"
-    await QuotaExchange(settings.kafka, settings.topics.accepted, own, context.quotas).run()
+    epoch = f"{context.reporter.partitions[0].epoch:016x}"
+    await QuotaExchange(settings.kafka, settings.topics.accepted, epoch, context.quotas).run()

@@ -144,8 +144,13 @@ class Acceptor:
             if time_us is not None and earliest_us <= time_us <= latest_us:
                 minute = time_us // _MINUTE_US
             records = group.records
-            own = prefix if rollout is None or not rollout.gets(key) else prefix_of_next
-            identity = b"%b%d;%b:%d" % (own, minute, group.epoch, group.first_sequence + len(records))
+            event_prefix = prefix if rollout is None or not rollout.gets(key) else prefix_of_next
+            identity = b"%b%d;%b:%d" % (
+                event_prefix,
+                minute,
+                group.epoch,
+                group.first_sequence + len(records),
+            )
             records.append(Record(key, data, [(IDENTITY, identity), hop, *headers]))
             group.indexes.append(index)
             group.minutes.append(minute)

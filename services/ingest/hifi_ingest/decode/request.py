@@ -185,18 +185,18 @@ async def _check_shape(
 
 async def _decode_clean(request: EventRequest, limits: DecodeLimits) -> list[DecodedEvent] | None:
     """The events of the usual batch; None: it has something unusual or invalid."""
-    found = clean_batches.clean_events(request.body)
-    if found is None or len(found) > limits.batch_events:
+    clean_events = clean_batches.clean_events(request.body)
+    if clean_events is None or len(clean_events) > limits.batch_events:
         return None
-    request.reserve(len(found) * _EVENT_MEMORY_BYTES)
+    request.reserve(len(clean_events) * _EVENT_MEMORY_BYTES)
     events: list[DecodedEvent] = []
     turn, size_bytes = _Turn(), len(request.body)
-    step = len(found) or 1
+    step = len(clean_events) or 1
     if size_bytes > _LARGE_BYTES:
         step = max(1, _EVENTS_PER_STEP * _LARGE_BYTES // size_bytes)
-    for start in range(0, len(found), step):
+    for start in range(0, len(clean_events), step):
         await turn.end_if_over()
-        decoded = clean_batches.decode(found[start : start + step], limits)
+        decoded = clean_batches.decode(clean_events[start : start + step], limits)
         if decoded is None:
             return None
         events += decoded

@@ -236,12 +236,12 @@ def _authorized_pipe(
         Problem: 401 or 404.
     """
     granted = context.keys.pipes(headers.get(b"authorization"))
-    known = [each for each in (context.registry.get(name) for name in granted) if each is not None]
-    pipes = [each for each in known if each.pipe.source.kind == "http"]
+    revisions = [revision for revision in map(context.registry.get, granted) if revision is not None]
+    pipes = [revision for revision in revisions if revision.pipe.source.kind == "http"]
     if not pipes:
         raise Problem(401, "send a valid write key as Bearer token or as user name of Basic", [_CHALLENGE])
     if pipe_name is not None:
-        pipes = [each for each in pipes if each.pipe.pipe == pipe_name]
+        pipes = [revision for revision in pipes if revision.pipe.pipe == pipe_name]
         if not pipes:
             raise Problem(404, "this write key has no pipe of that name")
     if len(pipes) > 1:
