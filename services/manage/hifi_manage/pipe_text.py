@@ -55,11 +55,12 @@ def read_pipe(
     with tempfile.TemporaryDirectory(prefix="hifi-pipe-") as made:
         folder = Path(made).resolve()
         (folder / _FILE).write_bytes(text)
-        pipes, found = check_folder(
+        pipes, pipe_problems = check_folder(
             folder, "micro-batch", sql=False, function_folders=pipe_limits().function_folders
         )
     problems = [
-        TextProblem(one.line, one.column, one.where, one.message.replace(f"{folder}/", "")) for one in found
+        TextProblem(problem.line, problem.column, problem.where, problem.message.replace(f"{folder}/", ""))
+        for problem in pipe_problems
     ]
     pipe = pipes[0] if pipes else None
     if pipe is not None:
