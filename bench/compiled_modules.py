@@ -50,9 +50,19 @@ def records(topic: str, hop: str, *more: tuple[str, bytes]) -> list[Any]:
     ]
     return [
         ConsumerRecord(
-            topic, 0, n, 1_800_000_000_000 + n // 10, 0, b"key%d" % (n % 50), DATA, None, 0, len(DATA), one
+            topic,
+            0,
+            n,
+            1_800_000_000_000 + n // 10,
+            0,
+            b"key%d" % (n % 50),
+            DATA,
+            None,
+            0,
+            len(DATA),
+            record_headers,
         )
-        for n, one in enumerate(headers)
+        for n, record_headers in enumerate(headers)
     ]
 
 
@@ -75,9 +85,9 @@ def normalize_fingerprints() -> Callable[[], object]:
     def work() -> None:
         window = FingerprintWindow(600_000)
         for record, event in read:
-            found = fingerprint(record, event, declares_id=True)
-            if found is not None:
-                window.check(found)
+            event_fingerprint = fingerprint(record, event, declares_id=True)
+            if event_fingerprint is not None:
+                window.check(event_fingerprint)
 
     return work
 
@@ -347,7 +357,7 @@ CASES: dict[str, Callable[[], Callable[[], object]]] = {
 
 def measure() -> dict[str, float]:
     """Microseconds of CPU an event: the best of some runs of each case."""
-    found = {}
+    cpu_us = {}
     for name, prepare in CASES.items():
         work = prepare()
         times_s = []
@@ -355,8 +365,8 @@ def measure() -> dict[str, float]:
             began_s = time.process_time()
             work()
             times_s.append(time.process_time() - began_s)
-        found[name] = min(times_s) / EVENTS * 1e6
-    return found
+        cpu_us[name] = min(times_s) / EVENTS * 1e6
+    return cpu_us
 
 
 def main() -> None:

@@ -69,9 +69,11 @@ def main(arguments: list[str]) -> int:
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
     )  # so that `finally` ends the groups
     began = said = time.monotonic()
-    runs: dict[str, tuple[list[str], dict[str, str]]] = {name: (own, {}) for name, own in groups().items()}
+    runs: dict[str, tuple[list[str], dict[str, str]]] = {
+        name: (group_tests, {}) for name, group_tests in groups().items()
+    }
     runs["uncompiled"] = ([*UNCOMPILED], {"HIFI_COMPILED": "0"})
-    running = {name: start(name, [*own, *arguments], env) for name, (own, env) in runs.items()}
+    running = {name: start(name, [*tests, *arguments], env) for name, (tests, env) in runs.items()}
     ended: dict[str, int] = {}
     try:
         while running:
@@ -91,7 +93,7 @@ def main(arguments: list[str]) -> int:
         for process in running.values():
             process.wait(60)
     return run_twice.repeat(
-        {name: (ended[name], [*own, *arguments], env) for name, (own, env) in runs.items()}
+        {name: (ended[name], [*tests, *arguments], env) for name, (tests, env) in runs.items()}
     )
 
 
