@@ -40,7 +40,7 @@ async def registry(kafka: str, topics: Topics) -> AsyncIterator[PipeRegistry]:
 
 async def test_topics_are_created_once_with_the_streams_partitions(kafka: str, topics: Topics) -> None:
     assert await create_topics(kafka, topics, partitions=3, replication=1) == []
-    counts = await partition_counts(kafka, [one.name for one in topics.all()])
+    counts = await partition_counts(kafka, [topic.name for topic in topics.all()])
     assert counts[topics.raw] == counts[topics.dead_letter] == counts[topics.retry_in(topics.tiers[0])] == 3
     assert counts[topics.pipes] == 1
     with pytest.raises(Misconfigured, match=r"has 3 partitions .* needs 4"):
@@ -49,9 +49,9 @@ async def test_topics_are_created_once_with_the_streams_partitions(kafka: str, t
 
 async def test_all_published_pipes_are_loaded_at_start(registry: PipeRegistry) -> None:
     assert (registry.partitions, registry.offset) == (3, 1)
-    known = registry.get("old")
-    assert known is not None
-    assert (known.pipe, known.offset) == (pipe("old"), 1)
+    revision = registry.get("old")
+    assert revision is not None
+    assert (revision.pipe, revision.offset) == (pipe("old"), 1)
 
 
 async def test_changes_arrive_in_order_and_are_announced(
@@ -83,9 +83,9 @@ async def test_an_invalid_record_is_refused_and_the_old_one_stays(
         ],
     )
     assert await registry.wait_for_offset(4, timeout_s=20)
-    known = registry.get("old")
-    assert known is not None
-    assert known.offset == 1
+    revision = registry.get("old")
+    assert revision is not None
+    assert revision.offset == 1
 
 
 async def test_waiting_for_an_offset_ends_at_the_timeout(registry: PipeRegistry) -> None:
