@@ -46,9 +46,9 @@ def test_elements_and_members_are_counted_exactly_in_pieces_of_any_size(value: o
     counted = Shape()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shape, "PIECE_BYTES", size)
-        found = list(pieces(body))
-    assert b"".join(found) == body
-    for piece in found:
+        chunks = list(pieces(body))
+    assert b"".join(chunks) == body
+    for piece in chunks:
         counted.add(piece)
     assert (counted.outer, counted.inner) == (commas(value, 0), commas(value, 1))
 
