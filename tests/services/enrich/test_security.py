@@ -92,8 +92,8 @@ async def running_enrich(stream: LiveStream, **settings: str) -> AsyncIterator[N
 
 async def pass_once(stream: LiveStream) -> None:
     numbers = await stream.send(*[b'{"n":1}'] * 10)
-    found = await stream.outcomes(numbers)
-    assert {len(found[number]) for number in numbers} == {1}
+    outcomes = await stream.outcomes(numbers)
+    assert {len(outcomes[number]) for number in numbers} == {1}
 
 
 @pytest.mark.parametrize("kind", ["certificate", "password"])
