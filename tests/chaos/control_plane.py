@@ -235,7 +235,7 @@ async def _step_of(log: ActionLog, actor: str) -> bool:
     end_s = time.monotonic() + STEP_S
     while time.monotonic() < end_s:
         await log.catch_up()
-        if any(one.actor == actor for one in log.history.running):
+        if any(action.actor == actor for action in log.history.running):
             return True
         await asyncio.sleep(0.02)
     return False
