@@ -127,7 +127,7 @@ class ControlState:
         counted = await self._audited(
             entry,
             partial(self._log.append, [declaration]),
-            lambda declarations: declarations[0].number if declarations else None,
+            lambda counted: counted[0].number if counted else None,
         )
         return counted[0] if counted else None
 

@@ -97,9 +97,7 @@ async def test_a_pipe_is_declared_changed_rolled_back_and_deleted(managed: Manag
     second = await managed.call(0, "PUT", "/pipes/flights", owned, first.etag)
     assert second.status == 200
     owner = {"webhook": None, "email": "ann@example.com"}
-    assert [
-        listed_pipe["owner"] for listed_pipe in (await managed.call(0, "GET", "/pipes")).content["pipes"]
-    ] == [owner]
+    assert [pipe["owner"] for pipe in (await managed.call(0, "GET", "/pipes")).content["pipes"]] == [owner]
     nobody = body("two") | {"owner": {}}
     problems = (await managed.call(0, "POST", "/check", nobody)).content["problems"]
     assert [(problem["where"], problem["message"]) for problem in problems] == [
@@ -142,11 +140,11 @@ async def test_a_pipe_in_force_without_a_declaration_is_changed_by_its_etag(mana
     pipe = Pipe.model_validate(body("one"))
     published = await read_registry(managed.kafka, managed.topics)
     await publish(managed.kafka, managed.topics, put_at_once(published, pipe))
-    flights = await managed.until(0, "GET", "/pipes/flights", 200)
-    assert flights.content["declared"] is None
-    assert flights.content["in_force"]["revision"] == 1
+    answer = await managed.until(0, "GET", "/pipes/flights", 200)
+    assert answer.content["declared"] is None
+    assert answer.content["in_force"]["revision"] == 1
     assert (await managed.call(0, "PUT", "/pipes/flights", body("x"), {"if-none-match": "*"})).status == 412
-    assert (await managed.call(0, "PUT", "/pipes/flights", body("two"), flights.etag)).status == 201
+    assert (await managed.call(0, "PUT", "/pipes/flights", body("two"), answer.etag)).status == 201
 
 
 async def test_what_is_declared_by_file_is_changed_only_when_it_is_taken_over(managed: Managed) -> None:
@@ -176,7 +174,7 @@ async def test_calls_need_a_token_with_the_role_which_is_revoked_on_all_instance
         for by in ("", "nobody", "old"):
             assert (await managed.call(at, "GET", "/pipes", by=by)).status == 401
         seen = await managed.call(at, "GET", "/pipes", by="vic")
-        assert [listed_pipe["pipe"] for listed_pipe in seen.content["pipes"]] == ["flights"]
+        assert [pipe["pipe"] for pipe in seen.content["pipes"]] == ["flights"]
         assert (await managed.call(at, "GET", "/pipes/trains", by="vic")).status == 403
         assert (await managed.call(at, "POST", "/pipes/flights/rollout/pause", by="vic")).status == 403
         assert (await managed.call(at, "POST", "/pipes/flights/rollout/pause", by="opa")).status == 200
@@ -248,15 +246,15 @@ async def test_an_operator_pauses_and_resumes_a_pipe_and_changes_leave_it_paused
 
     new = pipe_record(Pipe.model_validate(body("x", "trains")), cap=RateCap(share=100, events_per_s=10))
     await publish(managed.kafka, managed.topics, [new])
-    trains = await managed.until(0, "GET", "/pipes/trains", 200)
-    assert trains.content["in_force"] | {"body": 0, "yaml": 0} == {
+    answer = await managed.until(0, "GET", "/pipes/trains", 200)
+    assert answer.content["in_force"] | {"body": 0, "yaml": 0} == {
         "revision": 1,
         "paused": False,
         "cap_per_s": 10.0,
         "body": 0,
         "yaml": 0,
     }
-    undeclared = await managed.call(0, "POST", "/pipes/trains/pause", by="olga", headers=trains.etag)
+    undeclared = await managed.call(0, "POST", "/pipes/trains/pause", by="olga", headers=answer.etag)
     assert undeclared.content["declared"]["state"] == "paused"
     audit = Audit()
     await managed.read(managed.control.audit, audit.take)

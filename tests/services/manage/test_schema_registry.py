@@ -51,23 +51,23 @@ def code(call: Any, *args: Any, **named: Any) -> int:
 
 
 def use_serializers(managed: Managed) -> None:
-    first, second = client(managed, 0), client(managed, 1)
+    first, two = client(managed, 0), client(managed, 1)
     context = SerializationContext("orders", MessageField.VALUE)
     event = {"id": 7, "price": 1.5}
     message = AvroSerializer(first, FIRST)(event, context)
     assert message is not None
     assert message[:5] == b"\0\0\0\0\1"
-    assert AvroDeserializer(second)(message, context) == event
-    assert second.register_schema("orders-value", avro(WITH_DEFAULT)) == 2
+    assert AvroDeserializer(two)(message, context) == event
+    assert two.register_schema("orders-value", avro(WITH_DEFAULT)) == 2
     assert AvroDeserializer(first, WITH_DEFAULT)(message, context) == {**event, "note": None}
 
 
 def register_and_look_up(managed: Managed) -> None:
-    first, second = client(managed, 0), client(managed, 1)
+    first, two = client(managed, 0), client(managed, 1)
     assert first.register_schema("orders-value", avro(FIRST)) == 1
     reordered = json.dumps(dict(reversed(json.loads(FIRST).items())), indent=2)
-    assert second.register_schema("orders-value", avro(reordered)) == 1
-    assert second.register_schema("copies-value", avro(FIRST)) == 1, "a schema has one id"
+    assert two.register_schema("orders-value", avro(reordered)) == 1
+    assert two.register_schema("copies-value", avro(FIRST)) == 1, "a schema has one id"
     assert code(first.register_schema, "orders-value", avro(WITHOUT_DEFAULT)) == 409
     assert not first.test_compatibility("orders-value", avro(WITHOUT_DEFAULT))
     assert first.test_compatibility("orders-value", avro(WITHOUT_PRICE))
@@ -87,11 +87,11 @@ def register_and_look_up(managed: Managed) -> None:
 
 
 def use_references(managed: Managed) -> None:
-    first, second = client(managed, 0), client(managed, 1)
+    first, two = client(managed, 0), client(managed, 1)
     first.register_schema("items", avro(record(field("sku", "string"), name="Item")))
     cart = json.dumps({"type": "array", "items": "shop.Item"})
-    assert code(second.register_schema, "carts/all", avro(cart)) == 42201
-    number = second.register_schema("carts/all", avro(cart, SchemaReference("shop.Item", "items", 1)))
+    assert code(two.register_schema, "carts/all", avro(cart)) == 42201
+    number = two.register_schema("carts/all", avro(cart, SchemaReference("shop.Item", "items", 1)))
     fetched = client(managed, 0).get_schema(number)
     assert [(each.subject, each.version) for each in fetched.references or []] == [("items", 1)]
     assert code(first.delete_subject, "items") == 42206
@@ -123,24 +123,24 @@ def delete_and_remove(managed: Managed) -> None:
 
 
 def set_levels(managed: Managed) -> None:
-    first, second = client(managed, 0), client(managed, 1)
+    first, two = client(managed, 0), client(managed, 1)
     assert first.get_compatibility() == "BACKWARD"
     assert code(first.get_compatibility, "s") == 40408
     assert code(first.set_compatibility, "s", "SOMEHOW") == 42203
     first.set_compatibility(level="FORWARD")
-    assert second.get_compatibility() == "FORWARD"
+    assert two.get_compatibility() == "FORWARD"
     first.register_schema("s", avro(FIRST))
     first.register_schema("s", avro(WITHOUT_DEFAULT))
     assert code(first.register_schema, "s", avro(WITHOUT_PRICE)) == 409
-    second.set_compatibility("s", "FULL")
+    two.set_compatibility("s", "FULL")
     assert code(first.register_schema, "s", avro(FIRST.replace("double", "string"))) == 409
-    second.set_compatibility("s", "NONE")
+    two.set_compatibility("s", "NONE")
     first.register_schema("s", avro(WITHOUT_PRICE))
     # Version 1 has a number where this has text, the newest one has nothing.
     changed = record(field("id", "long"), field("price", "string", default=""))
-    second.set_compatibility("s", "BACKWARD_TRANSITIVE")
+    two.set_compatibility("s", "BACKWARD_TRANSITIVE")
     assert code(first.register_schema, "s", avro(changed)) == 409
-    second.set_compatibility("s", "BACKWARD")
+    two.set_compatibility("s", "BACKWARD")
     first.register_schema("s", avro(changed))
     assert first.get_versions("s") == [1, 2, 3, 4]
 
@@ -166,11 +166,11 @@ async def register_at_both(managed: Managed, names: list[str]) -> dict[str, int 
         for at in range(2)
     ]
     answers = await asyncio.gather(*(call for _, call in calls), return_exceptions=True)
-    ids_by_subject: dict[str, int | BaseException] = {}
+    ids: dict[str, int | BaseException] = {}
     for (name, _), answer in zip(calls, answers, strict=True):
         if isinstance(answer, int):
-            assert ids_by_subject.setdefault(name, answer) == answer, "one schema, one id"
-    return ids_by_subject
+            assert ids.setdefault(name, answer) == answer, "one schema, one id"
+    return ids
 
 
 async def test_instances_that_register_at_once_give_no_id_twice_also_when_one_is_killed_and_only_principals_may(

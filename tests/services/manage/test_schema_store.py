@@ -20,9 +20,9 @@ async def test_an_instance_that_was_overtaken_after_it_had_read_gives_the_next_i
     kafka: str, topic: Callable[..., Awaitable[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = await topic(1, prefix="schemas", configs={"cleanup.policy": "compact"})
-    first, second = (SchemaStore(kafka, name, f"{name}.registrar", client) for client in ("one", "two"))
+    first, two = (SchemaStore(kafka, name, f"{name}.registrar", client) for client in ("one", "two"))
     await first.start()
-    await second.start()
+    await two.start()
     try:
         between: list[str] = []
         read = first.catch_up
@@ -30,7 +30,7 @@ async def test_an_instance_that_was_overtaken_after_it_had_read_gives_the_next_i
         async def read_and_let_the_other_write() -> None:
             await read()
             if between:
-                await register(second, between.pop())
+                await register(two, between.pop())
 
         monkeypatch.setattr(first, "catch_up", read_and_let_the_other_write)
         ids = []
@@ -38,12 +38,12 @@ async def test_an_instance_that_was_overtaken_after_it_had_read_gives_the_next_i
             between.append(others)
             ids.append(await register(first, mine))
         assert await register(first, "int") == 1
-        await second.catch_up()
+        await two.catch_up()
         assert ids == [2, 4, 6]
-        assert sorted(each.id for each in second.registered.all()) == [1, 2, 3, 4, 5, 6]
+        assert sorted(each.id for each in two.registered.all()) == [1, 2, 3, 4, 5, 6]
         with pytest.raises(RegistryRefusal):
-            await register(second, "nothing")
-        assert await register(second, "boolean") == 7
+            await register(two, "nothing")
+        assert await register(two, "boolean") == 7
     finally:
         await first.stop()
-        await second.stop()
+        await two.stop()

@@ -54,18 +54,16 @@ def registration(registered: Registered, subject: str, body: SchemaBody) -> Regi
     new, versions = registered.read(body), registered.versions(subject)
     level = registered.level(subject)
     problems = list(
-        level.problems(new, [(earlier.number, registered.read(earlier.body)) for earlier in versions])
+        level.problems(new, [(version.number, registered.read(version.body)) for version in versions])
     )
     if problems:
         text = f"Schema being registered is incompatible with an earlier schema for subject '{subject}' ({level.value})"
         raise RegistryRefusal(INCOMPATIBLE, f"{text}: {'; '.join(problems)}")
-    registered_id = registered.id_of(body)
+    schema_id = registered.id_of(body)
     number = max(registered.subjects.get(subject, {0: None})) + 1
-    version = Version(
-        subject, number, registered.last_id + 1 if registered_id is None else registered_id, body
-    )
+    version = Version(subject, number, registered.last_id + 1 if schema_id is None else schema_id, body)
     records = [version.record()]
-    if registered_id is None:
+    if schema_id is None:
         records.append(last_id_record(version.id))
     return RegistryChange({"id": version.id, "version": number, "schema": body.text}, records, number)
 
@@ -141,8 +139,8 @@ def level_removal(registered: Registered, subject: str | None) -> RegistryChange
     before = registered.levels.get(subject)
     if before is None and subject is not None:
         raise no_level(subject)
-    answer = {"compatibilityLevel": (before or DEFAULT_LEVEL).value}
-    return RegistryChange(answer, [] if before is None else [level_record(subject, None)])
+    content = {"compatibilityLevel": (before or DEFAULT_LEVEL).value}
+    return RegistryChange(content, [] if before is None else [level_record(subject, None)])
 
 
 def no_level(subject: str) -> RegistryRefusal:

@@ -73,15 +73,15 @@ class Version:
 
     def json(self) -> dict[str, Any]:
         """As in answers."""
-        body: dict[str, Any] = {
+        content: dict[str, Any] = {
             "subject": self.subject,
             "version": self.number,
             "id": self.id,
             "schema": self.body.text,
         }
         if self.body.references:
-            body["references"] = [reference.json() for reference in self.body.references]
-        return body
+            content["references"] = [reference.json() for reference in self.body.references]
+        return content
 
 
 def level_record(subject: str | None, level: Level | None) -> Record:
@@ -162,9 +162,9 @@ class Registered:
         """The versions, deleted ones too, whose schemas refer to this one."""
         named = version.subject, version.number
         return [
-            referrer
-            for referrer in self.all()
-            if any((each.subject, each.version) == named for each in referrer.body.references)
+            version
+            for version in self.all()
+            if any((each.subject, each.version) == named for each in version.body.references)
         ]
 
     def read(self, body: SchemaBody) -> AvroSchema:

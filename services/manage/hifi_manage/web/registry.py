@@ -122,8 +122,8 @@ class SchemaRegistry:
 
     async def schema(self, request: Request, _: Principal) -> Any:
         """GET a schema by its id."""
-        body = (await self._of_id(request))[0].json()
-        return {name: body[name] for name in ("schema", "references") if name in body}
+        schema = (await self._of_id(request))[0].json()
+        return {name: schema[name] for name in ("schema", "references") if name in schema}
 
     async def schema_text(self, request: Request, _: Principal) -> Any:
         """GET a schema by its id, alone."""

@@ -76,16 +76,16 @@ def audit_view(state: ControlState, principal: Principal) -> list[dict[str, Any]
     ]
 
 
-def trial_view(trial: Trial) -> dict[str, Any]:
+def trial_view(outcome: Trial) -> dict[str, Any]:
     """What becomes of a test event."""
     refused = None
-    if trial.refused is not None:
-        refused = dict(zip(("reason", "detail", "pointer"), trial.refused, strict=True))
+    if outcome.refused is not None:
+        refused = dict(zip(("reason", "detail", "pointer"), outcome.refused, strict=True))
     return {
-        "data": trial.data,
+        "data": outcome.data,
         "refused": refused,
-        "deliveries": [asdict(delivery) for delivery in trial.deliveries],
-        "not_evaluated": trial.not_evaluated,
+        "deliveries": [asdict(delivery) for delivery in outcome.deliveries],
+        "not_evaluated": outcome.not_evaluated,
     }
 
 
@@ -97,10 +97,10 @@ def _pipe_of(entry: AuditEntry) -> str | None:
 def _destinations(state: ControlState, pipe: Pipe | None) -> list[dict[str, Any]]:
     if pipe is None:
         return []
-    destination_views = []
+    destinations = []
     for destination in pipe.destinations:
         change = state.destinations.get(DestinationName(pipe.pipe, destination.name))
-        destination_views.append(
+        destinations.append(
             {
                 "name": destination.name,
                 "state": change.state.value,
@@ -109,4 +109,4 @@ def _destinations(state: ControlState, pipe: Pipe | None) -> list[dict[str, Any]
                 "since_us": change.at_us or None,
             }
         )
-    return destination_views
+    return destinations
