@@ -145,7 +145,7 @@ def ingest_requests(kind: str) -> Callable[[], object]:
         b'{"specversion":"1.0","id":"%d","source":"/flights","type":"org.example.flight",'
         b'"time":"2013-07-01T05:15:00Z","data":%b}'
     )
-    each = {
+    requests = {
         "batch": (
             b"application/cloudevents-batch+json",
             b"[%b]" % b",".join(structured % (n, DATA) for n in range(100)),
@@ -153,7 +153,7 @@ def ingest_requests(kind: str) -> Callable[[], object]:
         "single": (b"application/cloudevents+json", structured % (1, DATA)),
         "plain": (b"application/json", DATA),
     }
-    content_type, body = each[kind]
+    content_type, body = requests[kind]
     headers = [(b"host", b"localhost"), (b"content-type", content_type), (b"authorization", b"Bearer key")]
     request = EventRequest(headers, body, 1_800_000_000_000_000)
 
@@ -391,7 +391,7 @@ def main() -> None:
         f"loop of 20 million additions: {loop_s():.2f} s\n\n| | interpreted | compiled | ratio |\n|---|---|---|---|"
     )
     for name in CASES:
-        before, after = (statistics.median(each[name] for each in rounds[compiled]) for compiled in "01")
+        before, after = (statistics.median(cpu_us[name] for cpu_us in rounds[compiled]) for compiled in "01")
         print(f"| {name} | {before:.2f} | {after:.2f} | {after / before:.2f} |")
 
 

@@ -45,7 +45,7 @@ def overload(keep: Keep) -> None:
         await rounds.run(FIRST_RATE, WARM_UP_S)
         rated = await _rated(rounds)
         load_round = await rounds.run(2 * rated, OVERLOAD_S, connections=OVERLOAD_CONNECTIONS)
-        accepted = sum(each.accepted for each in load_round.sent.values())
+        accepted = sum(sent_event.accepted for sent_event in load_round.sent.values())
         return {
             **load_round.totals(),
             "rated": round(rated),

@@ -184,7 +184,7 @@ async def _cpu_share(mesh: Mesh) -> float:
 @asynccontextmanager
 async def _working(work: ControlWork) -> Any:
     """Has the control plane work while the block runs."""
-    tasks = [asyncio.create_task(each) for each in (work.declare(), work.deploy(), work.scale())]
+    tasks = [asyncio.create_task(coroutine) for coroutine in (work.declare(), work.deploy(), work.scale())]
     try:
         yield
     finally:

@@ -57,9 +57,11 @@ class StageMonitor:
         }
         """Topic to the stage that reads it."""
         self._enriched = OutputProgress()
-        self._inputs = [TopicPartition(topic, each) for topic in self.stages for each in range(partitions)]
+        self._inputs = [
+            TopicPartition(topic, number) for topic in self.stages for number in range(partitions)
+        ]
         tiers = [topics.retry_in(tier) for tier in topics.tiers]
-        self._retries = [TopicPartition(topic, each) for topic in tiers for each in range(partitions)]
+        self._retries = [TopicPartition(topic, number) for topic in tiers for number in range(partitions)]
         self._readable = True
         self._retried = -1
         self._retried_s = float("-inf")

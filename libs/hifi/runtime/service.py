@@ -48,8 +48,8 @@ class Service:
             doing.result()
             return True
         finally:
-            for each in (doing, stop):
-                each.cancel()
+            for task in (doing, stop):
+                task.cancel()
             await asyncio.wait({doing, stop})
 
 

@@ -50,7 +50,7 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
     consumer = Consumer(service, settings, options, normalizer.step, normalizer.poisoned)
     if await service.unless_stopped(connect(settings, registry, producer, health)):
         pipes.start()
-        background = [asyncio.create_task(each) for each in (pipes.retry_broken(), cache.sweep())]
+        background = [asyncio.create_task(coroutine) for coroutine in (pipes.retry_broken(), cache.sweep())]
         health.state = "running"
         await consumer.run()
         for task in background:

@@ -91,7 +91,11 @@ class CompiledPipes:
             self._unmasked.discard(key)
             self._health.warn(_subject(key), None)
         self._runner.keep(
-            [function for each in self._usable.values() if (function := _function(each)) is not None]
+            [
+                function
+                for revision_and_program in self._usable.values()
+                if (function := _function(revision_and_program)) is not None
+            ]
         )
 
     def _compile(self, published: PipeRevision) -> None:

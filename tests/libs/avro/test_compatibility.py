@@ -123,10 +123,10 @@ def random_type(chance: random.Random, depth: int, names: list[str]) -> Any:
             return name
         names.append(name)
         fields = []
-        for each in chance.sample("abc", chance.randint(1, 3)):
+        for field_name in chance.sample("abc", chance.randint(1, 3)):
             of = random_type(chance, depth - 1, names)
             has_default = of == "int" and chance.random() < 0.5
-            fields.append({"name": each, "type": of, **({"default": 1} if has_default else {})})
+            fields.append({"name": field_name, "type": of, **({"default": 1} if has_default else {})})
         return {"type": "record", "name": name, "fields": fields}
     if kind in {"array", "map"}:
         return {

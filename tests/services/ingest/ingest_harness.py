@@ -71,7 +71,7 @@ class Stream:
         return Topics(self.name)
 
     async def publish(self, *pipes: Pipe) -> None:
-        await publish(self.kafka, self.topics, [pipe_record(each) for each in pipes])
+        await publish(self.kafka, self.topics, [pipe_record(declared) for declared in pipes])
 
     async def delete(self, name: str) -> None:
         await publish(self.kafka, self.topics, [deletion_record(name)])

@@ -46,8 +46,8 @@ def silent() -> Iterator[str]:
 
         threading.Thread(target=accept, daemon=True).start()
         yield "{}:{}".format(*server.getsockname())
-    for each in held:
-        each.close()
+    for connection in held:
+        connection.close()
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ async def test_a_frozen_kafka_leaves_unknowns_then_refuses_at_once_and_all_is_we
         status, first, took_s, _ = await post(client, instance, [{"n": n} for n in range(50)])
         assert (status, took_s < 10) == (503, True)
         assert (first["unknown"], first["accepted"], first["refused"]) == (50, 0, 0)
-        assert [each["index"] for each in first["events"]] == list(range(50))
+        assert [refusal["index"] for refusal in first["events"]] == list(range(50))
         answers = await asyncio.gather(*(post(client, instance, {"n": n}) for n in range(300)))
         assert {answer[0] for answer in answers} == {503}
         assert not any("events" in answer[1] for answer in answers), "none of them was accepted"
@@ -122,10 +122,12 @@ async def test_a_frozen_kafka_leaves_unknowns_then_refuses_at_once_and_all_is_we
         wait_until(lambda: instance.readyz()[0] == 503)
         cluster.resume_broker(1)
         wait_until(lambda: instance.readyz()[0] == 200, 40)
-        maybe = {each["id"] for each in first["events"]}
+        maybe = {refusal["id"] for refusal in first["events"]}
         async with asyncio.timeout(20):
             while (again := await post(client, instance, {"back": True}))[0] != 202:
-                maybe |= {each["id"] for each in again[1].get("events", ()) if each["outcome"] == "unknown"}
+                maybe |= {
+                    refusal["id"] for refusal in again[1].get("events", ()) if refusal["outcome"] == "unknown"
+                }
         accepted |= set(again[1]["ids"])
         assert instance.stop() == 0
     await reported_what_it_acknowledged(stream, accepted, maybe)
@@ -134,11 +136,15 @@ async def test_a_frozen_kafka_leaves_unknowns_then_refuses_at_once_and_all_is_we
 async def reported_what_it_acknowledged(stream: Stream, accepted: set[str], maybe: set[str]) -> None:
     """Every acknowledged event is on raw, no refused one is, and the reports name exactly the acknowledged ones."""
     raw = [fields(record.headers) | {"partition": record.partition} for record in await stream.raw()]
-    ids = {each["ce_id"].decode() for each in raw}
+    ids = {event_fields["ce_id"].decode() for event_fields in raw}
     assert accepted <= ids
     assert ids <= accepted | maybe
     told = reported([orjson.loads(record.value) for record in await stream.accepted()])
-    assert told == {each["hifi_seq"].decode() for each in raw if each["ce_id"].decode() in accepted}
+    assert told == {
+        event_fields["hifi_seq"].decode()
+        for event_fields in raw
+        if event_fields["ce_id"].decode() in accepted
+    }
 
 
 def reported(reports: list[dict[str, Any]]) -> set[str]:

@@ -73,7 +73,7 @@ class Stream:
         await self.producer.send_and_wait(self.topics.raw, partition, records)
 
     async def publish(self, *pipes: Pipe) -> None:
-        await publish(self.kafka, self.topics, [pipe_record(each) for each in pipes])
+        await publish(self.kafka, self.topics, [pipe_record(declared) for declared in pipes])
         self.version += len(pipes)
 
     async def delete(self, name: str) -> None:
@@ -92,7 +92,7 @@ class Stream:
         """Wait until a topic has `wanted` records."""
         consumer = AIOKafkaConsumer(bootstrap_servers=self.kafka)
         await consumer.start()
-        partitions = [TopicPartition(topic, each) for each in range(PARTITIONS)]
+        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
         try:
             async with asyncio.timeout(40):
                 while sum((await consumer.end_offsets(partitions)).values()) < count:

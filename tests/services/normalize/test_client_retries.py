@@ -106,17 +106,17 @@ async def test_the_next_owner_of_a_partition_recognizes_events_of_the_previous_o
     async with new_stream(kafka, pipe("p")) as stream:
         many = [b"m%d" % n for n in range(3000)]
         async with normalize(stream, log) as instance:
-            await stream.put(2, *(sent(stream, each) for each in many))
+            await stream.put(2, *(sent(stream, event_id) for event_id in many))
             await stream.read(stream.topics.normalized, len(many))
             instance.process.kill()
             await asyncio.to_thread(instance.process.wait)
         written = len(await stream.all(stream.topics.normalized))
         async with normalize(stream, log) as instance:
-            await stream.put(2, *(sent(stream, each) for each in many), sent(stream, b"new"))
+            await stream.put(2, *(sent(stream, event_id) for event_id in many), sent(stream, b"new"))
             receipts = await stream.read(stream.topics.receipts, len(many))
             assert await instance.stop() == 0
         async with normalize(stream, log) as instance:
-            await stream.put(2, *(sent(stream, each) for each in many), sent(stream, b"newest"))
+            await stream.put(2, *(sent(stream, event_id) for event_id in many), sent(stream, b"newest"))
             receipts = await stream.read(stream.topics.receipts, 2 * len(many))
             assert await instance.stop() == 0
         passed = await stream.all(stream.topics.normalized)

@@ -14,8 +14,10 @@ CANARY = "canary-4711"
 async def letters(stream: Stream) -> list[DeadLetter]:
     """The dead letters of the stream."""
     return [
-        DeadLetter(each.partition, each.offset, each.timestamp, each.key, each.value, list(each.headers))
-        for each in await stream.all(stream.topics.dead_letter)
+        DeadLetter(
+            record.partition, record.offset, record.timestamp, record.key, record.value, list(record.headers)
+        )
+        for record in await stream.all(stream.topics.dead_letter)
     ]
 
 
@@ -33,17 +35,20 @@ async def test_a_version_whose_mask_cannot_be_applied_makes_dead_letters_without
             await stream.put(1, *events, stream.event("other", {}))
             dead = await stream.read(stream.topics.dead_letter, 3)
             await instance.until(200, ["pipe people"])
-            assert {each.value for each in dead} == {None}
+            assert {letter.value for letter in dead} == {None}
             assert CANARY not in repr(dead)
-            assert [headers(each)["hifi_reason"] for each in dead] == [b"mask-unavailable"] * 3
-            assert [int(headers(each)["hifi_raw"]) for each in dead] == [1, 2, 3]
+            assert [headers(letter)["hifi_reason"] for letter in dead] == [b"mask-unavailable"] * 3
+            assert [int(headers(letter)["hifi_raw"]) for letter in dead] == [1, 2, 3]
             assert ids(await stream.read(stream.topics.normalized, 2)) == [1, 5], "the other pipe goes on"
 
             key.write_text("secret")
             await instance.until_no_warnings()
             pipes = (await read_registry(stream.kafka, stream.topics)).pipes
             replayed = [
-                each async for each in replay(stream.producer, stream.topics, await letters(stream), pipes)
+                letter_with_topic
+                async for letter_with_topic in replay(
+                    stream.producer, stream.topics, await letters(stream), pipes
+                )
             ]
             assert [topic for _, topic in replayed] == [stream.topics.raw] * 3
             passed = await stream.read(stream.topics.normalized, 5)

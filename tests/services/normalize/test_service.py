@@ -181,13 +181,15 @@ async def test_every_event_arrives_in_order_through_restarts_and_kills_and_clean
     async with new_stream(kafka, pipe("p", mask={"x": "drop"})) as stream:
         normalized, total = stream.topics.normalized, 0
 
-        async def put(each: int) -> None:
+        async def put(events_of_partition: int) -> None:
             nonlocal total
-            events = [[stream.event("p", {"x": 1}) for _ in range(each)] for _ in range(PARTITIONS)]
+            events = [
+                [stream.event("p", {"x": 1}) for _ in range(events_of_partition)] for _ in range(PARTITIONS)
+            ]
             await asyncio.gather(
                 *(stream.put(partition, *events[partition]) for partition in range(PARTITIONS))
             )
-            total += each * PARTITIONS
+            total += events_of_partition * PARTITIONS
 
         await put(1000)
         for share in (0.1, 0.5):

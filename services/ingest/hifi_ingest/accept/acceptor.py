@@ -173,11 +173,14 @@ def _not_accepted(events: Sequence[DecodedEvent], outcomes: dict[int, AckOutcome
         {"index": index, "id": events[index].id.decode(), "outcome": outcome}
         for index, outcome in sorted(outcomes.items())
     ]
-    counts = {outcome: sum(each is outcome for each in outcomes.values()) for outcome in AckOutcome}
+    counts = {
+        outcome: sum(event_outcome is outcome for event_outcome in outcomes.values())
+        for outcome in AckOutcome
+    }
     detail = (
         "Kafka did not acknowledge every event in time: send the refused events again,"
         " and the unknown ones if a second copy does no harm"
     )
     return retry_later(
-        detail, members={**{each.value: count for each, count in counts.items()}, "events": listed}
+        detail, members={**{outcome.value: count for outcome, count in counts.items()}, "events": listed}
     )

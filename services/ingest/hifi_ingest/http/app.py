@@ -251,7 +251,7 @@ def _authorized_pipe(
 
 def _accepted(ids: Sequence[bytes]) -> ResponseParts:
     """202: Kafka has acknowledged every event of the request."""
-    body = orjson.dumps({"accepted": len(ids), "ids": [each.decode() for each in ids]})
+    body = orjson.dumps({"accepted": len(ids), "ids": [event_id.decode() for event_id in ids]})
     return 202, body, [_JSON]
 
 

@@ -83,7 +83,7 @@ async def test_a_client_certificate_that_the_broker_refuses_is_named(
     secured: SecuredKafka, tmp_path: Path, kind: str
 ) -> None:
     """The controller's listener uses mutual TLS."""
-    port = secured.cluster._known.ports[0].controller
+    port = secured.cluster._loaded.ports[0].controller
     security = KafkaSecurity(protocol="SSL", ca_file=secured.credentials.ca)
     if kind != "none":
         signer = secured.credentials

@@ -31,8 +31,8 @@ NOT_AUTHORIZED = 29
 
 def _allowed(name: str, patterns: object) -> bool:
     return any(
-        name.startswith(each[:-1]) if each.endswith("*") else name == each
-        for each in patterns  # type: ignore[attr-defined]
+        name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+        for pattern in patterns  # type: ignore[attr-defined]
     )
 
 

@@ -109,7 +109,7 @@ def test_a_batch_reads_as_its_events_alone(events: list[CloudEvent]) -> None:
     body = b"[" + b" , ".join(bodies) + b"]"
     clean = cloudevents.is_clean(body)
     read = [cloudevents.event(members, LIMITS, clean=clean) for members in cloudevents.batched(body)]
-    assert read == [cloudevents.structured(each, LIMITS) for each in bodies]
+    assert read == [cloudevents.structured(event_body, LIMITS) for event_body in bodies]
 
 
 @given(st.lists(st.tuples(st.binary(max_size=12), st.binary(max_size=12))), st.binary(max_size=200))

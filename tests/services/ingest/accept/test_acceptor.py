@@ -43,14 +43,14 @@ async def test_the_response_gives_each_event_as_accepted_refused_or_unknown() ->
         await tested_acceptor.accept(KNOWN, events(*map(key_of, (2, 0, 1, 3, 0))), NOW_US, NOW_US)
     problem = caught.value
     assert (problem.status, dict(problem.headers)["retry-after"]) == (503, "1")
-    assert [each["outcome"] for each in problem.members["events"]] == [
+    assert [event["outcome"] for event in problem.members["events"]] == [
         "refused",
         "accepted",
         "unknown",
         "accepted",
         "accepted",
     ]
-    assert [each["id"] for each in problem.members["events"]] == list(map(key_of, (2, 0, 1, 3, 0)))
+    assert [event["id"] for event in problem.members["events"]] == list(map(key_of, (2, 0, 1, 3, 0)))
     assert {name: problem.members[name] for name in ("accepted", "refused", "unknown")} == {
         "accepted": 3,
         "refused": 1,
@@ -84,10 +84,10 @@ async def test_identities_count_up_within_a_partition_and_name_pipe_version_and_
     for _ in range(3):
         await tested_acceptor.accept(KNOWN, events(key_of(2), key_of(2)), NOW_US - 5, NOW_US)
     identities = [identity(record.headers) for record in producer.sent[2]]
-    assert [each.seq for each in identities] == [
+    assert [event_identity.seq for event_identity in identities] == [
         seq_text(tested_acceptor._partitions[2].epoch, n) for n in range(6)
     ]
-    assert {each[:-1] for each in identities} == {("flights", 3, 7, NOW_US, MINUTE)}
+    assert {event_identity[:-1] for event_identity in identities} == {("flights", 3, 7, NOW_US, MINUTE)}
     assert {hop(record.headers) for record in producer.sent[2]} == {Hop(NOW_US - 5)}
     assert len({acks.epoch for acks in tested_acceptor._partitions}) == 4
 

@@ -43,7 +43,7 @@ class Stages:
 
     async def ends(self, topic: str) -> dict[TopicPartition, int]:
         end_offsets: dict[TopicPartition, int] = await self._reader.end_offsets(
-            [TopicPartition(topic, each) for each in range(PARTITIONS)]
+            [TopicPartition(topic, number) for number in range(PARTITIONS)]
         )
         return end_offsets
 
@@ -176,7 +176,7 @@ async def test_a_backlog_of_egest_counts_unless_a_destination_is_the_cause(
         return reading is not None and reading.lag_s > 3 and reading.steady
 
     async with Stages(stream) as stages, stages.completing("egest", topics.enriched, 20):
-        tasks = [asyncio.create_task(each) for each in (monitor.run(), deliver())]
+        tasks = [asyncio.create_task(coroutine) for coroutine in (monitor.run(), deliver())]
         try:
             await until(is_late)
             if down:

@@ -40,7 +40,7 @@ class Processes:
             if self.now_s >= self.next_s:
                 self.next_s += PERIOD_S
                 self._exchange()
-        return [each / seconds for each in accepted], refused
+        return [count / seconds for count in accepted], refused
 
     def _exchange(self) -> None:
         for index, quotas in enumerate(self.quotas):

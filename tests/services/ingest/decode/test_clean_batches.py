@@ -44,7 +44,7 @@ def general(body: bytes) -> list[DecodedEvent] | None:
     """What the general decoder makes of a batch; None: it refuses it."""
     clean = cloudevents.is_clean(body)
     try:
-        return [cloudevents.event(each, LIMITS, clean=clean) for each in cloudevents.batched(body)]
+        return [cloudevents.event(members, LIMITS, clean=clean) for members in cloudevents.batched(body)]
     except InvalidEvent:
         return None
 

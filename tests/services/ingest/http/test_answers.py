@@ -37,7 +37,7 @@ async def client(running: Ingest) -> AsyncIterator[aiohttp.ClientSession]:
 async def post(client: aiohttp.ClientSession, path: str, body: object, *headers: dict[str, str]) -> Any:
     """Status, body and headers of the response; a body other than bytes is sent as JSON."""
     data = body if isinstance(body, bytes) else orjson.dumps(body)
-    merged = {name: value for each in headers for name, value in each.items()}
+    merged = {name: value for header_set in headers for name, value in header_set.items()}
     async with client.post(path, data=data, headers=merged, skip_auto_headers=["content-type"]) as answer:
         assert answer.content_type == (
             "application/json" if answer.status == 202 else "application/problem+json"
@@ -156,7 +156,7 @@ async def test_one_bad_event_of_a_batch_refuses_all_and_every_bad_index_is_named
     events = [good | {"id": "whole0"}, good, good | {"id": "whole2", "specversion": "0.3"}, good | {"id": 3}]
     status, answer, _ = await post(client, "/v1/events", events, BEARER, BATCH)
     assert status == 400
-    assert [each["index"] for each in answer["events"]] == [1, 2, 3]
+    assert [refusal["index"] for refusal in answer["events"]] == [1, 2, 3]
     assert answer["bad"] == 3
     assert "id is missing" in answer["events"][0]["detail"]
     assert answer["events"][1]["pointer"] == "/specversion"
@@ -181,7 +181,7 @@ async def test_plain_objects_arrays_and_lines_become_events(
         assert (status, answer["accepted"]) == (202, count)
         ids += answer["ids"]
     records = {dict(r.headers)["ce_id"].decode(): r for r in await stream.raw()}
-    assert [records[each].value for each in ids] == [
+    assert [records[event_id].value for event_id in ids] == [
         b'{"p": 1.0}',
         b'{"p": 2}',
         b'{"p":3 }',

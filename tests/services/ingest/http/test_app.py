@@ -164,7 +164,7 @@ def test_the_app_answers_anything(
         producer = FakeProducer({})
         named = [(b"authorization", b"Bearer " + key.encode()), (b"content-type", kind), *headers]
         # An HTTP server refuses a content-length that is none before the app sees it.
-        named = [each for each in named if each[0] != b"content-length" or each[1].isdigit()]
+        named = [header for header in named if header[0] != b"content-length" or header[1].isdigit()]
         status, answer, body = await call(app(producer), method, path, named, chunks)
         assert status < 500
         assert (b"content-length", b"%d" % len(body)) in answer.items() or method == "HEAD"
