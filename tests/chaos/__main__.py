@@ -184,7 +184,7 @@ async def _inject_faults(
 ) -> list[FaultWindow]:
     """Inject random faults one after another; the mesh is ready again before the next.
 
-    `wanted`: fault to number of injections, 0: as often as time allows.
+    `injections`: fault to number of injections, 0: as often as time allows.
     """
     windows: list[FaultWindow] = []
     end_s = time.monotonic() + seconds

@@ -81,7 +81,7 @@ class Stream:
         self.version += 1
 
     async def read(self, topic: str, count: int, bound_s: float = 30) -> list[ConsumerRecord]:
-        """Wait until a topic has `wanted` records, and return all of them by partition and offset."""
+        """Wait until a topic has `count` records, and return all of them by partition and offset."""
         end = time.monotonic() + bound_s
         while len(records := await self.all(topic)) < count:
             assert time.monotonic() < end, f"{len(records)} of {count} records on {topic}"
@@ -89,7 +89,7 @@ class Stream:
         return records
 
     async def until(self, topic: str, count: int) -> None:
-        """Wait until a topic has `wanted` records."""
+        """Wait until a topic has `count` records."""
         consumer = AIOKafkaConsumer(bootstrap_servers=self.kafka)
         await consumer.start()
         partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
