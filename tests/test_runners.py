@@ -15,6 +15,7 @@ def path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_test_belongs_to_exactly_one_group() -> None:
     import run_groups
+    import run_more
 
     chosen = run_groups.groups()
     others = chosen.pop("others")
@@ -22,7 +23,8 @@ def test_each_test_belongs_to_exactly_one_group() -> None:
     assert len(folders) == len(set(folders))
     assert others == ["tests", *(f"--ignore={folder}" for folder in folders)]
     assert all((TESTS.parent / folder).is_dir() for folder in folders)
-    assert all((TESTS.parent / path).exists() for path in run_groups.UNCOMPILED)
+    paths = {*run_groups.UNCOMPILED, *run_more.UNCOMPILED}
+    assert [path for path in paths if not (TESTS.parent / path).exists()] == []
 
 
 def test_a_run_of_more_tests_is_a_row_of_the_table() -> None:
@@ -38,6 +40,19 @@ def test_a_run_of_more_tests_is_a_row_of_the_table() -> None:
     assert "no result" in run_more.row(at, "abc", "INTERNALERROR", 1.0)
 
 
+def test_a_whole_run_that_is_older_than_a_week_is_a_warning() -> None:
+    import run_more
+
+    whole = "| 2026-01-02 03:04 | abc | 7 passed | 61 |\n"
+    part = "| 2026-01-09 03:04 | abc | 7 passed of tests/a.py | 61 |\n"
+    text = run_more.HEADER + whole + part
+    assert run_more.age(text, datetime(2026, 1, 8, tzinfo=UTC)) == (
+        "make test-more ran as a whole 5 day(s) ago: 7 passed"
+    )
+    assert run_more.age(text, datetime(2026, 1, 9, 4, tzinfo=UTC)).startswith("warning: ")
+    assert run_more.age(run_more.HEADER + part, datetime(2026, 1, 9, tzinfo=UTC)).startswith("warning: ")
+
+
 @pytest.mark.parametrize("broken", [-9, 2])
 def test_a_run_that_did_not_come_to_its_end_fails_although_another_one_could_be_repeated(
     broken: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -45,9 +60,9 @@ def test_a_run_that_did_not_come_to_its_end_fails_although_another_one_could_be_
     import run_twice
 
     monkeypatch.setattr(run_twice, "CACHES", tmp_path)
-    found = tmp_path / "good" / "v" / "cache" / "lastfailed"
-    found.parent.mkdir(parents=True)
-    found.write_text('{"test_one.py::test_it": true}')
+    last_failed = tmp_path / "good" / "v" / "cache" / "lastfailed"
+    last_failed.parent.mkdir(parents=True)
+    last_failed.write_text('{"test_one.py::test_it": true}')
     assert run_twice.repeat({"good": (1, [], {}), "broken": (broken, [], {})}) == broken
 
 

@@ -43,7 +43,7 @@ from hifi_infra.mesh.mesh import Mesh, processes
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
 
-ACTORS: Final = ("provision", "deploy", "scale")
+ACTORS: Final = ("rollout", "deploy", "scale")
 TARGETS: Final = (*ACTORS, "manage", "observe")
 STEP_S: Final = 30
 """Longest wait for a step of the service that gets the fault, seconds."""
@@ -55,9 +55,9 @@ SETTINGS: Final = {
     "CHAOS_KEY": KEY,
     "HIFI_OBSERVE_SETTLE_S": str(SETTLE_S),
     "HIFI_OBSERVE_STABLE_S": "3",
-    "HIFI_PROVISION_PHASES": "10,50,100",
-    "HIFI_PROVISION_PHASE_S": "3",
-    "HIFI_PROVISION_PHASE_EVENTS": "30",
+    "HIFI_ROLLOUT_PHASES": "10,50,100",
+    "HIFI_ROLLOUT_PHASE_S": "3",
+    "HIFI_ROLLOUT_PHASE_EVENTS": "30",
     "HIFI_DEPLOY_STABLE_S": "5",
     "HIFI_DEPLOY_EVENTS": "50",
     "HIFI_SCALE_DOWN_AFTER_S": "5",
@@ -184,7 +184,7 @@ async def _cpu_share(mesh: Mesh) -> float:
 @asynccontextmanager
 async def _working(work: ControlWork) -> Any:
     """Has the control plane work while the block runs."""
-    tasks = [asyncio.create_task(each) for each in (work.declare(), work.deploy(), work.scale())]
+    tasks = [asyncio.create_task(coroutine) for coroutine in (work.declare(), work.deploy(), work.scale())]
     try:
         yield
     finally:
@@ -235,7 +235,7 @@ async def _step_of(log: ActionLog, actor: str) -> bool:
     end_s = time.monotonic() + STEP_S
     while time.monotonic() < end_s:
         await log.catch_up()
-        if any(one.actor == actor for one in log.history.running):
+        if any(action.actor == actor for action in log.history.running):
             return True
         await asyncio.sleep(0.02)
     return False

@@ -15,9 +15,8 @@ from pydantic import Field
 
 from hifi.control.principals.principal import Role
 from hifi.control.principals.principal_store import create_principal, had_principals
-from hifi.control.settings import ControlSettings
 from hifi.kafka.security import client_options
-from hifi.kafka.settings import ServiceSettings
+from hifi.kafka.settings import ControlSettings, ServiceSettings
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.pipe import loader
 from hifi.pipe.model import Pipe
@@ -106,7 +105,7 @@ def _pipes(folder: Path | None) -> list[Pipe]:
     loaded, problems = loader.load(folder)
     if problems:
         raise Misconfigured("no pipe was published:\n" + "\n".join(f"  {problem}" for problem in problems))
-    return [one.pipe for one in loaded]
+    return [pipe_file.pipe for pipe_file in loaded]
 
 
 async def _first_administrator(kafka: str, control: ControlTopics, file: Path) -> None:

@@ -1,4 +1,4 @@
-"""The plan of a mesh on one machine, and the command and environment of each of its processes. Pure."""
+"""The plan of a mesh on one machine, and the command and environment of each of its processes."""
 
 import os
 import socket
@@ -18,7 +18,7 @@ from hifi.runtime.settings import load
 
 FLOW: Final = ("ingest", "collect", "normalize", "enrich", "egest", "lake", "retrier", "observe")
 """The services in the order of an event's path; observe is last, since no other needs it and it sees them end."""
-CONTROL: Final = ("provision", "deploy", "scale", "manage")
+CONTROL: Final = ("rollout", "deploy", "scale", "manage")
 """The services of the control plane, which end before those that they change."""
 START_ORDER: Final = (
     "enrich",

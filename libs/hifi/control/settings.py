@@ -5,54 +5,29 @@ from pathlib import Path
 from pydantic import Field
 
 from hifi.control.capacity import MeshRating
-from hifi.kafka.settings import StreamSettings
-from hifi.kafka.topics import ControlTopics
+from hifi.kafka.settings import ControlSettings, StreamSettings
 from hifi.runtime.errors import Misconfigured
-
-
-class ControlSettings(StreamSettings):
-    """The control plane and its Kafka."""
-
-    control: str = Field(
-        "",
-        pattern=r"^([a-z][a-z0-9-]{0,62})?$",
-        description="Name of the control plane, the prefix of its topics.",
-    )
-    control_kafka: str = Field(
-        "",
-        description="Bootstrap servers of its Kafka; empty: the stream's.",
-    )
-
-    @property
-    def control_bootstrap(self) -> str:
-        """Bootstrap servers of the control plane's Kafka."""
-        return self.control_kafka or self.kafka
-
-    @property
-    def control_topics(self) -> ControlTopics:
-        """The topics of the control plane."""
-        return ControlTopics(self.control)
 
 
 class RatingSettings(StreamSettings):
     """What the mesh carries."""
 
-    observe_rating: float = Field(
+    rating: float = Field(
         0,
         ge=0,
         description="Events per second that the mesh carries, measured by `hifi rate`; 0: unknown, so no alarm "
         "`traffic` and no check of quotas.",
     )
-    observe_rating_share: float = Field(
+    rating_share: float = Field(
         0.8,
         gt=0,
         description="Share of the rating above which traffic raises an alarm, and which quotas may claim together.",
     )
 
     @property
-    def rating(self) -> MeshRating:
+    def mesh_rating(self) -> MeshRating:
         """What the mesh carries."""
-        return MeshRating(self.observe_rating, self.observe_rating_share)
+        return MeshRating(self.rating, self.rating_share)
 
 
 class ExecutorSettings(ControlSettings):
@@ -65,6 +40,17 @@ class ExecutorSettings(ControlSettings):
     control_executor_secret_file: Path | None = Field(
         None, description="File with the secret, instead of the variable."
     )
+
+    def require_executor(self) -> None:
+        """Refuse settings without a control plane or its executor.
+
+        Raises:
+            Misconfigured: one of them is not set.
+        """
+        if not (self.control and self.control_executor):
+            raise Misconfigured(
+                "set HIFI_CONTROL and HIFI_CONTROL_EXECUTOR; `hifi up --control` and compose.yaml set both"
+            )
 
     def read_executor_secret(self) -> str:
         """The secret of the executor.

@@ -2,12 +2,11 @@
 
 The record with a pipe's name as key holds the current revision, so that publishing is one record, and while a rollout
 runs the number and share of the next one. The record `NAME;REVISION` holds the body of another revision that is in
-use. The offset of the record with which a revision was published is its version: a service that has read to this
-offset knows the revision. While Kafka is unavailable a service stays ready with its last copy.
+use. A service that has read to the offset of the record with which a revision was published has the revision. While
+Kafka is unavailable a service stays ready with its last copy.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -17,24 +16,23 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from pydantic import ValidationError
 
-from hifi.kafka.clients import topic_consumer
 from hifi.kafka.producer import Producer
-from hifi.kafka.topic_reader import offset_ranges, read_ranges
+from hifi.kafka.topic_follower import PartitionFollower
 from hifi.kafka.topics import Topics
-from hifi.pipe.revision import PipeRecord, PipeVersion, RevisionBody, Rollout, read_key
+from hifi.pipe.revision import PipeRecord, PipeRevision, RevisionBody, Rollout, read_key
 from hifi.record.record import Record
 from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
+from hifi.runtime.running import cancel
 
 STREAM_KEY: Final = b"__stream__"
 _COLOURS: Final = "colours"
 _CONDITION: Final = "pipes"
+_CLIENT: Final = "hifi"
 _PUBLISH_S: Final = 10.0
 _WAIT_MS: Final = 2_000
 """For which Kafka holds a fetch back while there is nothing new; pipes change rarely, and a new record ends it."""
-_COMMITTED: Final = "read_committed"
-"""The provisioner of a control plane writes the records of a transition in a transaction."""
 
 logger = log.get(__name__)
 
@@ -44,8 +42,8 @@ class RegistrySnapshot:
     """Content of the topic `pipes` at one moment. `partitions` is None if the stream has not been created."""
 
     partitions: int | None
-    pipes: Mapping[str, PipeVersion]
-    version: int
+    pipes: Mapping[str, PipeRevision]
+    offset: int
     others: Mapping[str, Sequence[int]]
     """Pipe to its revisions in use besides the current one, also of a deleted pipe."""
     coloured: bool = False
@@ -56,21 +54,27 @@ class PipeRegistry:
     """A local copy of all published pipes, loaded at start and updated in the background."""
 
     def __init__(self, bootstrap: str, topics: Topics, health: Health) -> None:
-        self._bootstrap = bootstrap
         self._topics = topics
+        self._follower = PartitionFollower(
+            bootstrap,
+            health.instance or _CLIENT,
+            {TopicPartition(topics.pipes, 0): self._apply},
+            wait_ms=_WAIT_MS,
+        )
         self._health = health
-        self._pipes: dict[str, PipeVersion] = {}
+        self._pipes: dict[str, PipeRevision] = {}
         self._records: dict[str, PipeRecord] = {}
-        self._bodies: dict[str, dict[int, PipeVersion]] = {}
-        """Pipe to revision to its version, of all revisions but the current one."""
+        self._bodies: dict[str, dict[int, PipeRevision]] = {}
+        """Pipe to number to revision, of all revisions but the current one."""
         self._since_ms: dict[str, int] = {}
         self._listeners: list[Callable[[], None]] = []
         self._changed = asyncio.Condition()
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
+        """Follows the topic."""
         self._loaded = asyncio.Event()
-        self.version = -1
+        self.offset = -1
         """Last offset read; -1: none."""
-        self.content_version = -1
+        self.content_offset = -1
         """Offset of the last record that changed more than the share of a rollout; -1: none."""
         self.partitions: int | None = None
         """Number of partitions of the stream's event topics; None: not known yet."""
@@ -80,34 +84,43 @@ class PipeRegistry:
 
     async def start(self) -> None:
         """Start to follow the topic, and return when all pipes published so far are loaded."""
-        self._task = asyncio.create_task(self._follow())
+        await self._follower.start(
+            lambda error: self._health.block(_CONDITION, f"the pipes cannot be read from Kafka: {error!r}")
+        )
+        self._finish_load()
+        self.task = asyncio.create_task(self._follower.follow(self._notify))
         loaded = asyncio.create_task(self._loaded.wait())
-        await asyncio.wait({self._task, loaded}, return_when=asyncio.FIRST_COMPLETED)
-        loaded.cancel()
-        if self._task.done():
-            self._task.result()
+        try:
+            await asyncio.wait({self.task, loaded}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            loaded.cancel()
+        if self.task.done():
+            self.task.result()
 
     async def stop(self) -> None:
         """Stop following."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await cancel(self.task)
+        await self._follower.stop()
 
-    def get(self, name: str) -> PipeVersion | None:
+    def partition_count(self) -> int:
+        """The number of partitions of the stream's event topics, once `start` has returned."""
+        assert self.partitions is not None
+        return self.partitions
+
+    def get(self, name: str) -> PipeRevision | None:
         """The published pipe of that name; None if there is none or it was deleted."""
         return self._pipes.get(name)
 
-    def of_revision(self, name: str, revision: int) -> PipeVersion | None:
+    def of_revision(self, name: str, number: int) -> PipeRevision | None:
         """The revision with which an event was accepted, while it is in use, else the current one.
 
         Returns:
             None: the pipe was deleted, or never published.
         """
         current = self._pipes.get(name)
-        if current is None or current.revision == revision:
+        if current is None or current.number == number:
             return current
-        return self._bodies.get(name, {}).get(revision, current)
+        return self._bodies.get(name, {}).get(number, current)
 
     def since_ms(self, name: str) -> int | None:
         """Return when Kafka appended the first record of a pipe that was read, milliseconds since 1970 UTC.
@@ -116,18 +129,18 @@ class PipeRegistry:
         """
         return self._since_ms.get(name)
 
-    def all(self) -> list[PipeVersion]:
+    def all(self) -> list[PipeRevision]:
         """All published pipes in their current revision, sorted by name."""
         return [self._pipes[name] for name in sorted(self._pipes)]
 
-    def in_use(self) -> list[PipeVersion]:
+    def in_use(self) -> list[PipeRevision]:
         """All revisions that events may have been accepted with: each pipe's current one, then its others."""
         return [
-            each
+            revision
             for current in self.all()
-            for each in (
+            for revision in (
                 current,
-                *(body for _, body in sorted(self._bodies.get(current.pipe.pipe, {}).items())),
+                *(other for _, other in sorted(self._bodies.get(current.pipe.pipe, {}).items())),
             )
         ]
 
@@ -135,13 +148,13 @@ class PipeRegistry:
         """Call `listener` after every change, in the event loop."""
         self._listeners.append(listener)
 
-    async def wait_for_version(self, version: int, timeout_s: float) -> bool:
-        """Wait until the registry has read a version; False if `timeout_s` seconds pass first."""
-        if self.version >= version:
+    async def wait_for_offset(self, offset: int, timeout_s: float) -> bool:
+        """Wait until the registry has read an offset; False if `timeout_s` seconds pass first."""
+        if self.offset >= offset:
             return True
         try:
             async with asyncio.timeout(timeout_s), self._changed:
-                await self._changed.wait_for(lambda: self.version >= version)
+                await self._changed.wait_for(lambda: self.offset >= offset)
         except TimeoutError:
             return False
         return True
@@ -152,11 +165,7 @@ class PipeRegistry:
         Raises:
             aiokafka.errors.KafkaError, OSError: Kafka or the topic cannot be read.
         """
-        tp = TopicPartition(self._topics.pipes, 0)
-        async with topic_consumer(self._bootstrap, isolation_level=_COMMITTED) as consumer:
-            async for records in read_ranges(consumer, await offset_ranges(consumer, [tp])):
-                for record in records:
-                    self._apply(record)
+        await self._follower.read_once()
         return self.snapshot()
 
     def snapshot(self) -> RegistrySnapshot:
@@ -164,42 +173,12 @@ class PipeRegistry:
         return RegistrySnapshot(
             self.partitions,
             dict(self._pipes),
-            self.version,
+            self.offset,
             {name: sorted(bodies) for name, bodies in self._bodies.items() if bodies},
             self.coloured,
         )
 
-    async def _follow(self) -> None:
-        while True:
-            try:
-                await self._read()
-            except (KafkaError, OSError) as error:
-                if not self._loaded.is_set():
-                    self._health.block(_CONDITION, f"the pipes cannot be read from Kafka: {error!r}")
-                logger.warning("pipes-unreadable", error=repr(error))
-            await asyncio.sleep(0.5)
-
-    async def _read(self) -> None:
-        tp = TopicPartition(self._topics.pipes, 0)
-        async with topic_consumer(
-            self._bootstrap, isolation_level=_COMMITTED, fetch_max_wait_ms=_WAIT_MS
-        ) as consumer:
-            consumer.assign([tp])
-            end = (await consumer.end_offsets([tp]))[tp]
-            if self.version >= 0:
-                consumer.seek(tp, self.version + 1)
-            position = await consumer.position(tp)
-            while True:
-                if position >= end and not self._loaded.is_set():
-                    await self._finish_load()
-                fetched = await consumer.getmany(tp, timeout_ms=1000)
-                for record in fetched.get(tp, []):
-                    self._apply(record)
-                position = await consumer.position(tp)
-                if fetched:
-                    await self._notify()
-
-    async def _finish_load(self) -> None:
+    def _finish_load(self) -> None:
         if self.partitions is None:
             self._health.block(
                 _CONDITION,
@@ -208,9 +187,11 @@ class PipeRegistry:
             return
         self._loaded.set()
         self._health.unblock(_CONDITION)
-        logger.info("pipes-loaded", pipes=len(self._pipes), version=self.version)
+        logger.info("pipes-loaded", pipes=len(self._pipes), offset=self.offset)
 
     async def _notify(self) -> None:
+        if not self._loaded.is_set():
+            self._finish_load()
         if not self._loaded.is_set():
             return
         async with self._changed:
@@ -219,41 +200,41 @@ class PipeRegistry:
             listener()
 
     def _apply(self, record: Any) -> None:
-        self.version = record.offset
+        self.offset = record.offset
         if record.key == STREAM_KEY:
             stream = orjson.loads(record.value)
             self.partitions, self.coloured = int(stream["partitions"]), bool(stream.get(_COLOURS))
-            self.content_version = record.offset
+            self.content_offset = record.offset
             return
-        name, revision = read_key(record.key or b"")
+        name, number = read_key(record.key or b"")
         try:
-            if revision is None:
+            if number is None:
                 self._apply_pipe(name, record.value, record.offset)
                 self._note_start(name, record.timestamp)
             else:
-                self._apply_body(name, revision, record.value, record.offset)
+                self._apply_body(name, number, record.value, record.offset)
         except (ValidationError, ValueError) as error:
             logger.error(  # noqa: TRY400 - the traceback would not show the cause
-                "pipe-refused", pipe=name, version=record.offset, error=str(error), kept=name in self._pipes
+                "pipe-refused", pipe=name, offset=record.offset, error=str(error), kept=name in self._pipes
             )
 
     def _apply_pipe(self, name: str, value: bytes | None, offset: int) -> None:
         if value is None:
             self._pipes.pop(name, None)
             self._records.pop(name, None)
-            self.content_version = offset
-            logger.info("pipe-deleted", pipe=name, version=offset)
+            self.content_offset = offset
+            logger.info("pipe-deleted", pipe=name, offset=offset)
             return
         record = PipeRecord.model_validate_json(value)
         if record.pipe.pipe != name:
             raise ValueError(f"the record's key is {name!r} and the pipe's name {record.pipe.pipe!r}")
         before = self._pipes.get(name)
-        version = offset if record.since is None else record.since
+        published = offset if record.since is None else record.since
         self._records[name] = record
-        if before is None or (before.version, before.revision) != (version, record.revision):
-            self.content_version = offset
-            logger.info("pipe-published", pipe=name, version=offset, revision=record.revision)
-            before = PipeVersion(record.pipe, version, record.revision)
+        if before is None or (before.offset, before.number) != (published, record.revision):
+            self.content_offset = offset
+            logger.info("pipe-published", pipe=name, offset=offset, revision=record.revision)
+            before = PipeRevision(record.pipe, published, record.revision)
         if before.paused != record.paused:
             logger.info("pipe-paused" if record.paused else "pipe-resumed", pipe=name, offset=offset)
         self._pipes[name] = replace(before, rollout=self._rollout(name), paused=record.paused, cap=record.cap)
@@ -264,18 +245,18 @@ class PipeRegistry:
         else:
             self._since_ms.pop(name, None)
 
-    def _apply_body(self, name: str, revision: int, value: bytes | None, offset: int) -> None:
+    def _apply_body(self, name: str, number: int, value: bytes | None, offset: int) -> None:
         bodies = self._bodies.get(name, {})
         if value is None:
-            others = {number: body for number, body in bodies.items() if number != revision}
+            others = {kept: body for kept, body in bodies.items() if kept != number}
         else:
             pipe = RevisionBody.model_validate_json(value).pipe
             if pipe.pipe != name:
                 raise ValueError(f"the record's key is {name!r} and the pipe's name {pipe.pipe!r}")
-            others = bodies | {revision: PipeVersion(pipe, offset, revision, current=False)}
-            logger.info("revision-published", pipe=name, version=offset, revision=revision)
+            others = bodies | {number: PipeRevision(pipe, offset, number, current=False)}
+            logger.info("revision-published", pipe=name, offset=offset, revision=number)
         self._bodies[name] = others
-        self.content_version = offset
+        self.content_offset = offset
         if name in self._pipes:
             self._pipes[name] = replace(self._pipes[name], rollout=self._rollout(name))
 

@@ -40,7 +40,7 @@ PIPE: Final = "hifi_pipe"
 """Name of the pipe."""
 REVISION: Final = "hifi_revision"
 """Number of the pipe's revision with which the event was accepted; each pipe counts its own from 1."""
-BARRIER: Final = "hifi_barrier"
+REVISION_OFFSET: Final = "hifi_revision_offset"
 """Offset in the topic `pipes` of the record with which that revision was published. A service handles the event once it
 has read the topic up to there."""
 SEQ: Final = "hifi_seq"

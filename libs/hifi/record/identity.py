@@ -1,6 +1,6 @@
 """The header `hifi`, which every record has first and which services copy byte for byte. Pure.
 
-    <format>;<pipe>;<revision>;<barrier>;<accepted>;<minute>;<epoch>:<sequence>[;<origin>]
+    <format>;<pipe>;<revision>;<its offset>;<accepted>;<minute>;<epoch>:<sequence>[;<origin>]
 
 This module is the one place of the version and of the order of the fields; `hifi.record.spark_sql` derives its SQL from
 the constants below. The parts of a request's events that are equal are written and read once: see `identity_prefix`
@@ -12,30 +12,32 @@ from typing import Final, NamedTuple, final
 
 from hifi.record.headers import (
     ACCEPTED,
-    BARRIER,
     IDENTITY,
     MINUTE,
     PIPE,
     REVISION,
+    REVISION_OFFSET,
     SEQ,
     Headers,
 )
-from hifi.record.packed_text import MAX_DIGITS, SEPARATOR, is_number
+from hifi.record.packed_text import MAX_DIGITS, SEPARATOR
 from hifi.runtime.errors import NotAnEvent
 
 FORMAT: Final = 1
 """The version of the packed headers, with which the header `hifi` begins."""
 FORMAT_TEXT: Final = b"%d" % FORMAT
-IDENTITY_FIELDS: Final = (PIPE, REVISION, BARRIER, ACCEPTED, MINUTE, SEQ)
+IDENTITY_FIELDS: Final = (PIPE, REVISION, REVISION_OFFSET, ACCEPTED, MINUTE, SEQ)
 """The fields after the version, in order. `ORIGIN` may follow them."""
 BACKFILL: Final = b"backfill"
 """The value of `ORIGIN`."""
 EPOCH_DIGITS: Final = 16
+MAX_SEQUENCE_DIGITS: Final = 19
+"""A sequence has up to 63 bits."""
 
 # Places of the fields in what `split_identity` returns.
 PIPE_AT: Final = 1 + IDENTITY_FIELDS.index(PIPE)
 REVISION_AT: Final = 1 + IDENTITY_FIELDS.index(REVISION)
-BARRIER_AT: Final = 1 + IDENTITY_FIELDS.index(BARRIER)
+REVISION_OFFSET_AT: Final = 1 + IDENTITY_FIELDS.index(REVISION_OFFSET)
 ACCEPTED_AT: Final = 1 + IDENTITY_FIELDS.index(ACCEPTED)
 MINUTE_AT: Final = 1 + IDENTITY_FIELDS.index(MINUTE)
 SEQ_AT: Final = 1 + IDENTITY_FIELDS.index(SEQ)
@@ -53,8 +55,8 @@ class Identity(NamedTuple):
     """Name of the pipe."""
     revision: int
     """See `REVISION`."""
-    barrier: int
-    """See `BARRIER`."""
+    revision_offset: int
+    """See `REVISION_OFFSET`."""
     accepted_us: int
     """Microseconds since 1970 UTC."""
     minute: int
@@ -75,9 +77,9 @@ def seq_text(epoch: int, sequence: int) -> bytes:
     return b"%016x:%d" % (epoch, sequence)
 
 
-def identity_prefix(pipe: str, revision: int, barrier: int, accepted_us: int) -> bytes:
+def identity_prefix(pipe: str, revision: int, revision_offset: int, accepted_us: int) -> bytes:
     """The first fields of the header, which the events of a request share."""
-    return b"%d;%b;%d;%d;%d;" % (FORMAT, pipe.encode("ascii"), revision, barrier, accepted_us)
+    return b"%d;%b;%d;%d;%d;" % (FORMAT, pipe.encode("ascii"), revision, revision_offset, accepted_us)
 
 
 def identity_stem(prefix: bytes, minute: int, epoch: int) -> bytes:
@@ -103,16 +105,16 @@ def write_identity(stem: bytes, sequence: int, backfill: bool = False) -> tuple[
     return IDENTITY, text + _BACKFILL_ENDING if backfill else text
 
 
-def with_revision(headers: Headers, revision: int, barrier: int) -> Headers:
+def with_revision(headers: Headers, revision: int, revision_offset: int) -> Headers:
     """Headers of an event with another revision of its pipe; fields that a later release appended stay.
 
     Args:
         headers: of a record, in their order, whose header `hifi` is well-formed.
         revision: see `REVISION`.
-        barrier: see `BARRIER`.
+        revision_offset: see `REVISION_OFFSET`.
     """
     texts = identity_header(headers).split(SEPARATOR)
-    texts[REVISION_AT], texts[BARRIER_AT] = b"%d" % revision, b"%d" % barrier
+    texts[REVISION_AT], texts[REVISION_OFFSET_AT] = b"%d" % revision, b"%d" % revision_offset
     return [(IDENTITY, SEPARATOR.join(texts)), *headers[1:]]
 
 
@@ -158,19 +160,19 @@ def split_identity(header: bytes) -> list[bytes]:
 
 def _are_numbers(texts: list[bytes], sequence: bytes) -> bool:
     """Whether all fields are whole numbers that have to be; one look at the joined digits is faster than at each."""
-    revision, barrier, accepted, minute = (
+    revision, revision_offset, accepted, minute = (
         texts[REVISION_AT],
-        texts[BARRIER_AT],
+        texts[REVISION_OFFSET_AT],
         texts[ACCEPTED_AT],
         texts[MINUTE_AT],
     )
     return (
         0 < len(revision) <= MAX_DIGITS
-        and 0 < len(barrier) <= MAX_DIGITS
+        and 0 < len(revision_offset) <= MAX_DIGITS
         and 0 < len(accepted) <= MAX_DIGITS
         and 0 < len(minute) <= MAX_DIGITS
-        and 0 < len(sequence) <= MAX_DIGITS
-        and b"".join([revision, barrier, accepted, minute, sequence]).isdigit()
+        and 0 < len(sequence) <= MAX_SEQUENCE_DIGITS
+        and b"".join([revision, revision_offset, accepted, minute, sequence]).isdigit()
     )
 
 
@@ -186,7 +188,7 @@ def parse_identity(header: bytes) -> Identity:
         (
             texts[PIPE_AT].decode("ascii"),
             int(texts[REVISION_AT]),
-            int(texts[BARRIER_AT]),
+            int(texts[REVISION_OFFSET_AT]),
             int(texts[ACCEPTED_AT]),
             int(texts[MINUTE_AT]),
             texts[SEQ_AT],
@@ -242,7 +244,7 @@ class IdentityReader:
         if stem and stem == self._stem:
             if self.backfill:
                 sequence = sequence[:-_BACKFILL_LENGTH] if sequence.endswith(_BACKFILL_ENDING) else b""
-            if is_number(sequence):
+            if len(sequence) <= MAX_SEQUENCE_DIGITS and sequence.isdigit():
                 self.sequence = int(sequence)
                 return False
         self._stem = b""

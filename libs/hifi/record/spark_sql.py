@@ -10,7 +10,7 @@ from typing import Final
 
 from hifi.record.headers import HOP, IDENTITY, PIPE, POSITION, RECEIPT, SEQ
 from hifi.record.hop import HOP_FIELDS
-from hifi.record.identity import EPOCH_DIGITS, FORMAT, IDENTITY_FIELDS, ORIGIN_AT
+from hifi.record.identity import EPOCH_DIGITS, FORMAT, IDENTITY_FIELDS, MAX_SEQUENCE_DIGITS, ORIGIN_AT
 from hifi.record.packed_text import MAX_DIGITS
 from hifi.record.receipt import RECEIPT_FIELDS
 from hifi.record.source_position import MAX_POSITION_DIGITS
@@ -24,7 +24,7 @@ _REST: Final = "(?:;[\\x00-\\x7F]*)?"
 _NUMBER: Final = f"[0-9]{{1,{MAX_DIGITS}}}"
 _IDENTITY_FORMS: Final = dict.fromkeys(IDENTITY_FIELDS, _NUMBER) | {
     PIPE: f"{_TEXT}*",
-    SEQ: f"{_TEXT}{{{EPOCH_DIGITS}}}:{_NUMBER}",
+    SEQ: f"{_TEXT}{{{EPOCH_DIGITS}}}:[0-9]{{1,{MAX_SEQUENCE_DIGITS}}}",
 }
 _IDENTITY_FORM: Final = (
     ";".join([str(FORMAT), *(_IDENTITY_FORMS[field] for field in IDENTITY_FIELDS)]) + _REST

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hifi.delivery.ack_report import PartitionAcks
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.record.hop import write_first_hop
 from hifi.record.identity import identity_prefix
 from hifi.record.partitioner import partition_of
@@ -17,7 +17,7 @@ _MINUTE_US: Final = 60 * MICROSECONDS
 
 
 def raw_records(
-    pipe: PipeVersion,
+    pipe: PipeRevision,
     events: Sequence[SourceEvent],
     accepted_us: Sequence[int],
     source: bytes,
@@ -65,8 +65,8 @@ def raw_records(
     return by_partition
 
 
-def _prefix(revision: PipeVersion, accepted_us: int) -> bytes:
-    return identity_prefix(revision.pipe.pipe, revision.revision, revision.version, accepted_us)
+def _prefix(revision: PipeRevision, accepted_us: int) -> bytes:
+    return identity_prefix(revision.pipe.pipe, revision.number, revision.offset, accepted_us)
 
 
 def minute_of(time_us: int | None, accepted_us: int, tolerance_us: int) -> int:

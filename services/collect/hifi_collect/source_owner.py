@@ -4,13 +4,10 @@ The next reader goes on where the last one stopped: for topics that is kept in t
 group of both colours, and for tables and objects in the control plane's Kafka.
 """
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from aiokafka.errors import KafkaError
-
-from hifi.control.colours import Colours, decode
+from hifi.delivery.colours import Colours, decode
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics
 from hifi.runtime import log
@@ -27,7 +24,7 @@ class SourceOwner:
     """Follows the record of the colours; without colours sources are always read.
 
     Args:
-        settings: `collect_colours` and `colour` name the colours, if there are any.
+        settings: `colours` and `colour` name the colours, if there are any.
         health: gets a warning while sources are not read.
     """
 
@@ -41,26 +38,21 @@ class SourceOwner:
     @property
     def reads(self) -> bool:
         """Whether sources are to be read here; not before the record of the colours was read."""
-        if not self._settings.collect_colours:
+        if not self._settings.colours:
             return True
         return self._colours is not None and self._colours.source_reader == self._settings.colour
 
     async def follow(self) -> None:
         """Follow the record until cancelled; while Kafka is away what was read last holds."""
-        if not self._settings.collect_colours:
+        if not self._settings.colours:
             return
-        topic = ControlTopics(self._settings.collect_colours).colours
+        topic = ControlTopics(self._settings.colours).colours
         follower = TopicFollower(
             self._settings.control_bootstrap, self._settings.instance, {topic: self._take}
         )
         try:
             await follower.start()
-            while True:
-                await asyncio.sleep(_FOLLOW_S)
-                try:
-                    await follower.catch_up()
-                except (KafkaError, OSError) as error:
-                    logger.warning("colours-unreadable", error=repr(error))
+            await follower.poll(_FOLLOW_S)
         finally:
             await follower.stop()
 

@@ -55,7 +55,7 @@ _PACKED: Final = 2
 """Headers in front of those of the event itself: `hifi` and `hifi_hop`."""
 _REFUSED_AT: Final = 3
 """Place of the header `hifi_refused`, after `hifi_position`."""
-_VERSION_POLL_S: Final = 0.5
+_REVISION_POLL_S: Final = 0.5
 _NO_ANSWERS: Final[Mapping[int, FunctionAnswer]] = {}
 _NO_PROGRAM: Final = NormalizeProgram(())
 
@@ -107,7 +107,7 @@ class Normalizer:
     def step(self, assigned: AssignedPartition, batch: Batch) -> Awaitable[None] | None:
         """Normalize a batch, and complete its records once their outputs are acknowledged. Implements `BatchHandler`.
 
-        It waits only for fingerprints after an assignment, a version of the pipes, functions, or the producer.
+        It waits only for fingerprints after an assignment, a revision of a pipe, functions, or the producer.
         """
         fetched_us, outputs = now_us(), _Outputs()
         fingerprints = self._cache.opened(assigned)
@@ -141,9 +141,9 @@ class Normalizer:
             if at == len(batch):
                 return
             outputs = _Outputs()
-            barrier = identity(batch[at].headers).barrier
-            if barrier > self._registry.version:
-                await self._wait_for_version(assigned, barrier)
+            revision_offset = identity(batch[at].headers).revision_offset
+            if revision_offset > self._registry.offset:
+                await self._wait_for_revision(assigned, revision_offset)
             else:
                 answers = await self._call_functions(batch, at)
 
@@ -176,7 +176,7 @@ class Normalizer:
             try:
                 event = identity(headers)
                 hop_header(headers)
-                if event.barrier > self._registry.version:
+                if event.revision_offset > self._registry.offset:
                     return at
                 first = self._first_copy(fingerprints, record, event)
                 if first is not None:
@@ -204,7 +204,7 @@ class Normalizer:
         for record in batch[start:]:
             try:
                 event = identity(record.headers)
-                if event.barrier > self._registry.version:
+                if event.revision_offset > self._registry.offset:
                     break
                 if _header(record, REFUSED) is not None:
                     continue
@@ -279,22 +279,24 @@ class Normalizer:
         else:
             await asyncio.gather(*writes)
 
-    async def _wait_for_version(self, assigned: AssignedPartition, version: int) -> None:
-        """Wait until the registry has read a version; other partitions continue meanwhile."""
+    async def _wait_for_revision(self, assigned: AssignedPartition, offset: int) -> None:
+        """Wait until the registry has read an offset; other partitions continue meanwhile."""
         waited_s = 0.0
         subject = f"{assigned.topic}[{assigned.partition}]"
-        while not await self._registry.wait_for_version(version, _VERSION_POLL_S):
+        while not await self._registry.wait_for_offset(offset, _REVISION_POLL_S):
             if assigned.revoked.is_set():
                 self._health.warn(subject, None)
                 assigned.abandon()
-                raise Fenced(f"{subject} was revoked while it waited for version {version} of the pipes")
-            before_s, waited_s = waited_s, waited_s + _VERSION_POLL_S
+                raise Fenced(f"{subject} was revoked while it waited for offset {offset} of the topic pipes")
+            before_s, waited_s = waited_s, waited_s + _REVISION_POLL_S
             if before_s < self._pipe_wait_s <= waited_s:
-                newest = self._registry.version
+                read_to = self._registry.offset
                 logger.error(
-                    "pipe-version-missing", partition=assigned.partition, version=version, known=newest
+                    "pipe-revision-missing", partition=assigned.partition, offset=offset, read_to=read_to
                 )
-                self._health.warn(subject, f"waits for version {version} of the pipes; {newest} is known")
+                self._health.warn(
+                    subject, f"waits for offset {offset} of the topic pipes; it has read to {read_to}"
+                )
         self._health.warn(subject, None)
 
 
@@ -305,10 +307,10 @@ def _dead_letter(record: ConsumerRecord, why: Rejected, fetched_us: int) -> Reco
     return dead_letter(record.key, value, headers, SERVICE, why, fetched_us)
 
 
-def _header(record: ConsumerRecord, name: str) -> bytes | None:
+def _header(record: ConsumerRecord, header_name: str) -> bytes | None:
     """A header of the event itself; None: it has none of that name."""
-    for header_name, value in record.headers:
-        if header_name == name:
+    for name, value in record.headers:
+        if name == header_name:
             return bytes(value)
     return None
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from tests.committed import until_readable
 
 from hifi.control.action import Action
-from hifi.control.colours import Colour, Colours, ColourState
 from hifi.control.steps import ActionLog
 from hifi.control.verdict import Condition, Verdict
+from hifi.delivery.colours import Colour, Colours, ColourState
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.record.record import Record
@@ -50,7 +50,7 @@ class ColoursUnderTest:
         await log.stop()
 
     async def states(self) -> dict[str, ColourState]:
-        return {name: one.state for name, one in (await self.switch().colours()).colours.items()}
+        return {name: colour.state for name, colour in (await self.switch().colours()).colours.items()}
 
     async def actions(self) -> list[Action]:
         topic = ControlTopics(f"{self.stream}-control").actions

@@ -9,7 +9,7 @@ import pytest
 from tests.infra.colours.coloured_meshes import Arrivals, coloured_meshes, until
 
 from hifi.control.action import ActionKind
-from hifi.control.colours import WHOLE_SHARE
+from hifi.delivery.colours import WHOLE_SHARE
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi_collect.polled.reader import MOST_EVENTS
@@ -59,7 +59,7 @@ class Rows:
 
 def switch_of(stream: ColouredStream) -> Switch:
     plan = stream.plan
-    folders = {one: plan.folder(one) for one in stream.meshes}
+    folders = {colour: plan.folder(colour) for colour in stream.meshes}
     return Switch(stream.cluster.bootstrap, Topics(plan.stream), ColourFolders(folders), "test")
 
 

@@ -21,7 +21,6 @@ from hifi.record import identity as identity_module
 from hifi.record.fields import fields, packed
 from hifi.record.headers import (
     ACCEPTED,
-    BARRIER,
     HOP,
     IDENTITY,
     IN,
@@ -31,6 +30,7 @@ from hifi.record.headers import (
     RAW,
     RECEIPT,
     REVISION,
+    REVISION_OFFSET,
     SEQ,
     TO,
     WATCH,
@@ -98,6 +98,7 @@ IDENTITIES = [
     b"1;p;999999999999999999;999999999999999999;999999999999999999;999999999999999999;ffffffffffffffff:"
     + b"9" * 18,
     b"1;p;1;1;1;1;ffffffffffffffff:" + b"9" * 19,
+    b"1;p;1;1;1;1;ffffffffffffffff:" + b"9" * 20,
     b"1;p;9223372036854775808;1;1;1;ffffffffffffffff:1",
     b"",
     b";",
@@ -366,7 +367,7 @@ def rows() -> Iterator[list[Any]]:
 
 def read_in_sql(row: Any) -> Facts:
     """What Spark SQL reads of a record, as `read_in_python` shows it."""
-    identity_names = (PIPE, REVISION, BARRIER, ACCEPTED, MINUTE, SEQ)
+    identity_names = (PIPE, REVISION, REVISION_OFFSET, ACCEPTED, MINUTE, SEQ)
     receipt = row.receipt
     return {
         "identity": row.identity,
@@ -462,17 +463,17 @@ CODES = st.from_regex(r"[a-z0-9:,-]{0,12}", fullmatch=True).map(str.encode)
 def test_an_identity_is_read_as_it_was_written(
     pipe: str,
     revision: int,
-    barrier: int,
+    revision_offset: int,
     accepted_us: int,
     minute: int,
     epoch: int,
     sequence: int,
     late: bool,
 ) -> None:
-    stem = identity_stem(identity_prefix(pipe, revision, barrier, accepted_us), minute, epoch)
+    stem = identity_stem(identity_prefix(pipe, revision, revision_offset, accepted_us), minute, epoch)
     headers = [write_identity(stem, sequence, late)]
     seq = seq_text(epoch, sequence)
-    assert identity(headers) == Identity(pipe, revision, barrier, accepted_us, minute, seq)
+    assert identity(headers) == Identity(pipe, revision, revision_offset, accepted_us, minute, seq)
     assert packed(fields(headers)) == headers
     assert (fields(headers).get("hifi_origin") == b"backfill") is late
 

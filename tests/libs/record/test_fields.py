@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hifi.record.fields import fields, number, packed, with_fields
 from hifi.record.headers import (
     ACCEPTED,
-    BARRIER,
     DETAIL,
     HOP,
     IDENTITY,
@@ -22,6 +21,7 @@ from hifi.record.headers import (
     RECEIPT,
     REPLAY,
     REVISION,
+    REVISION_OFFSET,
     SEQ,
 )
 from hifi.record.hop import HOP_FIELDS, Hop, hop
@@ -40,7 +40,7 @@ from hifi.runtime.errors import NotAnEvent
 FIELDS = {
     PIPE: b"flights",
     REVISION: b"7",
-    BARRIER: b"9",
+    REVISION_OFFSET: b"9",
     ACCEPTED: b"1700000000000000",
     MINUTE: b"28333333",
     SEQ: seq_text(255, 12),

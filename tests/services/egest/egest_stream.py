@@ -26,7 +26,6 @@ from hifi.pipe.revision import deletion_record, pipe_record
 from hifi.record.fields import fields, packed
 from hifi.record.headers import (
     ACCEPTED,
-    BARRIER,
     CONTENT_TYPE,
     IN,
     MINUTE,
@@ -34,6 +33,7 @@ from hifi.record.headers import (
     PIPE,
     RAW,
     REVISION,
+    REVISION_OFFSET,
     SEQ,
     TO,
     Headers,
@@ -119,7 +119,7 @@ class EgestStream:
                 **dict(attributes(number)),
                 PIPE: pipe.encode(),
                 REVISION: version,
-                BARRIER: version,
+                REVISION_OFFSET: version,
                 SEQ: seq_text(EPOCH, number),
                 ACCEPTED: b"%d" % (time.time_ns() // 1000),
                 MINUTE: b"%d" % (time.time_ns() // 60_000_000_000),

@@ -15,7 +15,6 @@ from hifi.record.headers import (
     ACCEPTED,
     ANSWERED,
     ATTEMPT,
-    BARRIER,
     DESTINATION,
     IDENTITY,
     IN,
@@ -25,6 +24,7 @@ from hifi.record.headers import (
     RAW,
     REASON,
     REVISION,
+    REVISION_OFFSET,
     SENT,
     SEQ,
     STATUS,
@@ -56,7 +56,7 @@ async def test_each_event_arrives_once_and_has_its_receipt(stream: EgestStream) 
         "0",
     )
     assert int(one[ACCEPTED]) <= int(one[IN]) <= int(one[SENT]) <= int(one[ANSWERED])
-    assert {PIPE, REVISION, BARRIER, SEQ, MINUTE, RAW} <= set(one)
+    assert {PIPE, REVISION, REVISION_OFFSET, SEQ, MINUTE, RAW} <= set(one)
 
 
 async def test_receipts_keep_partition_and_key_and_hold_no_data(kafka: str) -> None:

@@ -19,7 +19,6 @@ from hifi.pipe.model import Pipe
 from hifi.record.fields import fields, packed
 from hifi.record.headers import (
     ACCEPTED,
-    BARRIER,
     DESTINATION,
     IN,
     MINUTE,
@@ -27,6 +26,7 @@ from hifi.record.headers import (
     PIPE,
     RAW,
     REVISION,
+    REVISION_OFFSET,
     SEQ,
     SOURCE,
     TO,
@@ -106,7 +106,7 @@ class IntakeBench:
         self.reader, self.outbox = FakeReader(), AcknowledgingOutbox()
         self.assigned = AssignedPartition(TopicPartition(TOPICS.enriched, 0))
         lanes: Any = SimpleNamespace(get=lambda _, name: self.lanes[name], revoke=lambda _: None)
-        registry: Any = SimpleNamespace(version=1)
+        registry: Any = SimpleNamespace(offset=1)
         recorder: Any = None
         reader: Any = self.reader
         outbox: Any = self.outbox
@@ -125,7 +125,7 @@ class IntakeBench:
                     **dict(attributes(offset)),
                     PIPE: b"flights",
                     REVISION: b"1",
-                    BARRIER: b"1",
+                    REVISION_OFFSET: b"1",
                     SEQ: seq_text(EPOCH, offset),
                     ACCEPTED: b"%d" % offset,
                     MINUTE: b"0",
@@ -155,11 +155,11 @@ class IntakeBench:
 class OnePipe:
     """A registry with one pipe."""
 
-    version = 1
+    offset = 1
     partitions = 1
 
     def __init__(self, pipe: Pipe) -> None:
-        self._known = SimpleNamespace(pipe=pipe, revision=1, current=True)
+        self._known = SimpleNamespace(pipe=pipe, number=1, current=True)
 
     def get(self, _: str) -> Any:
         return self._known

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hifi.pipe.model import Pipe, QueryTrigger
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.record.fields import fields, packed
 from hifi.record.headers import (
     ACCEPTED,
-    BARRIER,
     DETAIL,
     IN,
     MINUTE,
@@ -17,6 +16,7 @@ from hifi.record.headers import (
     RAW,
     REASON,
     REVISION,
+    REVISION_OFFSET,
     SEQ,
     TO,
     Headers,
@@ -36,25 +36,28 @@ SCHEMA = "key binary, value binary, partition int, headers array<struct<key stri
 
 def make_pipe(name: str = "p", /, destinations: Sequence[Any] = (), **enrich: Any) -> Pipe:
     """A pipe; destinations are names, or pairs of a name and a condition."""
-    declared = [one if isinstance(one, tuple) else (one, None) for one in destinations or ["one"]]
+    declared = [
+        destination if isinstance(destination, tuple) else (destination, None)
+        for destination in destinations or ["one"]
+    ]
     return Pipe.model_validate(
         {
             "pipe": name,
             "source": {"keys": [{"env": "KEY"}]},
             "enrich": enrich,
             "destinations": [
-                {"name": one, "url": "http://127.0.0.1/", **({"when": when} if when else {})}
-                for one, when in declared
+                {"name": destination, "url": "http://127.0.0.1/", **({"when": when} if when else {})}
+                for destination, when in declared
             ],
         }
     )
 
 
 def make_headers(pipe: str = "p", version: int = 0, number: int = 1, **more: bytes) -> Headers:
-    known = {
+    event_fields = {
         PIPE: pipe.encode(),
         REVISION: b"%d" % version,
-        BARRIER: b"%d" % version,
+        REVISION_OFFSET: b"%d" % version,
         SEQ: seq_text(7, number),
         ACCEPTED: b"1700000000000000",
         MINUTE: b"28333333",
@@ -62,7 +65,7 @@ def make_headers(pipe: str = "p", version: int = 0, number: int = 1, **more: byt
         RAW: b"%d" % number,
         "ce_id": b"%d" % number,
     }
-    return packed(known | more)
+    return packed(event_fields | more)
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ class SparkBench:
         self,
         pipes: Sequence[Pipe],
         rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
-        version: int = 0,
+        offset: int = 0,
         compiler: PipeCompiler | None = None,
     ) -> QueryPlan:
         tables = self.catalyst.jvm.java.util.HashMap()
@@ -120,9 +123,9 @@ class SparkBench:
                     java.put(key, self.catalyst.array(row))
                 tables.put(table_id(lookup), self.catalyst.broadcast(java))
                 ids.add(table_id(lookup))
-        known = [PipeVersion(pipe, version) for pipe in pipes]
+        revisions = [PipeRevision(pipe, offset) for pipe in pipes]
         lookups = LookupBroadcasts(self.catalyst.broadcast(tables), ids)
-        return (compiler or PipeCompiler(self.catalyst)).plan(known, version, lookups, 1, {})
+        return (compiler or PipeCompiler(self.catalyst)).plan(revisions, offset, lookups, 1, {})
 
     def run(
         self, plan: QueryPlan, records: Sequence[tuple[bytes | None, bytes | None, int, Any]]

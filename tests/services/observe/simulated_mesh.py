@@ -11,7 +11,6 @@ from hifi.record.fields import fields, packed
 from hifi.record.headers import (
     ACCEPTED,
     ANSWERED,
-    BARRIER,
     DESTINATION,
     IN,
     MINUTE,
@@ -20,6 +19,7 @@ from hifi.record.headers import (
     PIPE,
     REASON,
     REVISION,
+    REVISION_OFFSET,
     SENT,
     SEQ,
     SERVICE,
@@ -53,7 +53,7 @@ def identity(seq: bytes, minute: int, pipe: bytes = b"flights") -> Headers:
     return {
         PIPE: pipe,
         REVISION: b"1",
-        BARRIER: b"1",
+        REVISION_OFFSET: b"1",
         ACCEPTED: b"%d" % (minute * 60_000_000),
         MINUTE: b"%d" % minute,
         SEQ: seq,

@@ -19,7 +19,7 @@ from hifi.kafka.clients import topic_consumer
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.kafka.topics import Topics
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.record.fields import with_fields
 from hifi.record.headers import (
     AMBIGUOUS,
@@ -80,7 +80,7 @@ def target(topics: Topics, letter: DeadLetter) -> str:
     return inputs[service]
 
 
-def replayed(letter: DeadLetter, current: PipeVersion | None, now_us: int) -> Record:
+def replayed(letter: DeadLetter, current: PipeRevision | None, now_us: int) -> Record:
     """The record that a replay writes: the event as the service read it, with attempts counted from 0.
 
     It is processed with the current revision of its pipe: the one that refused it may just have been rolled back.
@@ -92,12 +92,12 @@ def replayed(letter: DeadLetter, current: PipeVersion | None, now_us: int) -> Re
     changes |= {REPLAY: b"%d" % (letter.replays + 1), IN: b"%d" % now_us}
     headers = with_fields(letter.headers, changes)
     if current is not None:
-        headers = with_revision(headers, current.revision, current.version)
+        headers = with_revision(headers, current.number, current.offset)
     return Record(letter.key, letter.value, headers)
 
 
 async def replay(
-    producer: Producer, topics: Topics, some: Sequence[DeadLetter], pipes: Mapping[str, PipeVersion]
+    producer: Producer, topics: Topics, some: Sequence[DeadLetter], pipes: Mapping[str, PipeRevision]
 ) -> AsyncIterator[tuple[DeadLetter, str]]:
     """Replay dead letters in their order; Kafka acknowledges each before it is noted as replayed.
 
@@ -117,13 +117,13 @@ async def replay(
     for (topic, partition), chunk in _chunks(topics, some, refused):
         if topic:
             whole = await _with_data(producer.bootstrap, topics.raw, chunk, refused)
-            records = [replayed(one, pipes.get(one.text(PIPE)), now_us()) for one in whole]
+            records = [replayed(letter, pipes.get(letter.text(PIPE)), now_us()) for letter in whole]
             await producer.send_and_wait(topic, partition, records)
-            note = orjson.dumps({"offsets": [one.offset for one in whole]})
+            note = orjson.dumps({"offsets": [letter.offset for letter in whole]})
             await producer.send_and_wait(topics.replays, partition, [Record(None, note, [])])
             chunk = whole  # noqa: PLW2901
-        for one in chunk:
-            yield one, topic
+        for letter in chunk:
+            yield letter, topic
     if refused:
         more = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
         raise Rejected("not-replayable", refused[0].detail + more)
@@ -135,7 +135,7 @@ async def _with_data(
     """Dead letters of one partition, with data from `raw` where it was withheld; those that are gone are refused."""
     if not any(letter.withheld for letter in some):
         return list(some)
-    found = []
+    letters = []
     async with topic_consumer(bootstrap) as consumer:
         for letter in some:
             if letter.withheld:
@@ -146,8 +146,8 @@ async def _with_data(
                     continue
                 headers = with_fields(letter.headers, {RAW: None})
                 letter = replace(letter, value=value, headers=headers)  # noqa: PLW2901
-            found.append(letter)
-    return found
+            letters.append(letter)
+    return letters
 
 
 async def _original(consumer: AIOKafkaConsumer, tp: TopicPartition, letter: DeadLetter) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Parse the records of a fetch into events. Pure."""
+"""Parse the records of a fetch into events. No I/O."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
@@ -22,8 +22,8 @@ from hifi.record.headers import (
 from hifi.record.hop import RAW_AT, TO_AT, hop, hop_header, hop_text, split_hop
 from hifi.record.identity import (
     ACCEPTED_AT,
-    BARRIER_AT,
     PIPE_AT,
+    REVISION_OFFSET_AT,
     SEQ_AT,
     identity,
     identity_header,
@@ -95,7 +95,7 @@ def _enriched(partition: SourcePartition, record: ConsumerRecord, fetched_us: in
         int(identity_texts[ACCEPTED_AT]),
         fetched_us,
         names if len(names) == 1 else list(dict.fromkeys(names)),
-        int(identity_texts[BARRIER_AT]),
+        int(identity_texts[REVISION_OFFSET_AT]),
         0,
         NO_EARLIER_ATTEMPTS,
         key,
@@ -122,7 +122,7 @@ def _retried(partition: SourcePartition, record: ConsumerRecord, fetched_us: int
         event_identity.accepted_us,
         fetched_us,
         [destination],
-        event_identity.barrier,
+        event_identity.revision_offset,
         int(due) if due is not None and due.isdigit() else 0,
         EarlierAttempts(
             attempts=number(values, ATTEMPT, 0),

@@ -7,7 +7,6 @@ Each text is one flat expression over the columns of the plan, which generated c
 from typing import Final
 
 from hifi.record.headers import (
-    BARRIER,
     DETAIL,
     HOP,
     IDENTITY,
@@ -16,6 +15,7 @@ from hifi.record.headers import (
     RAW,
     REASON,
     REVISION,
+    REVISION_OFFSET,
     SERVICE,
 )
 from hifi.record.spark_sql import header, hop_field, hop_header, identity_field, literal
@@ -41,9 +41,9 @@ def revision() -> str:
     return f"concat({identity_field(PIPE)}, ';', {identity_field(REVISION)})"
 
 
-def barrier() -> str:
-    """SQL of the version of the pipes that the event needs (bigint), from `identity`."""
-    return f"cast({identity_field(BARRIER)} as bigint)"
+def revision_offset() -> str:
+    """SQL of the offset in the topic `pipes` that the event needs (bigint), from `identity`."""
+    return f"cast({identity_field(REVISION_OFFSET)} as bigint)"
 
 
 def trimmed() -> str:

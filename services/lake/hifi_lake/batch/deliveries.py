@@ -6,7 +6,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from hifi.record.headers import ACCEPTED, BARRIER, PIPE, RAW, REPLAY, SEQ, SERVICE, TO
+from hifi.record.headers import ACCEPTED, PIPE, RAW, REPLAY, REVISION_OFFSET, SEQ, SERVICE, TO
 from hifi.record.spark_sql import (
     header_text,
     hop_field,
@@ -23,7 +23,7 @@ _PARSED: Final = {
     "identity": identity_texts(),
     "hop": hop_texts(),
     "pipe": identity_field(PIPE),
-    "barrier": f"cast({identity_field(BARRIER)} as bigint)",
+    "revision_offset": f"cast({identity_field(REVISION_OFFSET)} as bigint)",
     "accepted_us": f"cast({identity_field(ACCEPTED)} as bigint)",
     "seq": identity_field(SEQ),
     "raw": f"coalesce(cast({hop_field(RAW)} as bigint), -1)",
@@ -48,10 +48,10 @@ def parse(records: DataFrame) -> DataFrame:
 
 def deliveries(parsed: DataFrame, tables: Iterable[tuple[str, str]]) -> DataFrame:
     """One row for each event and destination among `tables`, pairs of pipe and destination."""
-    names = ", ".join(literal(f"{pipe}/{destination}") for pipe, destination in tables)
+    table_names = ", ".join(literal(f"{pipe}/{destination}") for pipe, destination in tables)
     destinations = f"array_distinct(split({hop_field(TO)}, ','))"
-    to_tables = f"filter({destinations}, to -> concat(pipe, '/', to) in ({names or 'null'}))"
-    return parsed.withColumn("destination", sql.expr(f"explode({to_tables})")).select(*_KEPT)
+    destinations_sql = f"filter({destinations}, name -> concat(pipe, '/', name) in ({table_names or 'null'}))"
+    return parsed.withColumn("destination", sql.expr(f"explode({destinations_sql})")).select(*_KEPT)
 
 
 def without_copies(rows: DataFrame, progress: TableProgress) -> DataFrame:
@@ -73,9 +73,16 @@ def without_copies(rows: DataFrame, progress: TableProgress) -> DataFrame:
 
 def beyond(progress: TableProgress) -> str:
     """SQL of whether a delivery is beyond the progress of its table: not decided yet, and no copy of a row."""
-    offsets = {partition: reached.next for partition, reached in progress.partitions.items()}
-    raws = {partition: reached.raw for partition, reached in progress.partitions.items()}
-    accepted = {partition: reached.accepted_us for partition, reached in progress.partitions.items()}
+    offsets = {
+        partition: partition_progress.next for partition, partition_progress in progress.partitions.items()
+    }
+    raws = {
+        partition: partition_progress.raw for partition, partition_progress in progress.partitions.items()
+    }
+    accepted = {
+        partition: partition_progress.accepted_us
+        for partition, partition_progress in progress.partitions.items()
+    }
     first = f"not ranked or raw > {_by_partition(raws, -1)} or accepted_us > {_by_partition(accepted, -1)}"
     return f"offset >= {_by_partition(offsets, 0)} and ({first})"
 

@@ -31,8 +31,8 @@ NOT_AUTHORIZED = 29
 
 def _allowed(name: str, patterns: object) -> bool:
     return any(
-        name.startswith(each[:-1]) if each.endswith("*") else name == each
-        for each in patterns  # type: ignore[attr-defined]
+        name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+        for pattern in patterns  # type: ignore[attr-defined]
     )
 
 
@@ -62,9 +62,9 @@ async def test_a_user_reads_its_own_topics_and_is_refused_on_all_others(
     security = secured.security(role)
     async with secured.client(AIOKafkaAdminClient, security) as client:
         visible = {
-            one["topic"]
-            for one in await client.describe_topics(TOPICS)
-            if one["error_code"] != NOT_AUTHORIZED
+            description["topic"]
+            for description in await client.describe_topics(TOPICS)
+            if description["error_code"] != NOT_AUTHORIZED
         }
     read = set()
     for topic in sorted(visible):  # fetching a topic that a user may not even describe never ends
@@ -139,10 +139,10 @@ async def test_a_user_sees_the_offsets_of_the_groups_that_it_may_describe_and_of
     for role in NEEDS:
         async with secured.client(AIOKafkaAdminClient, secured.security(role)) as admin:
             try:
-                found = await admin.list_consumer_group_offsets(group)
+                committed = await admin.list_consumer_group_offsets(group)
             except GroupAuthorizationFailedError:
                 continue
-            if found[tp].offset == 1:
+            if committed[tp].offset == 1:
                 seen.add(role)
     assert seen == {"ingest", "collect", "normalize", "observe", "operator"}
 
@@ -176,28 +176,28 @@ async def test_an_actor_takes_a_step_and_other_services_may_not(
         await scale.stop()
 
 
-async def test_the_provisioner_writes_pipes_and_statuses_and_another_actor_may_not(
+async def test_the_rollout_service_writes_pipes_and_statuses_and_another_actor_may_not(
     secured: SecuredKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = {}
-    for role in ("provision", "scale"):
+    for role in ("rollout", "scale"):
         monkeypatch.setitem(_by_address, secured.bootstrap, secured.security(role))
         for topic in (secured.topics.pipes, CONTROL.rollouts, CONTROL.declared, CONTROL.health):
-            writer = FencedWriter(secured.bootstrap, f"{CONTROL.provisioner}.test", role)
+            writer = FencedWriter(secured.bootstrap, f"{CONTROL.rollout_writer}.test", role)
             try:
                 written[role, topic] = await writer.write(topic, [Record(b"k", b"{}", [])]) >= 0
             except Retryable:
                 written[role, topic] = False
             finally:
                 await writer.stop()
-    monkeypatch.setitem(_by_address, secured.bootstrap, secured.security("provision"))
+    monkeypatch.setitem(_by_address, secured.bootstrap, secured.security("rollout"))
     for topic in (CONTROL.declared, CONTROL.requests, CONTROL.rollouts, CONTROL.health):
         follower = TopicFollower(secured.bootstrap, "test", {topic: lambda *_: None})
         await follower.start()
         await follower.stop()
     assert {key for key, allowed in written.items() if allowed} == {
-        ("provision", secured.topics.pipes),
-        ("provision", CONTROL.rollouts),
+        ("rollout", secured.topics.pipes),
+        ("rollout", CONTROL.rollouts),
     }
 
 
@@ -205,7 +205,7 @@ async def test_manage_changes_the_schema_registry_and_an_actor_may_not(
     secured: SecuredKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = {}
-    for role in ("manage", "provision"):
+    for role in ("manage", "rollout"):
         monkeypatch.setitem(_by_address, secured.bootstrap, secured.security(role))
         writer = FencedWriter(secured.bootstrap, CONTROL.registrar, role)
         try:
@@ -214,7 +214,7 @@ async def test_manage_changes_the_schema_registry_and_an_actor_may_not(
             written[role] = False
         finally:
             await writer.stop()
-    assert written == {"manage": True, "provision": False}
+    assert written == {"manage": True, "rollout": False}
 
 
 async def test_collect_keeps_the_progress_of_a_source_and_another_service_may_not(

@@ -12,7 +12,6 @@ from hifi.record.headers import (
     ACCEPTED,
     AMBIGUOUS,
     ATTEMPT,
-    BARRIER,
     DESTINATION,
     DUE,
     IN,
@@ -23,6 +22,7 @@ from hifi.record.headers import (
     REPLAY,
     RETRY,
     REVISION,
+    REVISION_OFFSET,
     SERVICE,
     STARTED,
     TO,
@@ -43,7 +43,7 @@ def parsed(source: str, *more: tuple[str, bytes], drop: str = "") -> Any:
         **dict(attributes(7)),
         PIPE: b"flights",
         REVISION: b"2",
-        BARRIER: b"3",
+        REVISION_OFFSET: b"3",
         SEQ_FIELD: SEQ,
         ACCEPTED: b"5",
         MINUTE: b"0",
@@ -66,7 +66,13 @@ def test_an_event_has_each_destination_once() -> None:
     one = parsed(ENRICHED)
     assert isinstance(one, EventRecord)
     assert one.destinations == [b"a", b"b"]
-    assert (one.pending, one.pipe, one.barrier, one.accepted_us, one.due_us) == (2, "flights", 3, 5, 0)
+    assert (one.pending, one.pipe, one.revision_offset, one.accepted_us, one.due_us) == (
+        2,
+        "flights",
+        3,
+        5,
+        0,
+    )
     assert (one.key, one.line, one.rank) == (SEQ, "raw", 11)
     assert one.receipt_hop == b"99;11"
     assert one.copied == [(TIME_HEADER, TIME)]
@@ -96,7 +102,7 @@ def test_a_replay_at_enrich_is_identified_by_its_key_alone() -> None:
     assert (again.key, again.line, again.rank) == (SEQ + b"~1", "raw", 11)
 
 
-@pytest.mark.parametrize("missing", [SEQ_FIELD, TO, ACCEPTED, BARRIER, IN])
+@pytest.mark.parametrize("missing", [SEQ_FIELD, TO, ACCEPTED, REVISION_OFFSET, IN])
 def test_a_record_without_a_field_of_hifi_is_invalid(missing: str) -> None:
     one = parsed(ENRICHED, drop=missing)
     assert isinstance(one, InvalidRecord)

@@ -1,0 +1,211 @@
+"""Which colour of a stream gets which share of the requests, and what each colour is meant to do. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final
+
+import orjson
+
+from hifi.record.record import Record
+from hifi.runtime.errors import Misconfigured
+
+WHOLE_SHARE: Final = 10_000
+"""All requests; shares are counted in 1/10,000."""
+NAMES: Final = ("blue", "green")
+_KEY: Final = b"colours"
+_VERSION: Final = 1
+
+
+class ColourState(StrEnum):
+    """What a colour is meant to do."""
+
+    LIGHT = "light"
+    """It gets a share of the requests."""
+    DARK = "dark"
+    """It runs and gets none, unless the other colour refuses connections."""
+    DRAINING = "draining"
+    """As dark, and somebody waits until all its events have an outcome."""
+    ASLEEP = "asleep"
+    """No process of it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColourSetup:
+    """What a colour runs on, where that differs from the options with which both colours were started.
+
+    Attributes:
+        partitions: of each event topic; 0: as started.
+        kafka_version: of its broker; empty: as started.
+        release: folder of the release of hifi that its processes run; empty: as started.
+        settings: variables of its services, by name.
+    """
+
+    partitions: int = 0
+    kafka_version: str = ""
+    release: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """For people: `8 partitions, HIFI_ENRICH_DRIVER_MEMORY=2g`; empty when nothing differs."""
+        parts = [f"{self.partitions} partitions"] if self.partitions else []
+        parts += [f"Kafka {self.kafka_version}"] if self.kafka_version else []
+        parts += [f"release {self.release}"] if self.release else []
+        return ", ".join([*parts, *(f"{name}={value}" for name, value in sorted(self.settings.items()))])
+
+
+@dataclass(frozen=True, slots=True)
+class Colour:
+    """One colour.
+
+    Attributes:
+        share: of the requests, in 1/10,000.
+        state: what it is meant to do.
+        ingest: URLs of its ingest.
+        observe: URL of its observe.
+        kafka: bootstrap servers of its Kafka; empty until it has started for the first time.
+        setup: what it runs on.
+    """
+
+    share: int
+    state: ColourState
+    ingest: tuple[str, ...]
+    observe: str
+    kafka: str = ""
+    setup: ColourSetup = field(default_factory=ColourSetup)
+
+
+@dataclass(frozen=True, slots=True)
+class FrontAddress:
+    """One front: where it accepts events, and where its figures are read, the path of HAProxy's runtime socket."""
+
+    url: str
+    stats: str
+
+
+@dataclass(frozen=True, slots=True)
+class Colours:
+    """Both colours and what is before them.
+
+    Attributes:
+        colours: name to colour; the shares add up to 10,000.
+        fronts: one or two, which divide the requests in the same way.
+        at_ms: when it was decided, milliseconds since 1970 UTC.
+        by: who decided it, for people.
+    """
+
+    colours: Mapping[str, Colour]
+    fronts: tuple[FrontAddress, ...]
+    at_ms: int
+    by: str
+
+    def with_shares(self, shares: Mapping[str, int], at_ms: int, by: str) -> "Colours":
+        """These colours with other shares; a colour with a share is light, one that loses its share is dark.
+
+        Raises:
+            Misconfigured: the shares do not add up to 10,000, or a colour that is asleep would get requests.
+        """
+        if sum(shares.values()) != WHOLE_SHARE or any(share < 0 for share in shares.values()):
+            raise Misconfigured(f"the shares {dict(shares)} do not add up to {WHOLE_SHARE:,}")
+        changed = {}
+        for name, colour in self.colours.items():
+            share = shares[name]
+            if share and colour.state is ColourState.ASLEEP:
+                raise Misconfigured(f"{name} is asleep: wake it first with `hifi colour wake {name}`")
+            state = ColourState.LIGHT if share else colour.state
+            state = ColourState.DARK if not share and state is ColourState.LIGHT else state
+            changed[name] = replace(colour, share=share, state=state)
+        return replace(self, colours=changed, at_ms=at_ms, by=by)
+
+    def with_state(self, name: str, state: ColourState, at_ms: int, by: str) -> "Colours":
+        """These colours with another state of a colour that gets no requests.
+
+        Raises:
+            Misconfigured: the colour gets requests.
+        """
+        colour = self.colours[name]
+        if colour.share:
+            raise Misconfigured(
+                f"{name} gets {colour.share / 100:g} % of the requests: shift them to the other colour first, with "
+                f"`hifi colour shift {other(name)}`"
+            )
+        return replace(self, colours={**self.colours, name: replace(colour, state=state)}, at_ms=at_ms, by=by)
+
+    def with_setup(self, name: str, setup: ColourSetup, at_ms: int, by: str) -> "Colours":
+        """These colours with a colour that wakes on another setup.
+
+        Raises:
+            Misconfigured: the colour is not asleep.
+        """
+        colour = self.colours[name]
+        if colour.state is not ColourState.ASLEEP:
+            raise Misconfigured(
+                f"{name} is {colour.state.value}: a colour gets another setup only when it wakes; put it to sleep "
+                f"first, with `hifi colour sleep {name}`"
+            )
+        changed = replace(colour, state=ColourState.DARK, setup=setup)
+        return replace(self, colours={**self.colours, name: changed}, at_ms=at_ms, by=by)
+
+    @property
+    def shares(self) -> dict[str, int]:
+        """Name to share in 1/10,000."""
+        return {name: colour.share for name, colour in self.colours.items()}
+
+    @property
+    def source_reader(self) -> str:
+        """The colour that reads sources from which hifi fetches events: with equal shares the first one."""
+        return max(NAMES, key=lambda name: self.colours[name].share)
+
+    def record(self) -> Record:
+        """The record for the topic `colours`."""
+        return Record(_KEY, orjson.dumps(self.json()), [])
+
+    def json(self) -> dict[str, Any]:
+        """The value of the record."""
+        colours = {
+            name: {
+                "share": colour.share,
+                "state": colour.state.value,
+                "ingest": list(colour.ingest),
+                "observe": colour.observe,
+                "kafka": colour.kafka,
+                "setup": asdict(colour.setup) | {"settings": dict(colour.setup.settings)},
+            }
+            for name, colour in self.colours.items()
+        }
+        fronts = [asdict(front) for front in self.fronts]
+        return {"version": _VERSION, "colours": colours, "fronts": fronts, "at": self.at_ms, "by": self.by}
+
+
+def decode(value: bytes | None) -> Colours:
+    """The colours from the value of a record.
+
+    Raises:
+        ValueError: it is not a record of colours, or one of a later version.
+    """
+    try:
+        body = orjson.loads(value or b"")
+        if body["version"] != _VERSION:
+            raise ValueError(f"version {body['version']}, known is {_VERSION}")
+        colours = {
+            str(name): Colour(
+                int(colour_json["share"]),
+                ColourState(colour_json["state"]),
+                tuple(colour_json["ingest"]),
+                colour_json["observe"],
+                colour_json["kafka"],
+                ColourSetup(**colour_json["setup"]),
+            )
+            for name, colour_json in body["colours"].items()
+        }
+        if sum(colour.share for colour in colours.values()) != WHOLE_SHARE:
+            raise ValueError(f"the shares do not add up to {WHOLE_SHARE:,}")
+        fronts = tuple(FrontAddress(front_json["url"], front_json["stats"]) for front_json in body["fronts"])
+        return Colours(colours, fronts, int(body["at"]), str(body["by"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"not a record of colours: {error}") from None
+
+
+def other(name: str) -> str:
+    """The other colour."""
+    return NAMES[1 - NAMES.index(name)]

@@ -1,0 +1,90 @@
+"""The record of the colours: what it refuses, and that it survives a trip through Kafka."""
+
+import orjson
+import pytest
+
+from hifi.delivery.colours import Colour, Colours, ColourSetup, ColourState, FrontAddress, decode, other
+from hifi.runtime.errors import Misconfigured
+
+
+def colours(blue: int = 10_000, green_state: ColourState = ColourState.DARK) -> Colours:
+    return Colours(
+        {
+            "blue": Colour(
+                blue, ColourState.LIGHT, ("http://127.0.0.1:1",), "http://127.0.0.1:2", "127.0.0.1:3"
+            ),
+            "green": Colour(10_000 - blue, green_state, ("http://127.0.0.1:4",), "http://127.0.0.1:5"),
+        },
+        (
+            FrontAddress("http://127.0.0.1:6", "/front.sock"),
+            FrontAddress("http://127.0.0.1:7", "/second.sock"),
+        ),
+        7,
+        "somebody",
+    )
+
+
+def test_a_record_is_read_as_it_was_written() -> None:
+    assert decode(colours().record().value) == colours()
+
+
+def test_a_setup_is_kept_in_the_record_and_given_only_to_a_colour_that_is_asleep() -> None:
+    setup = ColourSetup(8, "4.4.0", "/releases/1", {"HIFI_A": "1"})
+    with pytest.raises(Misconfigured, match="hifi colour sleep green"):
+        colours().with_setup("green", setup, 8, "me")
+    changed = colours(green_state=ColourState.ASLEEP).with_setup("green", setup, 8, "me")
+    assert (changed.colours["green"].setup, changed.colours["green"].state) == (setup, ColourState.DARK)
+    assert decode(changed.record().value) == changed
+    assert setup.text() == "8 partitions, Kafka 4.4.0, release /releases/1, HIFI_A=1"
+    assert ColourSetup().text() == ""
+
+
+def test_a_colour_is_light_while_it_has_a_share_and_dark_when_it_loses_it() -> None:
+    split = colours().with_shares({"blue": 5000, "green": 5000}, 8, "me")
+    assert {colour.state for colour in split.colours.values()} == {ColourState.LIGHT}
+    shifted = split.with_shares({"blue": 0, "green": 10_000}, 9, "me")
+    assert shifted.colours["blue"].state is ColourState.DARK
+    assert (shifted.at_ms, shifted.by) == (9, "me")
+
+
+def test_shares_that_do_not_add_up_are_refused() -> None:
+    for shares in ({"blue": 5000, "green": 4999}, {"blue": -1, "green": 10_001}):
+        with pytest.raises(Misconfigured, match="do not add up"):
+            colours().with_shares(shares, 8, "me")
+
+
+def test_a_colour_that_is_asleep_gets_no_requests() -> None:
+    with pytest.raises(Misconfigured, match="hifi colour wake green"):
+        colours(green_state=ColourState.ASLEEP).with_shares({"blue": 0, "green": 10_000}, 8, "me")
+
+
+def test_a_colour_with_requests_neither_drains_nor_sleeps() -> None:
+    for state in (ColourState.DRAINING, ColourState.ASLEEP):
+        with pytest.raises(Misconfigured, match="hifi colour shift green"):
+            colours().with_state("blue", state, 8, "me")
+
+
+def test_a_draining_colour_stays_draining_when_the_shares_do_not_concern_it() -> None:
+    draining = colours().with_state("green", ColourState.DRAINING, 8, "me")
+    after = draining.with_shares({"blue": 10_000, "green": 0}, 9, "me")
+    assert after.colours["green"].state is ColourState.DRAINING
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"version": 2}, {"fronts": [{}]}, {"colours": {"blue": {}}}],
+)
+def test_a_record_that_is_not_understood_is_refused(change: dict[str, object]) -> None:
+    record = colours().json() | change
+    with pytest.raises(ValueError, match="not a record of colours"):
+        decode(orjson.dumps(record))
+
+
+def test_the_other_colour_is_the_other_one() -> None:
+    assert (other("blue"), other("green")) == ("green", "blue")
+
+
+def test_sources_are_read_by_the_colour_with_the_larger_share() -> None:
+    assert colours().source_reader == "blue"
+    assert colours().with_shares({"blue": 4000, "green": 6000}, 8, "me").source_reader == "green"
+    assert colours().with_shares({"blue": 5000, "green": 5000}, 8, "me").source_reader == "blue"
