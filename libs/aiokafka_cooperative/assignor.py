@@ -1,4 +1,4 @@
-"""The cooperative-sticky assignment: which member reads which partition. Pure: no I/O, no clock, no state.
+"""The cooperative-sticky assignment: which member reads which partition. No I/O, no clock, no state.
 
 KIP-54 (sticky assignment) and KIP-429 (cooperative rebalancing), with the rules of KAFKA-13419 and KAFKA-14639 for
 claims of an earlier generation.

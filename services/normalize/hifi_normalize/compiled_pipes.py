@@ -33,10 +33,14 @@ class CompiledPipes:
         self._unmasked: set[str] = set()
         """Broken pipes whose masks cannot be applied."""
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Compile all loaded pipes, and follow changes."""
         self._refresh()
         self._registry.on_change(self._refresh)
+
+    async def stop(self) -> None:
+        """End the workers of the pipes' functions."""
+        await self._runner.stop()
 
     async def retry_broken(self) -> None:
         """Compile broken revisions again every `retry_s` seconds until cancelled: a missing secret may appear."""

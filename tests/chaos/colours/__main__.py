@@ -21,7 +21,7 @@ from tests.chaos.chaos_run import console
 from tests.chaos.colours.changes import ColourChange, colour_changes, write_release
 from tests.chaos.colours.outcome import MINUTE_NS, ChangeWindow, outcome
 
-from hifi.control.colours import WHOLE_SHARE, other
+from hifi.delivery.colours import WHOLE_SHARE, other
 from hifi_cli.demo.colours.coloured_load import ColouredLoad
 from hifi_cli.demo.load_test import LoadProcesses
 from hifi_cli.demo.tour_steps import StepFailed, TourSteps, require

@@ -95,7 +95,7 @@ async def test_an_actor_that_was_overtaken_while_it_decided_writes_nothing(kafka
         """Another actor, in a thread of its own: it takes the right while the slow one is frozen in its decision."""
 
         async def take() -> Action:
-            other = StepRight(kafka, slow._topic, slow._transactional_id, "other")
+            other = StepRight(kafka, slow._topic, slow._writer._transactional_id, "other")
             await other.start()
             try:
                 return await other.begin(step("deploy", "overtakes"), allowed)

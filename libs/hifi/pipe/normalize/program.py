@@ -1,7 +1,7 @@
 """Compile the `normalize` section of a pipe into functions from data to data.
 
-Order: schema, function or fields, masks, removal of the fields that enrich adds. Pure, except for the secrets and files
-that the pipe names.
+Order: schema, function or fields, masks, removal of the fields that enrich adds. Only secrets and files that the pipe
+names are read.
 """
 
 import json

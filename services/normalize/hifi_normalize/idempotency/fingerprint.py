@@ -1,4 +1,4 @@
-"""The fingerprint by which an event that a client sends again is recognized: digests of id and data. Pure."""
+"""The fingerprint by which an event that a client sends again is recognized: digests of id and data. No I/O."""
 
 import struct
 from collections.abc import Iterable, Iterator

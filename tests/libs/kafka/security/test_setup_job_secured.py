@@ -11,10 +11,10 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from secured_kafka import SecuredKafka
 from typer.testing import CliRunner
 
-from hifi.kafka.admin import matching_partitions
 from hifi.kafka.security import use
 from hifi.kafka.security.access import access, user
 from hifi.kafka.security.acl_admin import create_acls
+from hifi.kafka.topic_check import TopicCheck
 from hifi.kafka.topics import Topics
 from hifi.pipe.registry import publish, read_registry, stream_record
 from hifi.runtime.errors import Misconfigured
@@ -69,7 +69,7 @@ async def test_a_service_without_its_acls_is_not_ready_and_says_why(secured: Sec
     as_role(secured.topics, "retrier")
     health = Health("ingest", "ingest-1")
     names = [secured.topics.raw, secured.topics.accepted]
-    waiting = asyncio.create_task(matching_partitions(secured.bootstrap, names, 1, health))
+    waiting = asyncio.create_task(TopicCheck(secured.bootstrap, names, lambda: 1, health).start())
     try:
         async with asyncio.timeout(20):
             while "may not use s." not in str(health.waiting):

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from hifi.control.colours import Colour, Colours, ColourSetup, ColourState, FrontAddress, decode, other
+from hifi.delivery.colours import Colour, Colours, ColourSetup, ColourState, FrontAddress, decode, other
 from hifi.runtime.errors import Misconfigured
 
 
