@@ -253,7 +253,7 @@ class Cost:
 
 
 def section(runs: Iterable[Mapping[str, Any]]) -> str:
-    """The section of docs/benchmarks.md for these runs."""
+    """The section of bench/notes/benchmarks.md for these runs."""
     runs = list(runs)
     rows = []
     text = ""

@@ -99,6 +99,7 @@ async def divide(service: Service, settings: ColoursSettings) -> None:
         await stack.enter_async_context(serve(colour_app(runners), sock, drain_s=1))
 
         def operations(by: str) -> ColourOperations:
+            """What an actor of this name does with the colours."""
             return ColourOperations(settings.kafka, settings.topics, runtime, by)
 
         loop = ColourLoop(log, runners, fronts, operations, _BY)
