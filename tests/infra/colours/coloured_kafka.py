@@ -44,11 +44,11 @@ class ColoursUnderTest:
 
     async def write(self, **states: ColourState) -> None:
         log = ColourLog(self.kafka, ControlTopics(f"{self.stream}-control").colours, "test")
-        each = {
+        colours = {
             name: Colour(10_000 * (state is ColourState.ACTIVE), state, (), "")
             for name, state in ({"blue": ColourState.ACTIVE, "green": ColourState.IDLE} | states).items()
         }
-        await log.write(Colours(each, (), 1, "test"))
+        await log.write(Colours(colours, (), 1, "test"))
         await log.stop()
 
     async def states(self) -> dict[str, ColourState]:
