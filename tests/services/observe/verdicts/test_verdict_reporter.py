@@ -10,7 +10,7 @@ import pytest
 from hifi.control.action import Action, ActionKind, ActionState
 from hifi.control.permission import GRANTED
 from hifi.control.steps import StepRight
-from hifi.control.verdict import Condition, Verdicts, decode
+from hifi.control.verdict import Condition, Verdicts
 from hifi.kafka.admin import create_topics
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics
@@ -43,9 +43,7 @@ async def until(condition, within_s: float = WITHIN_S) -> None:
 
 async def test_verdicts_change_with_what_happens(stream: Stream, control: ControlTopics) -> None:
     verdicts = Verdicts()
-    follower = TopicFollower(
-        stream.kafka, "test", {control.health: lambda _, value, __: verdicts.put(decode(value or b""))}
-    )
+    follower = TopicFollower(stream.kafka, "test", {control.health: verdicts.take})
     await follower.start()
 
     async def judged(condition: Condition) -> None:
@@ -83,8 +81,8 @@ async def test_a_step_silences_what_it_explains_while_it_runs(stream: Stream, co
         now_us() + 60_000_000,
     )
     try:
-        async with stream.observing(control=control.control) as (observatory, _):
-            silences = observatory.notifier.alarms.silences
+        async with stream.observing(control=control.control) as (observer, _):
+            silences = observer.notifier.alarms.silences
             action = await right.begin(step, lambda _: GRANTED)
             await until(lambda: any(one.subject == "egest" for one in silences.values()))
             assert {one.kind for one in silences.values()} == {"no-progress", "lag"}

@@ -1,4 +1,4 @@
-"""Keeps the comparison of every pipe's watched fields up to date, minute by minute. Pure."""
+"""Keep the comparison of every pipe's watched fields up to date, minute by minute. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -16,7 +16,7 @@ _PIPES_A_STEP: Final = 2
 """Pipes that are compared in one step, the longest-waiting first."""
 
 
-class SkewKeeper:
+class SkewTracker:
     """The newest comparison of every watched field."""
 
     def __init__(self, store: MinuteStore, rules: SkewRules) -> None:
@@ -46,10 +46,10 @@ class SkewKeeper:
         for pipe in sorted(due, key=lambda pipe: self._compared_at.get(pipe, (-1,))[0])[:_PIPES_A_STEP]:
             self._compare(pipe, watched[pipe])
         return {
-            (SKEW, pipe, one.field): self._cause(one)
+            (SKEW, pipe, skew.field): self._cause(skew)
             for pipe, skews in self._skews.items()
-            for one in skews
-            if one.state == DRIFTED
+            for skew in skews
+            if skew.state == DRIFTED
         }
 
     def _last(self, pipe: str) -> int:
@@ -66,7 +66,7 @@ class SkewKeeper:
             for minute, counts in self._store.watched.get(pipe, {}).items()
             if first < minute <= last
         }
-        drifted = {one.field for one in self.of(pipe) if one.state == DRIFTED}
+        drifted = {skew.field for skew in self.of(pipe) if skew.state == DRIFTED}
         self._skews[pipe] = compare(watch, minutes, last, self._rules, drifted)
         self._compared_at[pipe] = last, watch
 

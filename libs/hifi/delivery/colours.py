@@ -189,18 +189,18 @@ def decode(value: bytes | None) -> Colours:
             raise ValueError(f"version {body['version']}, known is {_VERSION}")
         colours = {
             str(name): Colour(
-                int(facts["share"]),
-                ColourState(facts["state"]),
-                tuple(facts["ingest"]),
-                facts["observe"],
-                facts["kafka"],
-                ColourSetup(**facts["setup"]),
+                int(colour_json["share"]),
+                ColourState(colour_json["state"]),
+                tuple(colour_json["ingest"]),
+                colour_json["observe"],
+                colour_json["kafka"],
+                ColourSetup(**colour_json["setup"]),
             )
-            for name, facts in body["colours"].items()
+            for name, colour_json in body["colours"].items()
         }
         if sum(colour.share for colour in colours.values()) != WHOLE_SHARE:
             raise ValueError(f"the shares do not add up to {WHOLE_SHARE:,}")
-        fronts = tuple(FrontAddress(front["url"], front["stats"]) for front in body["fronts"])
+        fronts = tuple(FrontAddress(front_json["url"], front_json["stats"]) for front_json in body["fronts"])
         return Colours(colours, fronts, int(body["at"]), str(body["by"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"not a record of colours: {error}") from None
