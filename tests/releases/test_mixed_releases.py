@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hifi.pipe.model import Pipe
+from hifi_cli.demo.flights_demo import Demo
 from hifi_cli.demo.load_test import LoadTest
-from hifi_cli.demo.run import Demo
 from hifi_cli.demo.workspace import Workspace
 from hifi_cli.mesh_state.observe_api import get_json
 from hifi_infra.mesh.health_probe import get

@@ -109,7 +109,7 @@ def test_the_builds_used_last_are_kept(tmp_path: Path) -> None:
         (tmp_path / str(number)).mkdir()
         os.utime(tmp_path / str(number), (number, number))
     remove_old_builds(tmp_path)
-    assert sorted(int(each.name) for each in tmp_path.iterdir()) == list(range(8, 20))
+    assert sorted(int(build_folder.name) for build_folder in tmp_path.iterdir()) == list(range(8, 20))
 
 
 def test_the_hook_costs_a_start_next_to_nothing() -> None:

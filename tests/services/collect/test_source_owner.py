@@ -18,7 +18,7 @@ RECORDS = 300
 async def write(stream: CollectedStream, control: ControlTopics, blue: int) -> None:
     """Give blue a share of the requests."""
     each = {
-        name: Colour(share, ColourState.LIGHT if share else ColourState.DARK, (), "")
+        name: Colour(share, ColourState.ACTIVE if share else ColourState.IDLE, (), "")
         for name, share in (("blue", blue), ("green", 10_000 - blue))
     }
     producer = Producer(stream.kafka, "test")

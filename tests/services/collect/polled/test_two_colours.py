@@ -39,9 +39,9 @@ class TwoColours:
     async def shift(self, name: str) -> None:
         """Give all requests to a colour."""
         each = {
-            one: Colour(10_000, ColourState.LIGHT, (), "")
+            one: Colour(10_000, ColourState.ACTIVE, (), "")
             if one == name
-            else Colour(0, ColourState.DARK, (), "")
+            else Colour(0, ColourState.IDLE, (), "")
             for one in ("blue", "green")
         }
         producer = Producer(self.green.kafka, "test")

@@ -43,10 +43,10 @@ class Both:
 
     async def tell(self, blue_url: str, green_url: str, stats: str = "") -> None:
         """Write the record of the colours; `stats`: path of the front's socket."""
-        light = Colour(7500, ColourState.LIGHT, (), blue_url)
-        other = Colour(2500, ColourState.LIGHT, (), green_url)
+        first = Colour(7500, ColourState.ACTIVE, (), blue_url)
+        second = Colour(2500, ColourState.ACTIVE, (), green_url)
         told = Colours(
-            {"blue": light, "green": other}, (FrontAddress("http://127.0.0.1:9", stats),), 1, "test"
+            {"blue": first, "green": second}, (FrontAddress("http://127.0.0.1:9", stats),), 1, "test"
         )
         producer = Producer(self.kafka, "test")
         await producer.start()

@@ -24,7 +24,7 @@ from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_mesh import colour_topics
 from hifi_infra.colours.new_setup import SetupChange
-from hifi_infra.colours.places import ColourPlaces, wait_until_ready
+from hifi_infra.colours.runtime import ColourRuntime, wait_until_ready
 from hifi_infra.kafka.backlog import read_backlog
 from hifi_infra.kafka.stream_setup import in_force
 
@@ -45,20 +45,20 @@ class ColourAccount:
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class ColourOperations:
     """Changes the colours of a stream.
 
     Attributes:
         control_kafka: bootstrap servers of the control plane's Kafka.
         topics: of the stream, the same in both colours.
-        places: where the colours run.
+        runtime: where the colours run.
         by: who asks, for people.
         forced: whether the person takes the responsibility for a step that would be refused.
     """
 
     control_kafka: str
     topics: Topics
-    places: ColourPlaces
+    runtime: ColourRuntime
     by: str
     forced: bool = False
 
@@ -87,7 +87,7 @@ class Switch:
         reasons = verdict.reasons if verdict is not None and condition is not Condition.UNKNOWN else ()
         waiting: Mapping[str, int] = {}
         with contextlib.suppress(Retryable):
-            if kafka := await self.places.kafka(name):
+            if kafka := await self.runtime.kafka(name):
                 waiting = (await read_backlog(kafka, self.topics)).waiting
         return ColourAccount(condition, reasons, waiting)
 
@@ -115,7 +115,7 @@ class Switch:
         text = ", ".join(f"{name} {share / 100:g} %" for name, share in shares.items())
         text += f"; {draining} drains" if draining else ""
         for name, share in shares.items():
-            if share and (waiting := await self.places.waits_for(name)) and not self.forced:
+            if share and (waiting := await self.runtime.waits_for(name)) and not self.forced:
                 raise Retryable(f"{name} is not ready: {'; '.join(waiting)}")
         rollouts = [] if kind is ActionKind.RECOVER or self.forced else await self._rollouts()
         if rollouts:
@@ -151,7 +151,7 @@ class Switch:
             await asyncio.sleep(_POLL_S)
 
     async def sleep(self, name: str, reason: str, within_s: float, tell: Callable[[str], None]) -> None:
-        """Drain a dark colour and end all of its processes.
+        """Drain an idle colour and end all of its processes.
 
         Raises:
             HifiError: it gets requests, does not drain in time, or the step is refused.
@@ -170,7 +170,7 @@ class Switch:
         tell("its services end")
         try:
             async with asyncio.timeout(within_s):
-                while await self.places.runs(name):
+                while await self.runtime.runs(name):
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             raise Retryable(f"the mesh of {name} did not end within {within_s:.0f} s") from None
@@ -197,12 +197,12 @@ class Switch:
         colours = await self.colours()
         await self._require_fit_pipes()
         if change:
-            self.places.check(change)
+            self.runtime.check(change)
             setup = change.of(colours.colours[name].setup)
 
             def make_room() -> None:
                 """A stream keeps its number of partitions: another number needs a new one."""
-                if old := self.places.make_room(name, setup):
+                if old := self.runtime.make_room(name, setup):
                     aside.append(old)
 
             await self._step(
@@ -217,9 +217,9 @@ class Switch:
                 ActionKind.RECOVER,
                 f"{name} wakes",
                 reason,
-                lambda now: now.with_state(name, ColourState.DARK, _now_ms(), self.by),
+                lambda now: now.with_state(name, ColourState.IDLE, _now_ms(), self.by),
             )
-        await wait_until_ready(self.places, name, within_s)
+        await wait_until_ready(self.runtime, name, within_s)
         return aside[0] if aside else None
 
     async def _step(
@@ -277,7 +277,7 @@ class Switch:
             await right.stop()
 
     async def _waiting(self, name: str) -> Mapping[str, int]:
-        kafka = await self.places.kafka(name)
+        kafka = await self.runtime.kafka(name)
         if not kafka:
             raise Retryable(
                 f"the mesh of {name} does not run, so what waits there is not known: `hifi colour wake {name}`"
@@ -288,7 +288,7 @@ class Switch:
         """Names of pipes with a rollout, in a colour that runs."""
         rolling: set[str] = set()
         for name in NAMES:
-            if kafka := await self.places.kafka(name):
+            if kafka := await self.runtime.kafka(name):
                 pipes = (await read_registry(kafka, self.topics)).pipes
                 rolling |= {pipe for pipe, revision in pipes.items() if revision.rollout is not None}
         return sorted(rolling)
@@ -296,7 +296,7 @@ class Switch:
     async def _require_fit_pipes(self) -> None:
         """Refuse to go on with pipes that would lose events of one colour, in a colour that runs."""
         for name in NAMES:
-            if kafka := await self.places.kafka(name):
+            if kafka := await self.runtime.kafka(name):
                 require_fit_for_colours(in_force(await read_registry(kafka, self.topics)))
 
     async def _verdicts(self, name: str) -> Verdicts:

@@ -1,4 +1,4 @@
-"""Where the colours of a stream run: what a switch asks of it, and the colours in data folders of this machine."""
+"""Where the colours of a stream run: what operations ask of it, and the colours in data folders of this machine."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from hifi_infra.mesh import running
 _POLL_S: Final = 0.25
 
 
-class ColourPlaces(Protocol):
+class ColourRuntime(Protocol):
     """What is seen of the meshes of both colours."""
 
     async def kafka(self, name: str) -> str:
@@ -55,32 +55,32 @@ class ColourFolders:
         self._folders = folders
 
     async def kafka(self, name: str) -> str:
-        """As `ColourPlaces`."""
+        """As `ColourRuntime`."""
         mesh = running.find(self._folders[name])
         return mesh.kafka if mesh is not None else ""
 
     async def waits_for(self, name: str) -> list[str]:
-        """As `ColourPlaces`."""
+        """As `ColourRuntime`."""
         return await waits_for(self._folders[name])
 
     async def runs(self, name: str) -> bool:
-        """As `ColourPlaces`."""
+        """As `ColourRuntime`."""
         return running.is_locked(self._folders[name])
 
     def check(self, change: SetupChange) -> None:
-        """As `ColourPlaces`."""
+        """As `ColourRuntime`."""
         change.check()
 
     def make_room(self, name: str, setup: ColourSetup) -> Path | None:
-        """As `ColourPlaces`: a stream keeps its number of partitions, and another number needs a new one."""
+        """As `ColourRuntime`: a stream keeps its number of partitions, and another number needs a new one."""
         return set_aside(self._folders[name], setup.partitions) if setup.partitions else None
 
     def log_of(self, name: str) -> str:
-        """As `ColourPlaces`."""
+        """As `ColourRuntime`."""
         return f"its log is {self._folders[name].parent / 'logs' / name}.log"
 
 
-async def wait_until_ready(places: ColourPlaces, name: str, within_s: float) -> None:
+async def wait_until_ready(runtime: ColourRuntime, name: str, within_s: float) -> None:
     """Wait until all services of a colour are ready.
 
     Raises:
@@ -89,9 +89,9 @@ async def wait_until_ready(places: ColourPlaces, name: str, within_s: float) -> 
     waiting: list[str] = []
     try:
         async with asyncio.timeout(within_s):
-            while waiting := await places.waits_for(name):
+            while waiting := await runtime.waits_for(name):
                 await asyncio.sleep(_POLL_S)
     except TimeoutError:
         raise Retryable(
-            f"{name} is not ready within {within_s:.0f} s: {'; '.join(waiting)}; {places.log_of(name)}"
+            f"{name} is not ready within {within_s:.0f} s: {'; '.join(waiting)}; {runtime.log_of(name)}"
         ) from None

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hifi.delivery.colours import NAMES, WHOLE_SHARE, Colour, Colours, ColourState, FrontAddress
 
 
-def first_record(
+def colours_at_start(
     before: Colours | None,
     colours: Mapping[str, Colour],
     fronts: tuple[FrontAddress, ...],
@@ -33,6 +33,6 @@ def first_record(
         else:
             share = WHOLE_SHARE * (name == NAMES[0])
             colours_now[name] = replace(
-                colour, share=share, state=ColourState.LIGHT if share else ColourState.DARK
+                colour, share=share, state=ColourState.ACTIVE if share else ColourState.IDLE
             )
     return Colours(colours_now, fronts, at_ms, by)

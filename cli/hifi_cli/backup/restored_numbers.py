@@ -12,7 +12,7 @@ _RELEASE: Final = "service/"
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class RestoredNumbers:
     """Offsets in the backup to offsets after the restore, of the records that others refer to.
 
     Attributes:
