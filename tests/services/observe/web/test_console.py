@@ -67,7 +67,7 @@ async def test_every_page_agrees_with_the_api_and_has_no_accessibility_violation
             event.DETAIL: b"a field is missing",
             event.POINTER: b"/from",
         }
-        await stream.write("dead-letter", 0, [one | refusal for one in dead_letters])
+        await stream.write("dead-letter", 0, [letter | refusal for letter in dead_letters])
         await stream.commit(0)
         async with stream.observing(observe_token="secret") as (observer, url):
             async with asyncio.timeout(120):
@@ -105,7 +105,7 @@ async def test_both_distributions_of_a_watched_field_are_drawn_as_the_api_has_th
         for minute in range(last - 17, last + 1):
             drawn = scores["now" if minute > last - 9 else "before"]
             texts = [f"{watch_id(watched.watch)}:{score},JFK%3B" for score in drawn * 12]
-            await stream.events(0, minute, 120, watch=[one.encode() for one in texts])
+            await stream.events(0, minute, 120, watch=[text.encode() for text in texts])
         await stream.commit(0)
         path = "/pipes/flights"
         async with stream.observing(observe_skew_window_minutes=10, observe_skew_events=100) as (_, url):
@@ -156,8 +156,8 @@ async def check_page(page: Page, url: str, name: str, theme: str, width: int) ->
             assert await region.evaluate("element => element.scrollWidth <= element.clientWidth"), (
                 f"a table of {name} is cut"
             )
-    found = await Axe().run(page)
-    assert found.violations_count == 0, f"{name}, {theme}, {width}: {found.generate_report()}"
+    checked = await Axe().run(page)
+    assert checked.violations_count == 0, f"{name}, {theme}, {width}: {checked.generate_report()}"
     assert await page.evaluate("document.documentElement.scrollWidth") <= width, (
         f"{name} is wider than {width}"
     )
@@ -198,8 +198,8 @@ async def check_breaker_and_runbook(page: Page, url: str, stream: Stream) -> Non
     assert updated.endswith(", answer timeout")
     await page.reload()
     await expect(cell).to_have_text(updated)
-    found = await Axe().run(page)
-    assert found.violations_count == 0, found.generate_report()
+    checked = await Axe().run(page)
+    assert checked.violations_count == 0, checked.generate_report()
     await page.goto(url + "/alarms")
     await page.get_by_role("link", name="What to do about loss").first.click()
     await expect(page).to_have_url(url + "/runbooks#loss")
