@@ -139,7 +139,7 @@ class Observer:
             if self.stability.reporter is not None:
                 tasks.create_task(reconnect("verdicts", self.stability.reporter.report))
                 tasks.create_task(reconnect("actions", self.stability.reporter.follow_actions))
-            if settings.observe_colours:
+            if settings.colours:
                 tasks.create_task(reconnect("colours", self.colours.follow))
                 tasks.create_task(self.colours.front.run())
                 tasks.create_task(

@@ -59,7 +59,7 @@ class ObservedPipes:
         return (self.registry.since_ms(name) or 0) // 60_000
 
     def with_rollout(self) -> list[str]:
-        """The pipes whose outcomes provision judges."""
+        """The pipes whose outcomes the rollout service judges."""
         return [
             published.pipe.pipe for published in self.registry.all() if published.rollout or published.cap
         ]

@@ -109,7 +109,7 @@ class ManagementApi:
 
     async def pipe(self, request: Request, _: Principal) -> Response:
         """GET a pipe with its ETag."""
-        name = self._known(request)
+        name = self._declared_or_in_force(request)
         return json_response(pipe_view(self._state, name), headers=etag(self._state.declared.number(name)))
 
     async def declare(self, request: Request, principal: Principal) -> Response:
@@ -123,7 +123,7 @@ class ManagementApi:
 
     async def delete(self, request: Request, principal: Principal) -> Response:
         """DELETE a pipe: declare that it is to be deleted."""
-        name = self._known(request)
+        name = self._declared_or_in_force(request)
         number = replaced_number(request, self._state, name)
         if not exists(self._state, name):
             raise _not_found(name)
@@ -139,7 +139,7 @@ class ManagementApi:
 
     async def versions(self, request: Request, _: Principal) -> Response:
         """GET the newest versions of a pipe."""
-        kept = self._state.declared.versions(self._known(request))
+        kept = self._state.declared.versions(self._declared_or_in_force(request))
         answer: VersionList = {"versions": [version_view(declaration) for declaration in reversed(kept)]}
         return json_response(answer)
 
@@ -181,7 +181,7 @@ class ManagementApi:
 
     async def rollout(self, request: Request, principal: Principal) -> Response:
         """POST: pause, resume, abort or force a rollout."""
-        name, state = self._known(request), self._state
+        name, state = self._declared_or_in_force(request), self._state
         try:
             kind = RequestKind(request.path_params["kind"])
         except ValueError:
@@ -217,7 +217,7 @@ class ManagementApi:
 
     async def _change_pause(self, request: Request, principal: Principal, *, paused: bool) -> Response:
         """Pause or resume, also a pipe that a file declares: its text stays as it is."""
-        name, state = self._known(request), self._state
+        name, state = self._declared_or_in_force(request), self._state
         number = replaced_number(request, state, name)
         before, current = state.declared.newest.get(name), state.registry.get(name)
         if before is None and current is not None:
@@ -304,14 +304,14 @@ class ManagementApi:
                 pipes[name] = declaration.pipe
         return pipes
 
-    def _known(self, request: Request) -> str:
+    def _declared_or_in_force(self, request: Request) -> str:
         name: str = request.path_params["pipe"]
         if name not in self._state.declared.newest and not exists(self._state, name):
             raise _not_found(name)
         return name
 
     def _version(self, request: Request) -> Declaration:
-        name, number = self._known(request), request.path_params["number"]
+        name, number = self._declared_or_in_force(request), request.path_params["number"]
         for declaration in self._state.declared.versions(name):
             if str(declaration.number) == number:
                 return declaration

@@ -122,8 +122,8 @@ class SchemaRegistry:
 
     async def schema(self, request: Request, _: Principal) -> Any:
         """GET a schema by its id."""
-        body = (await self._of_id(request))[0].json()
-        return {name: body[name] for name in ("schema", "references") if name in body}
+        schema = (await self._of_id(request))[0].json()
+        return {name: schema[name] for name in ("schema", "references") if name in schema}
 
     async def schema_text(self, request: Request, _: Principal) -> Any:
         """GET a schema by its id, alone."""
@@ -132,7 +132,7 @@ class SchemaRegistry:
     async def subjects_of_schema(self, request: Request, _: Principal) -> Any:
         """GET the subjects that have a schema."""
         return sorted(
-            {version.subject for version in await self._of_id(request) if _listed(request, version)}
+            {version.subject for version in await self._of_id(request) if _is_listed(request, version)}
         )
 
     async def versions_of_schema(self, request: Request, _: Principal) -> Any:
@@ -141,7 +141,7 @@ class SchemaRegistry:
         return [
             {"subject": version.subject, "version": version.number}
             for version in versions
-            if _listed(request, version)
+            if _is_listed(request, version)
         ]
 
     async def subjects(self, request: Request, _: Principal) -> Any:
@@ -287,7 +287,7 @@ def _subject(request: Request) -> str:
     return str(request.path_params["subject"])
 
 
-def _listed(request: Request, version: Version) -> bool:
+def _is_listed(request: Request, version: Version) -> bool:
     return not version.deleted or is_set(request, "deleted")
 
 

@@ -12,7 +12,7 @@ from hifi.control.principals.principal import Principal, PrincipalJson
 from hifi.control.rollout_status import RolloutStatus
 from hifi.delivery.destination_state import DestinationName, DestinationState
 from hifi.pipe.model import Pipe
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi_manage.control_state import ControlState
 from hifi_manage.pipe_text import TextProblem
 from hifi_manage.trial import Trial, TrialDelivery
@@ -238,9 +238,9 @@ def _declared_view(declaration: Declaration, *, bodies: bool) -> DeclaredView:
     return view
 
 
-def _in_force_view(published: PipeVersion, *, bodies: bool) -> InForceView:
+def _in_force_view(published: PipeRevision, *, bodies: bool) -> InForceView:
     view: InForceView = {
-        "revision": published.revision,
+        "revision": published.number,
         "paused": published.paused,
         "cap_per_s": None if published.cap is None else published.cap.events_per_s,
     }

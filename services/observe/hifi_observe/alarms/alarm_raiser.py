@@ -62,8 +62,8 @@ class AlarmRaiser:
         self._thresholds = conditions.Thresholds(
             max(15.0, settings.observe_snapshot_interval_s * 5 + settings.observe_live_interval_s),
             settings.observe_heartbeat_gap_s,
-            settings.observe_rating,
-            settings.observe_rating_share,
+            settings.rating,
+            settings.rating_share,
         )
         self.refused = RefusedEvents()
         self.raises = False

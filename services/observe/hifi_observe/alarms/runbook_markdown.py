@@ -10,26 +10,13 @@ _WIDTH: Final = 120
 
 def markdown() -> str:
     """The sections of docs/runbooks.md."""
-    return "\n".join(_section(kind, book) for kind, book in RUNBOOKS.items())
+    return "\n".join(_section(kind, runbook) for kind, runbook in RUNBOOKS.items())
 
 
-def _section(kind: str, book: Runbook) -> str:
-    causes = [_wrapped(cause, "- ") for cause in book.causes]
-    steps = [_wrapped(step, f"{number}. ") for number, step in enumerate(book.steps, 1)]
-    lines = [
-        f"## {kind}",
-        "",
-        _wrapped(book.means),
-        "",
-        "Likely causes:",
-        "",
-        *causes,
-        "",
-        "What to do:",
-        "",
-        *steps,
-        "",
-    ]
+def _section(kind: str, runbook: Runbook) -> str:
+    causes = _wrapped("Causes: " + " ".join(runbook.causes))
+    steps = (_wrapped(step, f"{number}. ") for number, step in enumerate(runbook.steps, 1))
+    lines = [f"## {kind}", "", _wrapped(runbook.means), "", causes, "", *steps, ""]
     return "\n".join(lines)
 
 

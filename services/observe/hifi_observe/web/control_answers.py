@@ -55,7 +55,7 @@ class ControlAnswers:
         published = self._registry.get(pipe)
         if verdict.rollout is None or published is None or published.rollout is None:
             return []
-        following, share = published.rollout.next.revision, published.rollout.share * 100 / WHOLE
+        following, share = published.rollout.next.number, published.rollout.share * 100 / WHOLE
         return [
             {
                 "pipe": pipe,
@@ -64,5 +64,5 @@ class ControlAnswers:
                 "share": share if revision == following else 100 - share,
                 "figures": asdict(verdict.rollout.of(revision)),
             }
-            for revision in (published.revision, following)
+            for revision in (published.number, following)
         ]
