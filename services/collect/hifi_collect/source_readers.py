@@ -1,7 +1,6 @@
 """Keep one reader for each published pipe with a source of its own, as the pipes change."""
 
 import asyncio
-import contextlib
 from typing import Final, TypeAlias
 
 from hifi.kafka.clients import connect
@@ -13,7 +12,7 @@ from hifi.pipe.sources.sql import SqlSource
 from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.health import Health
-from hifi.runtime.service import Service
+from hifi.runtime.lifetime import Lifetime
 from hifi_collect.debezium.changes import ChangeReader
 from hifi_collect.debezium.connector import Connector
 from hifi_collect.kafka.avro_records import AvroRecords
@@ -59,12 +58,13 @@ class _ReaderHealth(Health):
             self.warn(subject, None)
 
 
-class _RunningReader(Service):
-    """One reader, as the service that its consumer belongs to."""
+class _RunningReader(Lifetime):
+    """One reader, which ends when the pipe's source changes or the service stops."""
 
-    def __init__(self, service: Service, settings: CollectSettings, pipe: str, source: _Source) -> None:
-        super().__init__(service.name, settings)
-        self.reader_health = self.health = _ReaderHealth(service.health, pipe)
+    def __init__(self, health: Health, pipe: str, source: _Source) -> None:
+        reader_health = _ReaderHealth(health, pipe)
+        super().__init__(reader_health)
+        self.reader_health = reader_health
         self.source = source
         self.task: asyncio.Task[None] | None = None
 
@@ -81,7 +81,7 @@ class SourceReaders:
 
     def __init__(
         self,
-        service: Service,
+        lifetime: Lifetime,
         settings: CollectSettings,
         registry: PipeRegistry,
         writer: RawWriter,
@@ -91,14 +91,14 @@ class SourceReaders:
         """Nothing is read before `run`.
 
         Args:
-            service: ends all readers.
+            lifetime: ends all readers.
             settings: of the service.
             registry: of the pipes, started.
             writer: to `raw`.
             owner: tells whether sources are read here.
             paces: of the sources.
         """
-        self._service = service
+        self._lifetime = lifetime
         self._paces = paces
         self._settings = settings
         self._registry = registry
@@ -110,11 +110,11 @@ class SourceReaders:
         owner.on_change = self._changed.set
 
     async def run(self) -> None:
-        """Start and end readers as pipes change until the service stops; then end all."""
-        while not self._service.stopping.is_set():
+        """Start and end readers as pipes change until the stop; then end all."""
+        while not self._lifetime.stopping.is_set():
             self._changed.clear()
             await self._adjust(self._declared())
-            await self._service.unless_stopped(self._changed.wait())
+            await self._lifetime.unless_stopped(self._changed.wait())
         await self._adjust({})
 
     def _declared(self) -> dict[str, _Source]:
@@ -124,13 +124,15 @@ class SourceReaders:
         return {pipe.pipe: pipe.source for pipe in pipes if isinstance(pipe.source, _Source)}
 
     async def _adjust(self, declared: dict[str, _Source]) -> None:
-        ending = {name: one for name, one in self._running.items() if declared.get(name) != one.source}
-        await asyncio.gather(*(one.end() for one in ending.values()))
+        ending = {
+            name: reader for name, reader in self._running.items() if declared.get(name) != reader.source
+        }
+        await asyncio.gather(*(reader.end() for reader in ending.values()))
         for name in ending:
             del self._running[name]
             logger.info("source-ended", pipe=name)
         for name in sorted(declared.keys() - self._running.keys()):
-            reader = self._running[name] = _RunningReader(self._service, self._settings, name, declared[name])
+            reader = self._running[name] = _RunningReader(self._lifetime.health, name, declared[name])
             reader.task = asyncio.create_task(self._read(reader, name))
             logger.info("source-begun", pipe=name)
 
@@ -142,11 +144,11 @@ class SourceReaders:
             except Misconfigured as error:
                 logger.error("source-misconfigured", pipe=pipe, error=str(error))  # noqa: TRY400 - the message says it
                 reader.health.warn("settings", str(error))
-                await _pause(reader, self._settings.collect_retry_s)
+                await reader.sleep(self._settings.collect_retry_s)
             except Exception as error:
                 logger.exception("source-failed", pipe=pipe)
                 reader.health.warn("settings", f"the reader failed: {error!r}")
-                await _pause(reader, self._settings.collect_retry_s)
+                await reader.sleep(self._settings.collect_retry_s)
 
     async def _read_once(self, reader: _RunningReader, pipe: str) -> None:
         source = reader.source
@@ -167,7 +169,7 @@ class SourceReaders:
                 break
             except Retryable as error:
                 reader.health.warn("connector", str(error))
-                await _pause(reader, _CONNECT_S)
+                await reader.sleep(_CONNECT_S)
         watching = asyncio.create_task(connector.watch(reader.health))
         try:
             await self._read_topic(reader, pipe, source)
@@ -178,17 +180,17 @@ class SourceReaders:
         self, reader: _RunningReader, pipe: str, source: KafkaSource | DebeziumSource
     ) -> None:
         health = reader.health
-        found: list[TopicIdentity] = []
+        identities: list[TopicIdentity] = []
 
         async def ask() -> None:
             """Ask for the ids of the topic once."""
-            found.append(await topic_identity(source.bootstrap, source.topic, source.security))
+            identities.append(await topic_identity(source.bootstrap, source.topic, source.security))
 
         asking = connect(ask, lambda error: health.warn("topic", f"it cannot be read: {error!r}"))
         if await reader.unless_stopped(asking):
             health.warn("topic", None)
             health.warn("settings", None)
-            cluster, max_bytes = found[0].cluster, self._settings.collect_max_event_bytes
+            cluster, max_bytes = identities[0].cluster, self._settings.collect_max_event_bytes
             avro = None
             if isinstance(source, KafkaSource) and source.registry is not None:
                 avro = AvroRecords(source, max_bytes)
@@ -234,8 +236,3 @@ def _polled_source(settings: CollectSettings, pipe: str, source: SqlSource | Obj
 
     assert source.folder is not None
     return ObjectsReading(pipe, source, ReadableFolder(source.folder), max_bytes)
-
-
-async def _pause(reader: Service, seconds: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(reader.stopping.wait(), seconds)

@@ -42,8 +42,8 @@ def pipe(source: dict[str, Any]) -> Pipe:
 def test_a_wrong_key_is_named(source: dict[str, Any], path: list[str], message: str) -> None:
     with pytest.raises(ValidationError) as raised:
         pipe(source)
-    ((found, text),) = validation_problems(raised.value)
-    assert found == ["source", *path]
+    ((key_path, text),) = validation_problems(raised.value)
+    assert key_path == ["source", *path]
     assert message in text
 
 
@@ -53,8 +53,8 @@ def test_columns_are_in_one_order() -> None:
 
 
 def test_secrets_of_a_bucket_are_subject_to_the_limits() -> None:
-    found = list(refusals(pipe({"kind": "objects", "s3": BUCKET, "format": "csv"}), pipe_limits()))
-    assert [path for path, _ in found] == [("source", "s3", "access_key")]
+    problems = list(refusals(pipe({"kind": "objects", "s3": BUCKET, "format": "csv"}), pipe_limits()))
+    assert [path for path, _ in problems] == [("source", "s3", "access_key")]
 
 
 def test_folders_and_passwords_are_subject_to_the_limits(

@@ -7,7 +7,7 @@ from collected_stream import CollectedStream, collected_stream, until
 from test_kafka_source import ids_of
 from tests.stream_process import readyz
 
-from hifi.control.colours import Colour, Colours, ColourState
+from hifi.delivery.colours import Colour, Colours, ColourState
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import ControlTopics

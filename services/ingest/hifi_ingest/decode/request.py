@@ -1,4 +1,4 @@
-"""Decode a request into events: choose the format by its headers, then validate every event. Pure.
+"""Decode a request into events: choose the format by its headers, then validate every event.
 
 Either all events of a request are returned, or a refusal that names the index of each invalid one.
 """
