@@ -128,10 +128,10 @@ async def test_two_instances_share_the_partitions_and_say_the_same_as_one(kafka:
     minute = past_minute()
     async with stream.observing() as (first, url), stream.observing() as (second, other_url):
         async with asyncio.timeout(90):
-            while not (first.partitions.numbers and second.partitions.numbers):
+            while not (first.stream.partitions.numbers and second.stream.partitions.numbers):
                 await asyncio.sleep(0.05)
-        assert first.partitions.numbers | second.partitions.numbers == {0, 1}
-        assert not first.partitions.numbers & second.partitions.numbers
+        assert first.stream.partitions.numbers | second.stream.partitions.numbers == {0, 1}
+        assert not first.stream.partitions.numbers & second.stream.partitions.numbers
         await eighty(stream, minute)
         path = f"/api/v1/pipes/flights/minutes/{minute}"
         body = await until(url, path, lambda body: body.get("in") == 80 and body["lost"] == 3)
@@ -211,7 +211,7 @@ async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: S
     path = "/api/v1/pipes/flights"
     async with stream.observing() as (first, url), stream.observing() as (second, other_url):
         async with asyncio.timeout(90):
-            while not (first.partitions.numbers and second.partitions.numbers):
+            while not (first.stream.partitions.numbers and second.stream.partitions.numbers):
                 await asyncio.sleep(0.05)
         for instance_url in (url, other_url):
             await until(instance_url, path, is_("unknown", 0))
@@ -405,7 +405,7 @@ async def test_minutes_are_listed_from_the_one_in_which_the_stream_started(kafka
         created = now_us() // 60_000_000
         path = "/api/v1/pipes/flights/minutes?last=60"
         async with asyncio.timeout(90):
-            while observer.store.closed_minute(observer.partitions.count) < before - 1:
+            while observer.stream.store.closed_minute(observer.stream.partitions.count) < before - 1:
                 await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)  # long enough to merge what was closed
         body = await ask(url, path)

@@ -113,9 +113,9 @@ async def test_a_minute_is_counted_over_both_colours_and_one_that_is_away_is_nam
             )
             assert sum(newest["lag_sketch"]["c"]) == 5  # kept, so that percentiles can be merged
 
-            assert observer.publisher.connected
+            assert observer.stream.publisher.connected
             counts = {"answered": 10, "failed": 2, "rejected": 0, "connection_errors": 0, "gap_s": 1.0}
-            await observer.publisher.front(minute + 1, counts)
+            await observer.stream.publisher.front(minute + 1, counts)
             _, row = await merged(blue, minute + 1, [], state="down")
             assert row["causes"] == ["ingest"]
             assert row["intake"]["failed"] == 2

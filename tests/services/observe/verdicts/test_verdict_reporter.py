@@ -82,7 +82,7 @@ async def test_a_step_silences_what_it_explains_while_it_runs(stream: Stream, co
     )
     try:
         async with stream.observing(control=control.control) as (observer, _):
-            silences = observer.notifier.alarms.silences
+            silences = observer.judge.notifier.alarms.silences
             action = await right.begin(step, lambda _: GRANTED)
             await until(lambda: any(silence.subject == "egest" for silence in silences.values()))
             assert {silence.kind for silence in silences.values()} == {"no-progress", "lag"}

@@ -71,7 +71,9 @@ async def test_every_page_agrees_with_the_api_and_has_no_accessibility_violation
         await stream.commit(0)
         async with stream.observing(observe_token="secret") as (observer, url):
             async with asyncio.timeout(120):
-                while len(observer.store.minutes["flights"]) < 7 or not observer.notifier.notified:
+                while (
+                    len(observer.stream.store.minutes["flights"]) < 7 or not observer.judge.notifier.notified
+                ):
                     await asyncio.sleep(0.05)
             pages = {
                 "overview": "/",
@@ -239,7 +241,7 @@ async def test_the_overview_of_50_pipes_loads_about_as_fast_with_a_day_of_minute
         await stream.events(0, minute, 10, name="pipe-0")
         await stream.commit(0)
         async with asyncio.timeout(120):
-            while minute not in observer.store.minutes["pipe-0"]:
+            while minute not in observer.stream.store.minutes["pipe-0"]:
                 await asyncio.sleep(0.05)
 
         async def fastest_s() -> float:
@@ -252,11 +254,11 @@ async def test_the_overview_of_50_pipes_loads_about_as_fast_with_a_day_of_minute
             return min(took_s)
 
         without_s = await fastest_s()
-        value = observer.store.minutes["pipe-0"][minute]
+        value = observer.stream.store.minutes["pipe-0"][minute]
         for name in names:
             for back in range(1440):
-                observer.store.minutes[name][minute - back] = value
-                observer.store.states[name][minute - back] = "up"
+                observer.stream.store.minutes[name][minute - back] = value
+                observer.stream.store.states[name][minute - back] = "up"
         assert await fastest_s() < 4 * without_s
 
 
@@ -309,7 +311,7 @@ async def test_the_progress_of_a_source_is_shown_with_units_and_updated(kafka: s
             await stream.write("accepted", 0, [{}], [orjson.dumps(report)])
 
         async with asyncio.timeout(120):
-            while minute not in observer.store.minutes["flights"]:
+            while minute not in observer.stream.store.minutes["flights"]:
                 await asyncio.sleep(0.05)
         await tell()
         async with asyncio.timeout(30):
@@ -342,7 +344,7 @@ async def test_times_are_in_the_viewers_zone_with_utc_as_the_tooltip(kafka: str)
         await stream.events(0, minute, 10)
         await stream.commit(0)
         async with asyncio.timeout(120):
-            while minute not in observer.store.minutes["flights"]:
+            while minute not in observer.stream.store.minutes["flights"]:
                 await asyncio.sleep(0.05)
         browser = await driver.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
