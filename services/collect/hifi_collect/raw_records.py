@@ -5,10 +5,10 @@ from typing import Final
 
 from hifi.delivery.ack_report import PartitionAcks
 from hifi.pipe.revision import PipeVersion
+from hifi.pipe.sources.event import SourceEvent
 from hifi.record.event import BACKFILL, HOP, IDENTITY, Record, identity_prefix, position_header
 from hifi.record.partitioner import partition_of
 from hifi.runtime.clock import MICROSECONDS
-from hifi_collect.source_event import SourceEvent
 
 _MINUTE_US: Final = 60 * MICROSECONDS
 _ORIGIN: Final = b";" + BACKFILL

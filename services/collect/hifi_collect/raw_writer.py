@@ -8,10 +8,10 @@ from typing import Any, Final
 from hifi.delivery.ack_report import AckReporter
 from hifi.kafka.producer import Producer
 from hifi.pipe.revision import PipeVersion
+from hifi.pipe.sources.event import SourceEvent
 from hifi.runtime import metrics
 from hifi.runtime.clock import MICROSECONDS
 from hifi_collect.raw_records import RawRecords, raw_records
-from hifi_collect.source_event import SourceEvent
 
 
 class RawWriter:
