@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python3
-PACKAGES := libs connectors/debezium connectors/kafka connectors/objects connectors/postgres services/ingest services/normalize services/enrich services/egest services/retrier services/collect services/lake services/observe services/provision services/scale services/manage services/deploy infra cli
+PACKAGES := libs connectors/debezium connectors/kafka connectors/objects connectors/postgres services/ingest services/normalize services/enrich services/egest services/retrier services/collect services/lake services/observe services/rollout services/scale services/manage services/deploy infra cli
 ARGS ?=
 
 .PHONY: help setup demo demo-control demo-colours demo-cdc bench bench-quick bench-connectors bench-rows test test-fast s3-server test-more test-containers images compose chaos chaos-quick chaos-control chaos-colours soak lint format audit types lock clean
@@ -18,13 +18,13 @@ setup: .venv/.installed  ## create .venv, compile modules, find or install Java,
 demo: setup  ## send recorded flights through a mesh on this machine (ARGS="--rate 500 --for 60")
 	.venv/bin/hifi demo $(ARGS)
 
-demo-control: setup  ## take a tour of the control plane under load, about ten minutes (ARGS="--report FILE")
+demo-control: setup  ## take a tour of the control plane under load, in four to ten minutes (ARGS="--report FILE")
 	.venv/bin/hifi demo --control $(ARGS)
 
-demo-colours: setup  ## take a tour of two colours under load, about six minutes (ARGS="--report FILE")
+demo-colours: setup  ## take a tour of two colours under load, in about six minutes (ARGS="--report FILE")
 	.venv/bin/hifi demo --colours $(ARGS)
 
-demo-cdc: setup  ## deliver the changes of a PostgreSQL table to a webhook, a database and an Iceberg table (ARGS="--kill")
+demo-cdc: setup  ## deliver the changes of a PostgreSQL table to a webhook, a database and an Iceberg table, in about three minutes (ARGS="--kill")
 	.venv/bin/hifi demo --cdc $(ARGS)
 
 # Without ARGS some pytest processes share the work; with ARGS one does, which suits a selection.
@@ -71,7 +71,7 @@ soak: setup  ## ten minutes of recorded flights, observe checked against request
 	mkdir -p bench/results
 	.venv/bin/python -m tests.soak --report bench/results/soak.ndjson $(ARGS)
 
-bench: setup .venv-bench/.installed  ## compare the mesh with a FastStream chain and plain Kafka; writes docs/benchmarks.md (ARGS="--runs 1")
+bench: setup .venv-bench/.installed  ## compare the mesh with a FastStream chain and plain Kafka; writes docs/benchmarks.md and bench/notes/benchmarks.md (ARGS="--runs 1")
 	.venv/bin/python bench/run.py $(ARGS)
 
 bench-quick: setup .venv-bench/.installed  ## measure cost at a small load in about two minutes; ends with a line of JSON, fails when cost has multiplied

@@ -31,7 +31,7 @@ FOLDERS: Final = {
         "tests/services/normalize",
         "tests/services/manage",
     ),
-    "libs": ("tests/libs", "tests/services/provision", "tests/services/scale", "tests/services/deploy"),
+    "libs": ("tests/libs", "tests/services/rollout", "tests/services/scale", "tests/services/deploy"),
 }
 """Group to its folders, so that all groups take about the same time. The group `others` has everything else."""
 UNCOMPILED: Final = (

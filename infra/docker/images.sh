@@ -22,7 +22,7 @@ OWN_JDK=hifi-base:jdk
 PUBLIC_HAPROXY=haproxy:3.2
 OWN_HAPROXY=hifi-base:haproxy
 TAG=${HIFI_TAG:-latest}
-ALL="kafka tools destination ingest collect normalize enrich egest retrier observe provision manage deploy scale connect haproxy"
+ALL="kafka tools destination ingest collect normalize enrich egest retrier observe rollout manage deploy scale connect haproxy"
 
 say() { echo "images.sh: $*" >&2; }
 

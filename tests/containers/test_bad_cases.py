@@ -110,7 +110,7 @@ def test_two_meshes_on_one_host_share_no_network_and_no_volume(two: tuple[Compos
     assert two[1].health("kafka") == ["healthy"]
 
 
-@pytest.mark.more  # without containers: tests/services/provision/test_restore.py
+@pytest.mark.more  # without containers: tests/services/rollout/test_restore.py
 async def test_a_backup_restores_what_was_not_delivered(
     make_mesh: MakeMesh, sender: MakeSender, tmp_path: Path
 ) -> None:

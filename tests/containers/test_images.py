@@ -9,7 +9,7 @@ import pytest
 from stack import CONTROL, DATA_PLANE, IMAGES, run
 
 SERVICES = (*DATA_PLANE, *CONTROL)
-ASYNCIO = ("ingest", "collect", "normalize", "egest", "retrier", "provision")
+ASYNCIO = ("ingest", "collect", "normalize", "egest", "retrier", "rollout")
 DECLARED = {
     "kafka": {"/var/lib/kafka"},
     "destination": {"/var/lib/destination"},

@@ -328,7 +328,7 @@ async def test_a_new_image_rolls_through_under_load_and_loses_and_repeats_nothin
 async def test_the_management_api_answers_with_the_token_and_only_with_it(
     mesh: ComposeMesh, secrets: Path
 ) -> None:
-    assert mesh.health("provision") == mesh.health("manage") == mesh.health("collect") == ["healthy"]
+    assert mesh.health("rollout") == mesh.health("manage") == mesh.health("collect") == ["healthy"]
     pipes = f"http://127.0.0.1:{mesh.env['HIFI_MANAGE_PORT']}/api/v1/pipes"
     token = (secrets / "manage_token").read_text().strip()
     async with aiohttp.ClientSession() as session:

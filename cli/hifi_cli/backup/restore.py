@@ -55,7 +55,7 @@ async def restore(
     """Write the state of a backup; everything is checked before the first record is written.
 
     The stream's records are one transaction, and those of the control plane another one after it, so that the
-    provisioner finds each declared pipe as it was in force.
+    rollout service finds each declared pipe as it was in force.
 
     Args:
         state: of the backup.
@@ -138,7 +138,7 @@ def _pipes(state: State, published: RegistrySnapshot) -> list[Record]:
     """The records of the pipes: bodies of revisions before the records that name them.
 
     A pipe that is in force already gets the backup's current revision as a new one, since events of the revisions that
-    it has may be on their way. The provisioner begins a rollout that ran anew.
+    it has may be on their way. The rollout service begins a rollout that ran anew.
     """
     records = state.of(PIPES)
     named = [one for one in records if read_key(one.key.encode())[1] is None]

@@ -29,7 +29,7 @@ _COLOURS: Final = {
     "unchanged": "dim",
     "deleted": "red",
 }
-_NO_SHARE: Final = "--share is for meshes without a control plane: here the provisioner sets the shares"
+_NO_SHARE: Final = "--share is for meshes without a control plane: here the rollout service sets the shares"
 DeleteMissing = Annotated[
     bool,
     typer.Option("--delete-missing", help="Delete published pipes that are not in the folder."),
@@ -65,7 +65,7 @@ def apply(
     If any pipe has a problem, nothing is published. A pipe that has not changed
     keeps its revision. With --share a changed pipe becomes the next revision for
     a share of its keys; go on with --share again or with `hifi rollout`. In a
-    mesh with a control plane the pipes are declared, and the provisioner puts
+    mesh with a control plane the pipes are declared, and the rollout service puts
     them into force in phases: `hifi rollout status` shows how far it is. With
     --manage they are declared through the management API; if somebody changes a
     pipe at the same time, it is left as it is and the command fails.
@@ -178,7 +178,7 @@ def _print_declared(changes: Mapping[str, str], *, as_json: bool) -> None:
         rows.add_row(name, f"[{_COLOURS[change]}]{change}[/]")
     print_table(rows, console)
     if set(changes.values()) != {"unchanged"}:
-        console.print("The provisioner puts them into force: `hifi rollout status` shows how far it is.")
+        console.print("The rollout service puts them into force: `hifi rollout status` shows how far it is.")
 
 
 def _print_published(
@@ -206,5 +206,5 @@ async def _publish(
     )
     published = (await read_registry(target.kafka, target.topics)).pipes
     return changes, {
-        name: (known.rollout.next if known.rollout else known).revision for name, known in published.items()
+        name: (known.rollout.next if known.rollout else known).number for name, known in published.items()
     }

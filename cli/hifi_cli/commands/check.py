@@ -23,7 +23,7 @@ RatingOption = Annotated[
     float,
     typer.Option(
         "--rating",
-        envvar="HIFI_OBSERVE_RATING",
+        envvar="HIFI_RATING",
         min=0,
         metavar="EV_PER_S",
         help="MeshRating of the mesh, with which the quotas of all pipes are compared.",

@@ -17,7 +17,7 @@ from hifi.delivery.dead_letters.reader import letter, letters
 from hifi.delivery.dead_letters.replay import replay as replay_letters
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import read_registry
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.runtime.errors import Misconfigured, Rejected
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.display.tables import print_table, table
@@ -212,7 +212,7 @@ async def replay(
 
 
 async def _replayed(
-    producer: Producer, target: Target, one: DeadLetter, pipes: Mapping[str, PipeVersion]
+    producer: Producer, target: Target, one: DeadLetter, pipes: Mapping[str, PipeRevision]
 ) -> str:
     try:
         async for _, topic in replay_letters(producer, target.topics, [one], pipes):

@@ -45,7 +45,7 @@ async def pipes(
         print_json(
             [
                 {
-                    "revision": one.revision,
+                    "revision": one.number,
                     "paused": one.paused,
                     "pipe": one.pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True),
                 }
@@ -61,7 +61,7 @@ async def pipes(
         names = ", ".join(destination.name for destination in one.pipe.destinations)
         rows.add_row(
             one.pipe.pipe,
-            str(one.revision),
+            str(one.number),
             "paused" if one.paused else "active",
             names,
             f"{one.pipe.slo.p95:g}",
@@ -123,13 +123,13 @@ async def _set_paused(
     state = "paused" if paused else "active"
     if manage:
         ManageApi(manage, manage_token_file).set_paused(pipe, paused=paused)
-        console.print(f"{pipe} is declared {state}; the provisioner puts it into force.", highlight=False)
+        console.print(f"{pipe} is declared {state}; the rollout service puts it into force.", highlight=False)
         return
     target = kafka_target(data, kafka, stream)
     published = await read_registry(target.kafka, target.topics)
     if target.control is not None:
         await target.control.set_paused(pipe, published.pipes.get(pipe), paused=paused)
-        console.print(f"{pipe} is declared {state}; the provisioner puts it into force.", highlight=False)
+        console.print(f"{pipe} is declared {state}; the rollout service puts it into force.", highlight=False)
         return
     await publish(target.kafka, target.topics, rollout.change_pause(published, pipe, paused=paused))
     console.print(f"{pipe} is {state}.", highlight=False)

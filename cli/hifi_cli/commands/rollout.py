@@ -30,7 +30,7 @@ async def status(
     """List the rollouts that run: the current and the next revision, and the share of the next one.
 
     In a mesh with a control plane it lists the newest declaration of every pipe,
-    how far the provisioner is with it, and why.
+    how far the rollout service is with it, and why.
 
     Examples:
       hifi rollout status
@@ -153,8 +153,8 @@ def running(published: RegistrySnapshot) -> list[dict[str, Any]]:
     return [
         {
             "pipe": name,
-            "current": known.revision,
-            "next": known.rollout.next.revision,
+            "current": known.number,
+            "next": known.rollout.next.number,
             "share_per_10000": known.rollout.share,
         }
         for name, known in sorted(published.pipes.items())
@@ -169,7 +169,9 @@ def _without_control(target: Target, instead: str) -> Target:
         Misconfigured: it does.
     """
     if target.control is not None:
-        raise Misconfigured(f"the provisioner of the control plane drives the rollouts here: use `{instead}`")
+        raise Misconfigured(
+            f"the rollout service of the control plane drives the rollouts here: use `{instead}`"
+        )
     return target
 
 
@@ -181,7 +183,8 @@ async def _ask(target: Target, pipe: str, kind: RequestKind) -> None:
         )
     status = await target.control.ask(pipe, kind)
     console.print(
-        f"Asked the provisioner to {kind.value} declaration {status.declaration} of {pipe}.", highlight=False
+        f"Asked the rollout service to {kind.value} declaration {status.declaration} of {pipe}.",
+        highlight=False,
     )
 
 

@@ -137,7 +137,7 @@ async def _stream(target: Target) -> tuple[ConsumerBacklog, list[dict[str, Any]]
         pipes = [
             {
                 "pipe": name,
-                "revision": known.revision,
+                "revision": known.number,
                 "destinations": [one.name for one in known.pipe.destinations],
                 "description": known.pipe.description,
             }

@@ -43,7 +43,7 @@ def show(
 ) -> None:
     """Print every topic with its partitions and settings, to create them outside of hifi.
 
-    With HIFI_CREATE_TOPICS=false `hifi up` and provisioning create no topic: they
+    With HIFI_CREATE_TOPICS=false `hifi up` and the setup job create no topic: they
     stop with a message if one is missing or has other settings. The retry topics
     follow HIFI_TIERS.
 

@@ -34,10 +34,10 @@ from hifi_infra.ports import free_port
 INSTANCES: Final = 2
 """Of the service that is deployed; a third one is more than the load needs."""
 SETTINGS: Final[Mapping[str, str]] = {
-    "HIFI_PROVISION_PHASES": "10,50,100",
-    "HIFI_PROVISION_PHASE_S": "20",
-    "HIFI_PROVISION_PHASE_EVENTS": "100",
-    "HIFI_PROVISION_NEW_PIPE_RATE": "0",
+    "HIFI_ROLLOUT_PHASES": "10,50,100",
+    "HIFI_ROLLOUT_PHASE_S": "20",
+    "HIFI_ROLLOUT_PHASE_EVENTS": "100",
+    "HIFI_ROLLOUT_NEW_PIPE_RATE": "0",
     "HIFI_DEPLOY_STABLE_S": "30",
     "HIFI_DEPLOY_EVENTS": "100",
     "HIFI_SCALE_DOWN_AFTER_S": "5",

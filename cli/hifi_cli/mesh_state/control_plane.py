@@ -24,7 +24,7 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics
 from hifi.pipe.model import Pipe
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.record.event import Record
 from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi.runtime.errors import Misconfigured
@@ -74,7 +74,7 @@ class ControlPlane:
                 f"{others} in the meantime; run the command again to see what is declared now"
             )
 
-    async def set_paused(self, name: str, current: PipeVersion | None, *, paused: bool) -> None:
+    async def set_paused(self, name: str, current: PipeRevision | None, *, paused: bool) -> None:
         """Declare that a pipe takes no new events, or takes them again.
 
         Args:
@@ -107,7 +107,7 @@ class ControlPlane:
             return dict(log.declared.newest)
 
     async def statuses(self) -> Mapping[str, RolloutStatus]:
-        """Pipe to how far its newest declaration is; `waiting` where the provisioner has not seen it yet.
+        """Pipe to how far its newest declaration is; `waiting` where the rollout service has not seen it yet.
 
         Raises:
             Misconfigured: Kafka does not answer.
@@ -156,7 +156,7 @@ class ControlPlane:
         return list(found.entries.values())
 
     async def ask(self, pipe: str, kind: RequestKind) -> RolloutStatus:
-        """Ask something of the provisioner about the newest declaration of a pipe; returns its status before.
+        """Ask something of the rollout service about the newest declaration of a pipe; returns its status before.
 
         Raises:
             Misconfigured: the pipe has no rollout that could do this, or Kafka does not answer.

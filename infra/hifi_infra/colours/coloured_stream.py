@@ -194,8 +194,7 @@ class ColouredStream:
                 bootstrap,
                 {
                     **plan.env,
-                    "HIFI_OBSERVE_COLOURS": plan.control.control,
-                    "HIFI_COLLECT_COLOURS": plan.control.control,
+                    "HIFI_COLOURS": plan.control.control,
                     "HIFI_COLOUR": name,
                 },
                 plan.data / "logs" / f"{name}.log",

@@ -15,13 +15,12 @@ from hifi_infra.mesh.release import require_mesh_release
 _PREFIX: Final = "HIFI_"
 _OWN: Final = frozenset(
     {
-        "HIFI_COLLECT_COLOURS",
         "HIFI_COLOUR",
+        "HIFI_COLOURS",
         "HIFI_CONTROL",
         "HIFI_CONTROL_KAFKA",
         "HIFI_DATA",
         "HIFI_KAFKA",
-        "HIFI_OBSERVE_COLOURS",
         "HIFI_STREAM",
     }
 )

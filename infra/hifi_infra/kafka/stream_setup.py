@@ -16,7 +16,7 @@ from hifi.pipe import rollout
 from hifi.pipe.limit_check import require_allowed, require_mask_keys
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import RegistrySnapshot, publish, read_registry, stream_record
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.record.event import Record
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.kafka.kraft import replication
@@ -152,7 +152,7 @@ def _records(
 
 def compare(published: RegistrySnapshot, pipes: Sequence[Pipe], *, delete_missing: bool) -> dict[str, str]:
     """Pipe to its change, ordered by name: `new`, `changed`, `unchanged` or `deleted`."""
-    known: Mapping[str, PipeVersion] = published.pipes
+    known: Mapping[str, PipeRevision] = published.pipes
 
     def change(pipe: Pipe) -> str:
         if pipe.pipe not in known:

@@ -1,4 +1,4 @@
-"""How far the provisioner is with a declaration. Pure."""
+"""How far the rollout service is with a declaration. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -28,7 +28,7 @@ class RolloutState(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether the provisioner has nothing more to do with the declaration."""
+        """Whether the rollout service has nothing more to do with the declaration."""
         return self in (RolloutState.IN_FORCE, RolloutState.ROLLED_BACK, RolloutState.REFUSED)
 
 
@@ -86,11 +86,11 @@ def decode(value: bytes | None) -> RolloutStatus:
 def newest_statuses(
     declared: Mapping[str, Declaration], told: Mapping[str, RolloutStatus]
 ) -> Mapping[str, RolloutStatus]:
-    """Pipe to how far its newest declaration is; `waiting` where the provisioner has not seen it yet.
+    """Pipe to how far its newest declaration is; `waiting` where the rollout service has not seen it yet.
 
     Args:
         declared: pipe to its newest declaration.
-        told: pipe to the status that the provisioner wrote last.
+        told: pipe to the status that the rollout service wrote last.
     """
     return {
         name: told[name] if name in told and told[name].declaration >= one.pipe_number else _unseen(one)
@@ -99,7 +99,7 @@ def newest_statuses(
 
 
 def _unseen(wanted: Declaration) -> RolloutStatus:
-    reason = "the provisioner has not seen it yet"
+    reason = "the rollout service has not seen it yet"
     return RolloutStatus(
         wanted.name, wanted.pipe_number, wanted.author, RolloutState.WAITING, None, 0, reason, wanted.at_us
     )

@@ -38,7 +38,7 @@ from hifi_egest.receipts.records import SERVICE
 
 _RECHECK_S: Final = 0.1
 LANE_FULL: Final = Refusal("lane-full", "the lane of the destination is full")
-PIPES_BEHIND: Final = Refusal("pipes-behind", "this instance does not know the pipe's version yet")
+PIPES_BEHIND: Final = Refusal("pipes-behind", "this instance does not know the pipe's revision yet")
 
 logger = log.get(__name__)
 
@@ -88,8 +88,8 @@ class DeliveryIntake:
             outbox: for dead letters of records that are not deliveries.
             reader: of earlier outcomes, started.
             budget: bound on deliveries in flight.
-            health: shows a version of the pipes that does not arrive.
-            pipes_wait_s: maximum time to wait for a version of the pipes, seconds.
+            health: shows a revision of a pipe that does not arrive.
+            pipes_wait_s: maximum time to wait for a revision of a pipe, seconds.
         """
         self._topics = topics
         self._registry = registry
@@ -100,7 +100,7 @@ class DeliveryIntake:
         self._budget = budget
         self._health = health
         self._pipes_wait_s = pipes_wait_s
-        self._unreachable_version = -1
+        self._unreachable_offset = -1
         self._taken_over: dict[AssignedPartition, _Takeover] = {}
         self._endings: set[asyncio.Task[None]] = set()
         self._offered: dict[Lane, None] = {}
@@ -237,7 +237,7 @@ class DeliveryIntake:
         for at, record in enumerate(records):
             event = decided[record.offset]
             if event is not None:
-                if budget.exceeded or event.barrier > registry.version:
+                if budget.exceeded or event.revision_offset > registry.offset:
                     return at
                 if self._give_event(known, event, _not_due(event) if event.due_us else None) is not None:
                     return at
@@ -334,7 +334,7 @@ class DeliveryIntake:
             self._recorder.missing_receipt(Delivery(event, name, event.earlier), *outcome_and_reason)
 
     async def _wait_until_admitted(self, event: EventRecord) -> Refusal | None:
-        """Wait for room in the in-flight budget and for the event's version of the pipes.
+        """Wait for room in the in-flight budget and for the event's revision of its pipe.
 
         Returns:
             Why its deliveries go to the retrier nevertheless; None: they go to their lanes.
@@ -343,25 +343,26 @@ class DeliveryIntake:
         while self._budget.exceeded:
             await self._budget.wait_for_release(_RECHECK_S)
             assigned.ensure_active()
-        if event.barrier <= self._registry.version or await self._wait_for_version(event):
+        if event.revision_offset <= self._registry.offset or await self._wait_for_revision(event):
             return _not_due(event) if event.due_us else None
         return PIPES_BEHIND
 
-    async def _wait_for_version(self, event: EventRecord) -> bool:
-        """Wait for a version of the pipes; once only for a version that does not arrive. Returns whether it arrived."""
-        version, assigned = event.barrier, event.partition.assigned
-        if version <= self._unreachable_version:
+    async def _wait_for_revision(self, event: EventRecord) -> bool:
+        """Wait for a revision of a pipe; once only for one that does not arrive. Returns whether it arrived."""
+        offset, assigned = event.revision_offset, event.partition.assigned
+        if offset <= self._unreachable_offset:
             return False
         until_s = monotonic_s() + self._pipes_wait_s
-        while not await self._registry.wait_for_version(version, min(_RECHECK_S, self._pipes_wait_s)):
+        while not await self._registry.wait_for_offset(offset, min(_RECHECK_S, self._pipes_wait_s)):
             assigned.ensure_active()
             if monotonic_s() >= until_s:
-                self._unreachable_version = version
-                known = self._registry.version
+                self._unreachable_offset = offset
+                read_to = self._registry.offset
                 self._health.warn(
-                    "pipes", f"version {version} of the pipes has not arrived; {known} is known"
+                    "pipes",
+                    f"offset {offset} of the topic pipes has not arrived; {read_to} is the last one read",
                 )
-                logger.error("pipes-behind", version=version, known=known, waited_s=self._pipes_wait_s)
+                logger.error("pipes-behind", offset=offset, read_to=read_to, waited_s=self._pipes_wait_s)
                 return False
         assigned.ensure_active()
         return True

@@ -132,7 +132,7 @@ class ControlState:
         return counted[0] if counted else None
 
     async def ask(self, entry: AuditEntry, request: Request) -> None:
-        """Ask something of the provisioner.
+        """Ask something of the rollout service.
 
         Raises:
             Problem: 503, Kafka does not answer.

@@ -141,7 +141,7 @@ class Observatory:
         )
 
     def _rolling(self) -> list[str]:
-        """The pipes whose outcomes provision judges."""
+        """The pipes whose outcomes the rollout service judges."""
         return [
             published.pipe.pipe for published in self.registry.all() if published.rollout or published.cap
         ]
@@ -222,7 +222,7 @@ class Observatory:
             if self._reporter is not None:
                 tasks.create_task(self._reconnect("verdicts", self._reporter.report))
                 tasks.create_task(self._reconnect("actions", self._reporter.follow_actions))
-            if self.settings.observe_colours:
+            if self.settings.colours:
                 tasks.create_task(self._reconnect("colours", self.colours.follow))
                 tasks.create_task(self.colours.front.run())
                 tasks.create_task(self._publish_front())
@@ -382,8 +382,8 @@ class Observatory:
         thresholds = conditions.Thresholds(
             max(15.0, self.settings.observe_snapshot_interval_s * 5 + self.settings.observe_live_interval_s),
             self.settings.observe_heartbeat_gap_s,
-            self.settings.observe_rating,
-            self.settings.observe_rating_share,
+            self.settings.rating,
+            self.settings.rating_share,
         )
         while True:
             await asyncio.sleep(_ALARM_INTERVAL_S)

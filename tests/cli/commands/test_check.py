@@ -161,6 +161,6 @@ def test_the_quotas_of_all_pipes_are_compared_with_the_rating_of_the_mesh(pipes)
     folder = pipes(GOOD.replace("keys: [{env: KEY}]", "keys: [{env: KEY}]\n  quota: {events: 81/s}"))
     fits = CliRunner().invoke(app, ["check", "--quick", "--rating", "102", str(folder)])
     assert fits.exit_code == 0, fits.output
-    too_much = CliRunner().invoke(app, ["check", "--quick", str(folder)], env={"HIFI_OBSERVE_RATING": "100"})
+    too_much = CliRunner().invoke(app, ["check", "--quick", str(folder)], env={"HIFI_RATING": "100"})
     assert too_much.exit_code == 1
     assert "the quotas of 1 pipe are 81 events/s together" in too_much.output

@@ -63,5 +63,5 @@ async def test_a_pipe_is_paused_and_resumed_from_the_command_line(managed: Manag
         done = await hifi_pipes(by_kafka, word, "flights")
         assert f"flights is {state}." in done.stdout, done.stderr
         known = (await read_registry(managed.kafka, managed.topics)).pipes["flights"]
-        assert (known.paused, known.revision) == (state == "paused", 1)
+        assert (known.paused, known.number) == (state == "paused", 1)
         assert state in (await hifi_pipes(by_kafka)).stdout

@@ -80,7 +80,7 @@ class Stream:
         return {
             event.PIPE: name.encode(),
             event.REVISION: b"1",
-            event.BARRIER: b"1",
+            event.REVISION_OFFSET: b"1",
             event.SEQ: f"{self.epoch}:{sequence}".encode(),
             event.ACCEPTED: now,
             event.MINUTE: b"%d" % minute,

@@ -96,7 +96,7 @@ class Lanes:
     def _other_revisions(self, pipe: str, destination: str) -> dict[int, Destination]:
         """Revision to the destination as other revisions than the current one declare it."""
         others = (one for one in self._registry.in_use() if one.pipe.pipe == pipe and not one.current)
-        found = {one.revision: one.pipe.destination(destination) for one in others}
+        found = {one.number: one.pipe.destination(destination) for one in others}
         return {revision: one for revision, one in found.items() if one is not None}
 
     def _open(self, pipe: str, destination: str) -> Lane | None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hifi.delivery.ack_report import AckReporter, PartitionAcks
 from hifi.kafka.producer import Producer, Sending
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.record.cloudevents.event import DecodedEvent
 from hifi.record.event import HOP, IDENTITY, Record, identity_prefix
 from hifi.record.partitioner import partition_of
@@ -76,7 +76,7 @@ class Acceptor:
             raise retry_later("Kafka is not acknowledging events; no event was accepted", 2)
 
     async def accept(
-        self, pipe: PipeVersion, events: Sequence[DecodedEvent], in_us: int, accepted_us: int
+        self, pipe: PipeRevision, events: Sequence[DecodedEvent], in_us: int, accepted_us: int
     ) -> None:
         """Write events and return when Kafka has acknowledged all of them.
 
@@ -103,7 +103,7 @@ class Acceptor:
             raise _not_accepted(events, outcomes)
 
     def _send(
-        self, pipe: PipeVersion, events: Sequence[DecodedEvent], in_us: int, accepted_us: int
+        self, pipe: PipeRevision, events: Sequence[DecodedEvent], in_us: int, accepted_us: int
     ) -> list[_PartitionGroup]:
         groups = self._group(pipe, events, in_us, accepted_us)
         sent = []
@@ -122,7 +122,7 @@ class Acceptor:
         return sent
 
     def _group(
-        self, pipe: PipeVersion, events: Sequence[DecodedEvent], in_us: int, accepted_us: int
+        self, pipe: PipeRevision, events: Sequence[DecodedEvent], in_us: int, accepted_us: int
     ) -> dict[int, _PartitionGroup]:
         """The records of events, by partition.
 
@@ -152,8 +152,8 @@ class Acceptor:
         return groups
 
 
-def _prefix(pipe: PipeVersion, accepted_us: int) -> bytes:
-    return identity_prefix(pipe.pipe.pipe, pipe.revision, pipe.version, accepted_us)
+def _prefix(pipe: PipeRevision, accepted_us: int) -> bytes:
+    return identity_prefix(pipe.pipe.pipe, pipe.number, pipe.offset, accepted_us)
 
 
 def _outcome(sending: Sending) -> AckOutcome:

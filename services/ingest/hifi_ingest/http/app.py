@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.runtime.health import Health
@@ -58,7 +58,7 @@ class _Admitted(NamedTuple):
 
     context: IngestContext
     headers: Mapping[bytes, bytes]
-    pipe: PipeVersion
+    pipe: PipeRevision
     masker: SourceMasker | None
     limits: Sequence[QuotaLimit]
 
@@ -226,7 +226,7 @@ def _pipe_name(path: str) -> tuple[bool, str | None]:
 
 def _authorized_pipe(
     context: IngestContext, headers: Mapping[bytes, bytes], pipe_name: str | None
-) -> tuple[PipeVersion, KeyQuota | None]:
+) -> tuple[PipeRevision, KeyQuota | None]:
     """The pipe that the request writes to, and the quota of its key there.
 
     The response never reveals pipes that the key may not write to: without a valid key it is always 401, and with one

@@ -32,6 +32,9 @@ _RESPONSES: Final = {
     "404": _error("The write key has no such pipe, or has several and the path names none."),
     "405": _error("Events are sent by POST.", "Allow"),
     "408": _error("The request was not received in time."),
+    "411": _error(
+        "The request has neither Content-Length nor Transfer-Encoding, so it has no body.", "Connection"
+    ),
     "413": _error("The body, an event or the batch is too large; no event was accepted."),
     "415": _error(
         "The content type, charset or content coding is not supported.", "Accept", "Accept-Encoding"

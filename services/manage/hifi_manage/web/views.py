@@ -26,7 +26,7 @@ def pipe_view(state: ControlState, name: str, *, bodies: bool = True) -> dict[st
     in_force: dict[str, Any] | None = None
     if current is not None:
         cap = None if current.cap is None else current.cap.events_per_s
-        in_force = {"revision": current.revision, "paused": current.paused, "cap_per_s": cap}
+        in_force = {"revision": current.number, "paused": current.paused, "cap_per_s": cap}
     if bodies and newest is not None and declared is not None:
         declared |= {"body": newest.body(), "yaml": pipe_yaml(newest.pipe)}
     if bodies and current is not None and in_force is not None:

@@ -30,7 +30,7 @@ class ColoursView:
     """Follows the record of the colours, watches the front, and merges what the observe of each colour has counted.
 
     Args:
-        settings: `follow` needs `observe_colours`.
+        settings: `follow` needs `colours`.
         fronts: minute to what the front refused in it, as published.
     """
 
@@ -55,7 +55,7 @@ class ColoursView:
             aiokafka.errors.KafkaError, OSError: Kafka is unreachable.
         """
         settings = self._settings
-        topic = ControlTopics(settings.observe_colours).colours
+        topic = ControlTopics(settings.colours).colours
         follower = TopicFollower(settings.control_bootstrap, settings.instance, {topic: self._take})
         try:
             await follower.start()

@@ -270,7 +270,7 @@ def _revisions(observatory: Observatory, verdict: Verdict) -> list[dict[str, Any
     published = observatory.registry.get(pipe)
     if verdict.rollout is None or published is None or published.rollout is None:
         return []
-    following, share = published.rollout.next.revision, published.rollout.share * 100 / WHOLE
+    following, share = published.rollout.next.number, published.rollout.share * 100 / WHOLE
     return [
         {
             "pipe": pipe,
@@ -279,5 +279,5 @@ def _revisions(observatory: Observatory, verdict: Verdict) -> list[dict[str, Any
             "share": share if revision == following else 100 - share,
             "figures": asdict(verdict.rollout.of(revision)),
         }
-        for revision in (published.revision, following)
+        for revision in (published.number, following)
     ]

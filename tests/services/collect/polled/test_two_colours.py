@@ -53,7 +53,7 @@ class TwoColours:
         """Start collect of a colour; the port of its health pages."""
         _, port = await stream.start(
             "collect",
-            collect_colours=self.control.control,
+            colours=self.control.control,
             colour=name,
             control_kafka=self.green.kafka,
             session_timeout_s=6,

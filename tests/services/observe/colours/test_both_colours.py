@@ -89,7 +89,7 @@ async def test_a_minute_is_counted_over_both_colours_and_one_that_is_away_is_nam
     await both.blue.commit(0)
     await both.green.events(1, minute, 10, lose={"normalized": [3]})
     await both.green.commit(1)
-    settings = {"observe_colours": both.control.control}
+    settings = {"colours": both.control.control}
     async with both.blue.observing(**settings) as (observatory, blue):
         async with both.green.observing(**settings) as (_, green):
             assert (await get(blue, "/api/v1/pipes/flights/colours"))["title"] == "No colours"
@@ -140,7 +140,7 @@ async def test_a_minute_in_which_a_real_front_refused_or_was_dead_is_down(both: 
         "defaults\n  mode http\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n"
         f"listen front\n  bind 127.0.0.1:{port}\n  retries 0\n  server blue 127.0.0.1:{free_port()}\n"
     )
-    settings = {"observe_colours": both.control.control, "observe_heartbeat_gap_s": 10}
+    settings = {"colours": both.control.control, "observe_heartbeat_gap_s": 10}
     async with both.blue.observing(**settings) as (_, blue), both.green.observing(**settings) as (_, green):
         haproxy = subprocess.Popen([str(HAPROXY), "-f", tmp_path / "haproxy.cfg"])
         try:

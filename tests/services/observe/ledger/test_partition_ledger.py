@@ -152,7 +152,7 @@ def check(observer: Observer) -> None:
         assert said <= mesh.dropped[where], f"false loss at {where}"
 
 
-@pytest.mark.parametrize("examples", [50, pytest.param(250, marks=pytest.mark.more)])
+@pytest.mark.parametrize("examples", [40, pytest.param(250, marks=pytest.mark.more)])
 def test_exactly_the_lost_ids_are_reported_whatever_happens(examples: int) -> None:
     @settings(max_examples=examples, suppress_health_check=[HealthCheck.too_slow])
     @given(seed=st.integers(0, 2**32), steps=st.integers(20, 160), restarts=st.booleans())

@@ -33,7 +33,7 @@ def test_it_explains_them_for_a_minute_after_its_end():
 
 
 def test_a_change_of_a_pipe_explains_nothing():
-    step = Action("provision", ActionKind.PROVISION, "pipe/flights", "10 %", "", 0, 30 * SECOND, token=7)
+    step = Action("rollout", ActionKind.ROLLOUT, "pipe/flights", "10 %", "", 0, 30 * SECOND, token=7)
     assert silences([step], 0) == {}
 
 

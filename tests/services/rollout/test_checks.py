@@ -6,7 +6,7 @@ import pytest
 
 from hifi.pipe.model import Pipe
 from hifi.runtime.errors import Misconfigured
-from hifi_provision.checks import require_valid
+from hifi_rollout.checks import require_valid
 
 
 def pipe(**destination: Any) -> Pipe:

@@ -1,4 +1,4 @@
-"""provision: declarations > checks > a ramp that observe's figures judge > the topic `pipes`."""
+"""rollout: declarations > checks > a ramp that observe's figures judge > the topic `pipes`."""
 
 import asyncio
 import contextlib
@@ -14,10 +14,11 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.runtime import log
 from hifi.runtime.errors import HifiError, Misconfigured
 from hifi.runtime.service import Service, run
-from hifi_provision.provisioner import ACTOR, Provisioner, Writers
-from hifi_provision.ramp import RampRules
-from hifi_provision.settings import ProvisionerSettings
-from hifi_provision.wanted import Wanted
+from hifi_rollout.declared_pipes import DeclaredPipes
+from hifi_rollout.pipe_steps import ACTOR
+from hifi_rollout.ramp import RampRules
+from hifi_rollout.reconciler import PipeReconciler
+from hifi_rollout.settings import RolloutSettings
 
 _KAFKA = "kafka"
 _INTERVAL_S = 1.0
@@ -37,72 +38,71 @@ class _Client(Protocol):
         """Disconnect."""
 
 
-async def provision(service: Service, settings: ProvisionerSettings) -> None:
+async def roll_out(service: Service, settings: RolloutSettings) -> None:
     """Bring declared pipes into force until the service stops."""
     if not settings.control:
         raise Misconfigured("set HIFI_CONTROL; `hifi up --control` does")
     service.health.block(_KAFKA, "the control plane's topics have not been read yet")
     topics, name = settings.control_topics, settings.instance
-    wanted, verdicts = Wanted(), Verdicts()
+    declared, verdicts = DeclaredPipes(), Verdicts()
     registry = PipeRegistry(settings.kafka, settings.topics, service.health)
     right = StepRight(settings.control_bootstrap, topics.actions, topics.actor, name)
     follower = TopicFollower(
         settings.control_bootstrap,
         name,
         {
-            topics.declared: wanted.take_declaration,
-            topics.requests: wanted.take_request,
-            topics.rollouts: wanted.take_status,
+            topics.declared: declared.take_declaration,
+            topics.requests: declared.take_request,
+            topics.rollouts: declared.take_status,
             topics.health: lambda _, value, __: verdicts.put(decode(value or b"")),
         },
     )
-    writers = Writers(
-        FencedWriter(settings.kafka, topics.provisioner, name),
-        FencedWriter(settings.control_bootstrap, f"{topics.provisioner}.rollouts", name),
-    )
+    pipes_writer = FencedWriter(settings.kafka, topics.rollout_writer, name)
+    rollouts_writer = FencedWriter(settings.control_bootstrap, f"{topics.rollout_writer}.rollouts", name)
     async with contextlib.AsyncExitStack() as stack:
-        # The writers are first: what an earlier provisioner still writes is complete before anything is read.
-        clients: list[_Client] = [writers.pipes, writers.control, registry, right, follower]
+        # The writers are first: what an earlier rollout service still writes is complete before anything is read.
+        clients: list[_Client] = [pipes_writer, rollouts_writer, registry, right, follower]
         for client in clients:
             stack.push_async_callback(client.stop)
             if not await service.unless_stopped(client.start()):
                 return
         service.health.unblock(_KAFKA)
         service.health.state = "running"
-        provisioner = Provisioner(
-            topic=settings.topics.pipes,
-            rollouts=topics.rollouts,
+        reconciler = PipeReconciler(
+            pipes_topic=settings.topics.pipes,
+            rollouts_topic=topics.rollouts,
             rules=RampRules(
                 settings.shares,
-                settings.provision_phase_s,
-                settings.provision_phase_events,
-                settings.provision_unstable_s,
-                settings.provision_error,
-                settings.provision_new_pipe_rate,
-                settings.rating,
+                settings.rollout_phase_s,
+                settings.rollout_phase_events,
+                settings.rollout_unstable_s,
+                settings.rollout_error,
+                settings.rollout_new_pipe_rate,
+                settings.mesh_rating,
             ),
             registry=registry,
-            wanted=wanted,
+            declared=declared,
             verdicts=verdicts,
             right=right,
-            writers=writers,
+            pipes_writer=pipes_writer,
+            rollouts_writer=rollouts_writer,
         )
         while not service.stopping.is_set():
             try:
                 await follower.catch_up()
-                await provisioner.step()
+                await reconciler.step()
             except Overtaken:
                 raise
             except (HifiError, KafkaError, OSError, TimeoutError) as error:
-                logger.warning("provisioning-waits", reason=str(error) or repr(error))
+                logger.warning("rollout-waits", reason=str(error) or repr(error))
             with contextlib.suppress(TimeoutError):
-                pause_s = _IDLE_S if wanted.settled else _INTERVAL_S
+                pause_s = _IDLE_S if declared.settled else _INTERVAL_S
                 await asyncio.wait_for(service.stopping.wait(), pause_s)
 
 
 def main() -> None:
-    """Entry point of the program `hifi-provision`."""
-    run(ACTOR, ProvisionerSettings, provision)
+    """Entry point of the program `hifi-rollout`."""
+    run(ACTOR, RolloutSettings, roll_out)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ async def test_declared_pipes_are_put_into_force_ramped_promoted_and_deleted(kaf
         assert (done.revision, done.author) == (2, "ann")
         assert [one.share for one in stream.statuses["flights"] if one.state is RolloutState.RAMPING] != []
         published = await stream.pipes()
-        assert (published.pipes["flights"].pipe, published.pipes["flights"].revision) == (pipe("b"), 2)
+        assert (published.pipes["flights"].pipe, published.pipes["flights"].number) == (pipe("b"), 2)
         steps = [one.step for one in await stream.actions()]
         assert steps == [
             "a new pipe: all events",
@@ -62,7 +62,7 @@ async def test_a_rollout_waits_while_the_stream_is_unstable_and_a_person_can_for
     kafka, tmp_path
 ):
     async with controlled(kafka, tmp_path, condition=Condition.UNSTABLE) as stream:
-        stream.environment["HIFI_PROVISION_UNSTABLE_S"] = "600"
+        stream.environment["HIFI_ROLLOUT_UNSTABLE_S"] = "600"
         await stream.put_at_once(pipe("a"))
         stream.run()
         await stream.declare(pipe("b"))
@@ -92,7 +92,7 @@ async def test_a_declaration_that_is_not_allowed_is_refused(kafka, tmp_path):
         assert not (await stream.pipes()).pipes
 
 
-async def test_a_provisioner_that_is_killed_or_frozen_in_a_ramp_leaves_what_the_next_one_finishes(
+async def test_a_rollout_service_that_is_killed_or_frozen_in_a_ramp_leaves_what_the_next_one_finishes(
     kafka, tmp_path
 ):
     async with controlled(kafka, tmp_path) as stream:
@@ -115,7 +115,7 @@ async def test_a_provisioner_that_is_killed_or_frozen_in_a_ramp_leaves_what_the_
             await asyncio.sleep(0.05)
         published = await stream.pipes()
         assert (published.pipes["flights"].pipe, published.pipes["flights"].rollout) == (pipe("c"), None)
-        log = (tmp_path / "provision-1.log").read_bytes()
+        log = (tmp_path / "rollout-1.log").read_bytes()
         assert b"another instance of this service has started" in log, orjson.dumps(log.decode()[-2000:])
 
 
@@ -144,7 +144,7 @@ async def test_a_pipe_is_paused_and_resumed_while_the_stream_is_unstable_and_kee
 
 async def test_the_rate_of_a_new_pipe_rises_with_the_phases_and_waits_for_traffic(kafka, tmp_path):
     async with controlled(kafka, tmp_path, traffic=False) as stream:
-        stream.environment["HIFI_PROVISION_NEW_PIPE_RATE"] = "1000"
+        stream.environment["HIFI_ROLLOUT_NEW_PIPE_RATE"] = "1000"
         stream.run()
         await stream.declare(pipe("a"))
         waits = await stream.status(lambda one: one.reason.startswith("too little traffic"))
@@ -167,9 +167,9 @@ async def test_a_new_pipe_that_is_unstable_goes_back_to_the_first_rate_until_it_
 ):
     async with controlled(kafka, tmp_path) as stream:
         stream.environment |= {
-            "HIFI_PROVISION_NEW_PIPE_RATE": "1000",
-            "HIFI_PROVISION_PHASE_S": "3",
-            "HIFI_PROVISION_UNSTABLE_S": "1",
+            "HIFI_ROLLOUT_NEW_PIPE_RATE": "1000",
+            "HIFI_ROLLOUT_PHASE_S": "3",
+            "HIFI_ROLLOUT_UNSTABLE_S": "1",
         }
         stream.run()
         limited = pipe("a").model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -185,12 +185,12 @@ async def test_a_new_pipe_that_is_unstable_goes_back_to_the_first_rate_until_it_
         await stream.declare(wanted)
         await stream.status(ended(RolloutState.IN_FORCE, 1))
         published = (await stream.pipes()).pipes["flights"]
-        assert (published.cap, published.revision) == (None, 1)
+        assert (published.cap, published.number) == (None, 1)
 
 
 async def test_a_pipe_waits_for_capacity_until_a_person_forces_it(kafka, tmp_path):
     async with controlled(kafka, tmp_path) as stream:
-        stream.environment["HIFI_OBSERVE_RATING"] = "100"
+        stream.environment["HIFI_RATING"] = "100"
         stream.run()
         body = pipe("a").model_dump(mode="json", by_alias=True, exclude_unset=True)
         body["source"]["quota"] = {"events": "81/s"}

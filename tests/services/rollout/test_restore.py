@@ -121,7 +121,7 @@ async def test_a_backup_restored_in_a_new_kafka_has_the_same_pipes_rollout_princ
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
     async with controlled(kafka, tmp_path / "old") as old:
-        old.environment["HIFI_PROVISION_PHASE_S"] = "600"
+        old.environment["HIFI_ROLLOUT_PHASE_S"] = "600"
         old.run()
         await old.declare(pipe("n", "other"), "other")  # so that the offsets differ after the restore
         await old.declare(None, "other")
@@ -166,7 +166,7 @@ async def test_a_backup_restored_in_a_new_kafka_has_the_same_pipes_rollout_princ
             await new.ask(RequestKind.RESUME, still)
             await new.status(ended(RolloutState.IN_FORCE, still.declaration))
             flights = (await new.pipes()).pipes["flights"]
-            assert (flights.pipe, flights.revision) == (pipe("b"), 2)
+            assert (flights.pipe, flights.number) == (pipe("b"), 2)
             assert (await principal_of_token(new, tmp_path, token))["name"] == "ann"
 
             refused = await hifi(new, "restore", str(file), fails=True)
@@ -174,7 +174,7 @@ async def test_a_backup_restored_in_a_new_kafka_has_the_same_pipes_rollout_princ
             assert "--force" in refused
             await hifi(new, "restore", str(file), "--force")
             again = (await new.pipes()).pipes["flights"]
-            assert (again.pipe, again.revision) == (pipe("a"), 3)
+            assert (again.pipe, again.number) == (pipe("a"), 3)
             await new.status(lambda one: one.declaration > still.declaration and one.share > 0)
     finally:
         await cluster.stop()

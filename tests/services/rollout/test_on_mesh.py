@@ -49,9 +49,9 @@ async def test_good_revisions_are_promoted_and_bad_ones_go_back_on_a_mesh_under_
 
     settings = {
         "RAMP_KEY": WRITE_KEY,
-        "HIFI_PROVISION_PHASES": "10,50,100",
-        "HIFI_PROVISION_PHASE_S": "5",
-        "HIFI_PROVISION_PHASE_EVENTS": "50",
+        "HIFI_ROLLOUT_PHASES": "10,50,100",
+        "HIFI_ROLLOUT_PHASE_S": "5",
+        "HIFI_ROLLOUT_PHASE_EVENTS": "50",
         "HIFI_OBSERVE_STABLE_S": "5",
     }
     plan = Plan(
@@ -97,7 +97,7 @@ async def test_good_revisions_are_promoted_and_bad_ones_go_back_on_a_mesh_under_
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
             published = await read_registry(mesh.bootstrap, mesh.topics)
-            assert published.pipes["orders"].revision == 2
+            assert published.pipes["orders"].number == 2
             end = time.monotonic() + WITHIN_S
             while dead := load.accepted - received.keys():
                 if all(number % 10 < MISSING_OF_10 for number in dead) and len(dead) < 500:

@@ -48,9 +48,9 @@ async def test_2_percent_more_dead_letters_go_back_within_2000_events_and_equal_
 ) -> None:
     settings = {
         "JUDGED_KEY": WRITE_KEY,
-        "HIFI_PROVISION_PHASES": "50,100",
-        "HIFI_PROVISION_PHASE_S": "5",
-        "HIFI_PROVISION_PHASE_EVENTS": str(MOST_EVENTS),
+        "HIFI_ROLLOUT_PHASES": "50,100",
+        "HIFI_ROLLOUT_PHASE_S": "5",
+        "HIFI_ROLLOUT_PHASE_EVENTS": str(MOST_EVENTS),
         "HIFI_OBSERVE_STABLE_S": "5",
     }
     plan = Plan(

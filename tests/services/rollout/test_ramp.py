@@ -9,7 +9,7 @@ from hifi.control.request import Request, RequestKind, Wishes, wishes
 from hifi.control.revision_figures import RevisionFigures, RolloutFigures
 from hifi.control.verdict import Condition, Verdict
 from hifi.pipe.revision import WHOLE
-from hifi_provision.ramp import Move, Ramp, RampDecision, RampRules
+from hifi_rollout.ramp import Move, Ramp, RampDecision, RampRules
 
 RULES = RampRules(shares=(100, 1000, 5000, WHOLE), phase_s=60, phase_events=500, unstable_s=60, error=0.02)
 OLD, NEW = 3, 4

@@ -1,4 +1,4 @@
-"""A stream with a control plane and real provisioners; the test writes the verdicts and figures of observe."""
+"""A stream with a control plane and real rollout services; the test writes the verdicts and figures of observe."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import RegistrySnapshot, publish, read_registry
-from hifi.pipe.revision import WHOLE, PipeVersion
+from hifi.pipe.revision import WHOLE, PipeRevision
 from hifi.pipe.rollout import put_at_once
 from hifi.record.event import Record
 from hifi.runtime.clock import now_us
@@ -52,7 +52,7 @@ def pipe(shape: str, name: str = "flights") -> Pipe:
 
 @dataclass
 class ControlledStream:
-    """A stream with a control plane, its provisioner, and a stand-in for observe.
+    """A stream with a control plane, its rollout service, and a stand-in for observe.
 
     Attributes:
         dead: share of dead letters of new revisions.
@@ -96,21 +96,21 @@ class ControlledStream:
         await self._producer.stop(timeout_s=1)
 
     def run(self) -> subprocess.Popen[bytes]:
-        """Start a provisioner."""
+        """Start a rollout service."""
         named = {
             "HIFI_KAFKA": self.kafka,
             "HIFI_STREAM": self.topics.stream,
             "HIFI_CONTROL": self.control.control,
             "HIFI_PORT": str(free_port()),
-            "HIFI_PROVISION_PHASES": "10,50,100",
-            "HIFI_PROVISION_PHASE_S": "1",
-            "HIFI_PROVISION_PHASE_EVENTS": "20",
-            "HIFI_PROVISION_NEW_PIPE_RATE": "0",
+            "HIFI_ROLLOUT_PHASES": "10,50,100",
+            "HIFI_ROLLOUT_PHASE_S": "1",
+            "HIFI_ROLLOUT_PHASE_EVENTS": "20",
+            "HIFI_ROLLOUT_NEW_PIPE_RATE": "0",
             **self.environment,
         }
-        with (self.folder / f"provision-{len(self.processes)}.log").open("wb") as log:
+        with (self.folder / f"rollout-{len(self.processes)}.log").open("wb") as log:
             made = subprocess.Popen(
-                [sys.executable, "-m", "hifi_provision"], env=os.environ | named, stderr=log, stdout=log
+                [sys.executable, "-m", "hifi_rollout"], env=os.environ | named, stderr=log, stdout=log
             )
         self.processes.append(made)
         return made
@@ -139,9 +139,9 @@ class ControlledStream:
         counted = self._figures.setdefault(name, {})
         share = known.rollout.share if known.rollout else 0
         new = EVENTS_PER_LOOK * share // WHOLE
-        following = known.rollout.next.revision if known.rollout else known.revision + 1
+        following = known.rollout.next.number if known.rollout else known.number + 1
         for revision, events, dead in (
-            (known.revision, EVENTS_PER_LOOK - new if self.traffic else 0, 0),
+            (known.number, EVENTS_PER_LOOK - new if self.traffic else 0, 0),
             (following, new, round(new * self.dead)),
         ):
             before = counted.get(revision, RevisionFigures())
@@ -158,7 +158,7 @@ class ControlledStream:
         newest = self._declared.declared.newest["flights"]
         assert await self._declared.append([newest.with_pause("ben", now_us(), paused=paused)])
 
-    async def until_pipe(self, holds: Callable[[PipeVersion], bool]) -> None:
+    async def until_pipe(self, holds: Callable[[PipeRevision], bool]) -> None:
         """Wait until the pipe is in force as it should be."""
         end = time.monotonic() + WITHIN_S
         while not holds((await self.pipes()).pipes["flights"]):

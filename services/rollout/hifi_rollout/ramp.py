@@ -11,7 +11,7 @@ from hifi.control.verdict import Condition, Verdict
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import WHOLE, RateCap
 from hifi.runtime.clock import MICROSECONDS
-from hifi_provision.evidence import Evidence
+from hifi_rollout.evidence import Evidence
 
 _LOSS: Final = "loss"
 """Begins a verdict's reason that events of the pipe were lost."""
