@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FILES = sorted(
     file
-    for folder in ("libs", "services", "infra", "cli")
+    for folder in ("libs", "connectors", "services", "infra", "cli")
     for file in (ROOT / folder).rglob("*.py")
     if not {"build", ".venv"} & set(file.parts)
 )

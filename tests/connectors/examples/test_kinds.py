@@ -7,10 +7,12 @@ from egest_stream import EgestStream, pipe_to, running_egest, texts, until
 
 from hifi.check.pipe_check import check_folder
 from hifi.delivery import installed_kinds as installed
+from hifi.pipe.limit_check import refusals
+from hifi.pipe.limits import pipe_limits
+from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish, stream_record
 from hifi.record import event
 
-ROOT = Path(__file__).parents[3]
 SETTINGS = "settings: {database: /tmp/x.db, table: orders}"
 PIPE = """\
 pipe: orders
@@ -70,6 +72,44 @@ def test_variables_of_hifi_are_refused_as_secrets_in_settings(sqlite_kind: Path,
     assert any("HIFI_KAFKA is not allowed as a secret" in message for _, _, message in found)
 
 
+def test_a_kind_of_sources_that_is_not_installed_is_an_error_that_says_what_is(folder: Path) -> None:
+    source = "source: {kind: tape, drive: 1}"
+    (folder / "orders.yaml").write_text(
+        f"pipe: orders\n{source}\ndestinations:\n  - {{name: d, url: 'http://x/'}}\n"
+    )
+    [problem] = check_folder(folder, "micro-batch", sql=False)[1]
+    assert (problem.line, problem.where) == (2, "source.kind")
+    assert "the kind 'tape' is not installed; installed here: debezium, http, kafka" in problem.message
+
+
+def test_keys_of_a_kind_of_sources_are_checked_at_their_line(sqlite_kind: Path, folder: Path) -> None:
+    source = "source:\n  kind: sqlite\n  database: /x.db\n  table: a b\n  colour: red\n"
+    (folder / "orders.yaml").write_text(
+        f"pipe: orders\n{source}destinations:\n  - {{name: d, url: 'http://x/'}}\n"
+    )
+    problems = check_folder(folder, "micro-batch", sql=False)[1]
+    assert [(problem.line, problem.where) for problem in problems] == [
+        (5, "source.table"),
+        (6, "source.colour"),
+    ]
+
+
+def test_secrets_of_a_source_whose_kind_is_not_installed_are_subject_to_the_limits() -> None:
+    source = {"kind": "tape", "login": {"password": {"env": "HIFI_KAFKA"}}}
+    destinations = [{"name": "d", "url": "http://127.0.0.1:9/"}]
+    pipe = Pipe.model_validate({"pipe": "orders", "source": source, "destinations": destinations})
+    assert [path for path, _ in refusals(pipe, pipe_limits())] == [("source", "login", "password")]
+
+
+def test_a_source_whose_kind_is_not_installed_is_published_as_it_is_declared() -> None:
+    source = {"kind": "tape", "drive": 1, "backfill": {"rate": "5/s"}}
+    destinations = [{"name": "d", "url": "http://127.0.0.1:9/"}]
+    pipe = Pipe.model_validate({"pipe": "orders", "source": source, "destinations": destinations})
+    again = Pipe.model_validate_json(pipe.model_dump_json(exclude_defaults=True, by_alias=True))
+    assert again == pipe
+    assert again.model_dump(exclude_defaults=True)["source"]["drive"] == 1
+
+
 async def test_while_a_kind_is_not_installed_deliveries_go_to_the_retrier(stream: EgestStream) -> None:
     declared = pipe_to("flights", {"name": "d", "kind": "tape"})
     async with running_egest(stream, declared) as egest:
@@ -100,9 +140,3 @@ async def test_in_a_colour_deliveries_to_a_kind_that_would_lose_events_wait(
     waiting = await stream.read(stream.topics.retry_in(stream.topics.tiers[0]))
     assert len(waiting) == 3
     assert not database.exists()
-
-
-def test_the_page_shows_the_example_as_it_is() -> None:
-    example = (ROOT / "examples/destinations/sqlite/sqlite_destination.py").read_text("utf-8")
-    assert example.rstrip() in (ROOT / "docs/destinations.md").read_text("utf-8")
-    assert len(example.splitlines()) < 100
