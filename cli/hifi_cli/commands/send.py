@@ -95,8 +95,8 @@ async def send(
         bar = progress.add_task("sending", total=None, reason="")
         async with aiohttp.ClientSession() as session:
             client = IngestClient(session, address, pipe, key, source=source, patience_s=patience)
-            found = read_events(stream, file, file_format, types=types)
-            intake = BatchReader(found, secrets.token_hex(6), max_events=batch, refuse=client.counts.refuse)
+            events = read_events(stream, file, file_format, types=types)
+            intake = BatchReader(events, secrets.token_hex(6), max_events=batch, refuse=client.counts.refuse)
             updating = asyncio.create_task(_update_progress(client, progress, bar))
             intake.start()
             try:

@@ -54,8 +54,8 @@ class SetupChange:
             Misconfigured: an unknown version of Kafka, no release, or a variable that may not be set.
         """
         if self.kafka_version and self.kafka_version not in kafka_versions():
-            known = ", ".join(kafka_versions())
-            raise Misconfigured(f"there are no jars of Kafka {self.kafka_version}: name one of {known}")
+            versions = ", ".join(kafka_versions())
+            raise Misconfigured(f"there are no jars of Kafka {self.kafka_version}: name one of {versions}")
         if self.release:
             require_mesh_release(self.release)
         for name in self.settings or {}:

@@ -159,8 +159,8 @@ def _translate(build: CompiledBuild, config: Path, scratch: Path) -> "list[Exten
     """Translate the modules to C."""
     from mypyc.build import mypycify
 
-    wanted = {module.replace(".", "/") + ".py" for module in build.modules}
-    files = [os.path.relpath(file, config.parent) for path, file in build.sources.items() if path in wanted]
+    paths = {module.replace(".", "/") + ".py" for module in build.modules}
+    files = [os.path.relpath(file, config.parent) for path, file in build.sources.items() if path in paths]
     printed = io.StringIO()
     with (
         contextlib.chdir(config.parent),

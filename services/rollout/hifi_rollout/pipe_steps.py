@@ -72,6 +72,7 @@ class PipeSteps:
         action = Action(ACTOR, kind, scope, change, reason, began_us, ends_us, forced_by=forced_by)
 
         async def write(_: int) -> None:
+            """Write the transition, and read it back."""
             # The registry was loaded after every earlier rollout service had been overtaken, and follows since.
             try:
                 records = transition(self._registry.snapshot())

@@ -170,13 +170,13 @@ class Ramp:
         return verdict.rollout.of(self._candidate).since(self._at_begin.of(self._candidate)).ended
 
     def _judged(self, verdict: Verdict | None) -> str:
-        known = (
+        comparison = (
             "no reason against it" if self._baseline is None else f"no worse than revision {self._baseline}"
         )
-        return f"{known} in {self._seen(verdict) or 0:,} events"
+        return f"{comparison} in {self._seen(verdict) or 0:,} events"
 
     def _next(self, reason: str, forced_by: str = "") -> RampDecision:
         if self.share >= WHOLE:
             return RampDecision(Move.PROMOTE, reason, WHOLE, forced_by)
-        share = next(one for one in self._rules.shares if one > self.share)
+        share = next(share for share in self._rules.shares if share > self.share)
         return RampDecision(Move.CHANGE_SHARE, reason, share, forced_by)

@@ -96,7 +96,9 @@ def test_a_problem_is_reported_with_its_file_and_line(pipes, old, new, line, whe
     code, output = check("--quick", folder)
     assert code == 1
     told = next(
-        one for one in output.splitlines() if one.startswith(f"{folder}/orders.yaml:{line}: {where}: ")
+        printed
+        for printed in output.splitlines()
+        if printed.startswith(f"{folder}/orders.yaml:{line}: {where}: ")
     )
     assert why in told
 

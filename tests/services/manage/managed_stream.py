@@ -97,8 +97,10 @@ class Managed:
         self, name: str, role: Role, pipes: tuple[str, ...] = (), expires_us: int | None = None
     ) -> None:
         self.tokens[name] = new_token()
-        one = Principal(name, role, pipes, token_sha256(self.tokens[name]), expires_us, "test", now_us())
-        await self.write(self.control.principals, one.record())
+        principal = Principal(
+            name, role, pipes, token_sha256(self.tokens[name]), expires_us, "test", now_us()
+        )
+        await self.write(self.control.principals, principal.record())
 
     async def write(self, topic: str, record: Record) -> None:
         await self._producer.send_and_wait(topic, 0, [record])

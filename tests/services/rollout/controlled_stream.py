@@ -117,41 +117,41 @@ class ControlledStream:
 
     async def observe(self) -> None:
         """Write verdicts until cancelled; the revisions of a rollout get events by their shares."""
-        known, since = self.condition, now_us()
+        condition, since = self.condition, now_us()
         while True:
             published = await read_registry(self.kafka, self.topics)
             now = now_us()
-            if self.condition is not known:
-                known, since = self.condition, now
-            verdicts = [Verdict("stream", known, since, now)]
+            if self.condition is not condition:
+                condition, since = self.condition, now
+            verdicts = [Verdict("stream", condition, since, now)]
             for name in published.pipes:
                 rollout = self._count(published, name)
-                verdicts.append(Verdict(f"pipe/{name}", known, since, now, (), {}, rollout))
-            records = [Record(one.scope.encode(), one.encode(), []) for one in verdicts]
+                verdicts.append(Verdict(f"pipe/{name}", condition, since, now, (), {}, rollout))
+            records = [Record(verdict.scope.encode(), verdict.encode(), []) for verdict in verdicts]
             await self._producer.send_and_wait(self.control.health, 0, records)
             await asyncio.sleep(0.2)
 
     def _count(self, published: RegistrySnapshot, name: str) -> RolloutFigures | None:
-        known = published.pipes[name]
-        if known.rollout is None and known.cap is None:
+        current = published.pipes[name]
+        if current.rollout is None and current.cap is None:
             self._figures.pop(name, None)
             return None
         counted = self._figures.setdefault(name, {})
-        share = known.rollout.share if known.rollout else 0
+        share = current.rollout.share if current.rollout else 0
         new = EVENTS_PER_LOOK * share // WHOLE
-        following = known.rollout.next.number if known.rollout else known.number + 1
+        following = current.rollout.next.number if current.rollout else current.number + 1
         for revision, events, dead in (
-            (known.number, EVENTS_PER_LOOK - new if self.traffic else 0, 0),
+            (current.number, EVENTS_PER_LOOK - new if self.traffic else 0, 0),
             (following, new, round(new * self.dead)),
         ):
             before = counted.get(revision, RevisionFigures())
             counted[revision] = before + RevisionFigures(events, events - dead, 0, dead)
         return RolloutFigures(1, dict(counted))
 
-    async def declare(self, wanted: Pipe | None, name: str = "flights") -> None:
+    async def declare(self, pipe: Pipe | None, name: str = "flights") -> None:
         await self._declared.catch_up()
         number = self._declared.declared.number(name)
-        assert await self._declared.append([Declaration(name, wanted, "ann", now_us(), number)])
+        assert await self._declared.append([Declaration(name, pipe, "ann", now_us(), number)])
 
     async def pause(self, *, paused: bool) -> None:
         await self._declared.catch_up()
@@ -165,9 +165,9 @@ class ControlledStream:
             assert time.monotonic() < end
             await asyncio.sleep(0.05)
 
-    async def put_at_once(self, wanted: Pipe) -> None:
+    async def put_at_once(self, pipe: Pipe) -> None:
         published = await read_registry(self.kafka, self.topics)
-        await publish(self.kafka, self.topics, put_at_once(published, wanted))
+        await publish(self.kafka, self.topics, put_at_once(published, pipe))
 
     async def ask(self, kind: RequestKind, status: RolloutStatus) -> None:
         request = Request(f"pipe/{status.pipe}", status.declaration, kind, "ann", now_us(), status.share)
@@ -178,10 +178,10 @@ class ControlledStream:
         end = time.monotonic() + WITHIN_S
         while True:
             await self._follower.catch_up()
-            found = self.statuses.get(name, [])
-            if found and holds(found[-1]):
-                return found[-1]
-            assert time.monotonic() < end, found[-5:]
+            statuses = self.statuses.get(name, [])
+            if statuses and holds(statuses[-1]):
+                return statuses[-1]
+            assert time.monotonic() < end, statuses[-5:]
             await asyncio.sleep(0.05)
 
     async def actions(self) -> list[Action]:
@@ -194,8 +194,8 @@ class ControlledStream:
         return await read_registry(self.kafka, self.topics)
 
     def _take(self, _: bytes | None, value: bytes | None, __: int) -> None:
-        found = decode(value)
-        self.statuses.setdefault(found.pipe, []).append(found)
+        status = decode(value)
+        self.statuses.setdefault(status.pipe, []).append(status)
 
 
 @asynccontextmanager
@@ -211,4 +211,4 @@ async def controlled(kafka: str, folder: Path, **settings: Any) -> AsyncIterator
 
 
 def ended(state: RolloutState, declaration: int) -> Callable[[RolloutStatus], bool]:
-    return lambda one: one.state is state and one.declaration == declaration
+    return lambda status: status.state is state and status.declaration == declaration

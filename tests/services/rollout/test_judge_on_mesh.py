@@ -71,8 +71,8 @@ async def test_2_percent_more_dead_letters_go_back_within_2000_events_and_equal_
             await mesh.wait_ready(180)
             control = ControlPlane(mesh.bootstrap, plan.control_topics)
 
-            async def ended(wanted: Pipe) -> RolloutStatus:
-                await control.declare({"orders": wanted})
+            async def ended(pipe: Pipe) -> RolloutStatus:
+                await control.declare({"orders": pipe})
                 status = None
                 async with asyncio.timeout(WITHIN_S):
                     while status is None or not status.state.final:
@@ -94,9 +94,9 @@ async def test_2_percent_more_dead_letters_go_back_within_2000_events_and_equal_
         finally:
             await mesh.stop()
     events = Counter(int(fields(record.headers)["hifi_revision"]) for record in raw)
-    print(*(f"{one.state.value}: {one.reason}" for one in (*equal, *worse)), sep="\n")
-    print("events of the worse revisions:", [events[one.revision or 0] for one in worse])
-    assert {one.state for one in equal} == {RolloutState.IN_FORCE}
-    assert {one.state for one in worse} == {RolloutState.ROLLED_BACK}
-    assert all("dead letters: " in one.reason for one in worse)
-    assert all(events[one.revision or 0] <= MOST_EVENTS for one in worse)
+    print(*(f"{status.state.value}: {status.reason}" for status in (*equal, *worse)), sep="\n")
+    print("events of the worse revisions:", [events[status.revision or 0] for status in worse])
+    assert {status.state for status in equal} == {RolloutState.IN_FORCE}
+    assert {status.state for status in worse} == {RolloutState.ROLLED_BACK}
+    assert all("dead letters: " in status.reason for status in worse)
+    assert all(events[status.revision or 0] <= MOST_EVENTS for status in worse)

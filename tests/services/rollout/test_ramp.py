@@ -43,8 +43,8 @@ class Pipe:
         self._draw = random.Random(self.seed)
 
     def verdict(self) -> Verdict:
-        found = RolloutFigures(1, dict(self.figures))
-        return Verdict("pipe/x", self.condition, self.since_us, self.now_us, self.reasons, {}, found)
+        figures = RolloutFigures(1, dict(self.figures))
+        return Verdict("pipe/x", self.condition, self.since_us, self.now_us, self.reasons, {}, figures)
 
     def look(self, asked: Wishes = NOTHING) -> RampDecision:
         """The decision after some more seconds of traffic."""
@@ -89,11 +89,11 @@ def test_of_50_equal_revisions_at_most_one_is_rolled_back(count: int) -> None:
 def test_two_percent_more_dead_letters_go_back_within_2000_events_in_19_of_20_runs() -> None:
     pipes = [Pipe(seed=seed, dead={NEW: 0.021}) for seed in range(20)]
     ended = [pipe.run() for pipe in pipes]
-    found = [
-        one.move is Move.ROLL_BACK and pipe.figures[NEW].ended <= 2000
-        for pipe, one in zip(pipes, ended, strict=True)
+    rolled_back = [
+        decision.move is Move.ROLL_BACK and pipe.figures[NEW].ended <= 2000
+        for pipe, decision in zip(pipes, ended, strict=True)
     ]
-    assert sum(found) >= 19
+    assert sum(rolled_back) >= 19
     assert "dead letters: " in ended[0].reason
     assert "with the revision before" in ended[0].reason
 
@@ -156,7 +156,7 @@ def test_a_person_can_pause_resume_abort_and_force() -> None:
 def test_a_paused_rollout_still_goes_back_when_it_is_worse() -> None:
     pipe = Pipe(dead={NEW: 0.2})
     decisions = [pipe.look(asked(RequestKind.PAUSE)) for _ in range(60)]
-    assert Move.ROLL_BACK in [one.move for one in decisions]
+    assert Move.ROLL_BACK in [decision.move for decision in decisions]
 
 
 def test_requests_concern_one_declaration() -> None:

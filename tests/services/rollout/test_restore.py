@@ -76,13 +76,13 @@ async def registered_id(stream: ControlledStream, text: str) -> int:
 
 
 async def positions(stream: ControlledStream) -> dict[int, dict[bytes, dict[str, object]]]:
-    found: dict[int, dict[bytes, dict[str, object]]] = {}
+    by_partition: dict[int, dict[bytes, dict[str, object]]] = {}
     partitions = [TopicPartition(stream.topics.source_positions, number) for number in range(2)]
     async with topic_consumer(stream.kafka, isolation_level="read_committed") as consumer:
         async for records in read_ranges(consumer, await offset_ranges(consumer, partitions)):
-            for one in records:
-                found.setdefault(one.partition, {})[one.key] = orjson.loads(one.value)
-    return found
+            for record in records:
+                by_partition.setdefault(record.partition, {})[record.key] = orjson.loads(record.value)
+    return by_partition
 
 
 async def principal_of_token(stream: ControlledStream, folder: Path, token: str) -> dict[str, object]:
@@ -128,9 +128,9 @@ async def test_a_backup_restored_in_a_new_kafka_has_the_same_pipes_rollout_princ
         await old.declare(pipe("a"))
         await old.status(ended(RolloutState.IN_FORCE, 2))
         await old.declare(pipe("b"))
-        ramping = await old.status(lambda one: one.state is RolloutState.RAMPING)
+        ramping = await old.status(lambda status: status.state is RolloutState.RAMPING)
         await old.ask(RequestKind.PAUSE, ramping)
-        paused = await old.status(lambda one: one.state is RolloutState.PAUSED)
+        paused = await old.status(lambda status: status.state is RolloutState.PAUSED)
         token = await create_principal(
             kafka, old.control, "ann", Role.ADMIN, author="test", at_us=now_us(), pipes=("flights",)
         )
@@ -155,13 +155,13 @@ async def test_a_backup_restored_in_a_new_kafka_has_the_same_pipes_rollout_princ
             follower = TopicFollower(new.kafka, "test", {new.control.audit: audit.take})
             await follower.start()
             await follower.stop()
-            assert [(one.what, one.subject) for one in audit.entries.values()] == [
+            assert [(entry.what, entry.subject) for entry in audit.entries.values()] == [
                 ("create", "principal/ann"),
                 ("restore", f"stream/{new.topics.stream}"),
             ]
 
             new.run()
-            still = await new.status(lambda one: one.state is RolloutState.PAUSED)
+            still = await new.status(lambda status: status.state is RolloutState.PAUSED)
             assert (still.share, still.revision) == (paused.share, paused.revision)
             await new.ask(RequestKind.RESUME, still)
             await new.status(ended(RolloutState.IN_FORCE, still.declaration))
@@ -175,6 +175,6 @@ async def test_a_backup_restored_in_a_new_kafka_has_the_same_pipes_rollout_princ
             await hifi(new, "restore", str(file), "--force")
             again = (await new.pipes()).pipes["flights"]
             assert (again.pipe, again.number) == (pipe("a"), 3)
-            await new.status(lambda one: one.declaration > still.declaration and one.share > 0)
+            await new.status(lambda status: status.declaration > still.declaration and status.share > 0)
     finally:
         await cluster.stop()

@@ -23,10 +23,12 @@ async def test_declared_pipes_are_put_into_force_ramped_promoted_and_deleted(kaf
         await stream.declare(pipe("b"))
         done = await stream.status(ended(RolloutState.IN_FORCE, 1))
         assert (done.revision, done.author) == (2, "ann")
-        assert [one.share for one in stream.statuses["flights"] if one.state is RolloutState.RAMPING] != []
+        assert [
+            status.share for status in stream.statuses["flights"] if status.state is RolloutState.RAMPING
+        ] != []
         published = await stream.pipes()
         assert (published.pipes["flights"].pipe, published.pipes["flights"].number) == (pipe("b"), 2)
-        steps = [one.step for one in await stream.actions()]
+        steps = [action.step for action in await stream.actions()]
         assert steps == [
             "a new pipe: all events",
             "a revision after 1: 0 % to 10 %",
@@ -34,7 +36,7 @@ async def test_declared_pipes_are_put_into_force_ramped_promoted_and_deleted(kaf
             "revision 2: 50 % to 100 %",
             "revision 2: promoted",
         ]
-        assert {one.state for one in await stream.actions()} == {ActionState.DONE}
+        assert {action.state for action in await stream.actions()} == {ActionState.DONE}
         await stream.declare(None)
         await stream.status(ended(RolloutState.IN_FORCE, 2))
         assert "flights" not in (await stream.pipes()).pipes
@@ -54,7 +56,7 @@ async def test_a_worse_revision_is_rolled_back_with_its_reason_and_not_begun_aga
         stream.dead = 0
         await stream.declare(pipe("b"))  # the same once more, since the cause is mended
         await stream.status(ended(RolloutState.IN_FORCE, 1))
-        kinds = [(one.kind.value, one.state.value) for one in await stream.actions()]
+        kinds = [(action.kind.value, action.state.value) for action in await stream.actions()]
         assert kinds.count(("roll-back", "done")) == 1
 
 
@@ -69,14 +71,14 @@ async def test_a_rollout_waits_while_the_stream_is_unstable_and_a_person_can_for
         waiting = await stream.status(ended(RolloutState.WAITING, 0))
         assert waiting.reason == "the stream or the scope is unstable"
         await stream.ask(RequestKind.FORCE, waiting)
-        begun = await stream.status(lambda one: one.share == WHOLE // 10)
+        begun = await stream.status(lambda status: status.share == WHOLE // 10)
         await stream.ask(RequestKind.PAUSE, begun)
-        await stream.status(lambda one: one.state is RolloutState.PAUSED)
+        await stream.status(lambda status: status.state is RolloutState.PAUSED)
         await stream.ask(RequestKind.ABORT, begun)
         back = await stream.status(ended(RolloutState.ROLLED_BACK, 0))
         assert back.reason == "aborted by ann"
         end = time.monotonic() + WITHIN_S
-        while [one.forced_by for one in await stream.actions()] != ["ann", ""]:
+        while [action.forced_by for action in await stream.actions()] != ["ann", ""]:
             assert time.monotonic() < end, await stream.actions()
             await asyncio.sleep(0.05)
 
@@ -99,10 +101,10 @@ async def test_a_rollout_service_that_is_killed_or_frozen_in_a_ramp_leaves_what_
         await stream.put_at_once(pipe("a"))
         killed = stream.run()
         await stream.declare(pipe("b"))
-        await stream.status(lambda one: one.share == WHOLE // 10)
+        await stream.status(lambda status: status.share == WHOLE // 10)
         killed.kill()
         frozen = stream.run()
-        await stream.status(lambda one: one.share >= WHOLE // 2)
+        await stream.status(lambda status: status.share >= WHOLE // 2)
         frozen.send_signal(signal.SIGSTOP)
         stream.run()
         await stream.status(ended(RolloutState.IN_FORCE, 0))
@@ -129,16 +131,16 @@ async def test_a_pipe_is_paused_and_resumed_while_the_stream_is_unstable_and_kee
         back = await stream.status(ended(RolloutState.ROLLED_BACK, 0))
         stream.condition = Condition.UNSTABLE
         await stream.pause(paused=True)
-        await stream.until_pipe(lambda one: one.paused)
+        await stream.until_pipe(lambda revision: revision.paused)
         await stream.pause(paused=False)
-        await stream.until_pipe(lambda one: not one.paused)
-        steps = [(one.kind.value, one.step, one.reason) for one in await stream.actions()]
+        await stream.until_pipe(lambda revision: not revision.paused)
+        steps = [(action.kind.value, action.step, action.reason) for action in await stream.actions()]
         assert steps[-2:] == [
             ("pause", "paused", "declared by ben"),
             ("pause", "active", "declared by ben"),
         ]
-        known = (await stream.pipes()).pipes["flights"]
-        assert (known.pipe, known.rollout) == (pipe("a"), None), "what was rolled back is not begun again"
+        flights = (await stream.pipes()).pipes["flights"]
+        assert (flights.pipe, flights.rollout) == (pipe("a"), None), "what was rolled back is not begun again"
         assert stream.statuses["flights"][-1] == back
 
 
@@ -147,14 +149,14 @@ async def test_the_rate_of_a_new_pipe_rises_with_the_phases_and_waits_for_traffi
         stream.environment["HIFI_ROLLOUT_NEW_PIPE_RATE"] = "1000"
         stream.run()
         await stream.declare(pipe("a"))
-        waits = await stream.status(lambda one: one.reason.startswith("too little traffic"))
+        waits = await stream.status(lambda status: status.reason.startswith("too little traffic"))
         assert (waits.state, waits.share, waits.revision) == (RolloutState.RAMPING, WHOLE // 10, 1)
         assert (await stream.pipes()).pipes["flights"].cap == RateCap(share=WHOLE // 10, events_per_s=100)
         stream.traffic = True
         done = await stream.status(ended(RolloutState.IN_FORCE, 0))
         assert "no reason against it in" in done.reason
         assert (await stream.pipes()).pipes["flights"].cap is None
-        assert [one.step for one in await stream.actions()] == [
+        assert [action.step for action in await stream.actions()] == [
             "a new pipe: up to 100 events/s (10 %)",
             "the new pipe: up to 500 events/s (50 %)",
             "the new pipe: up to 1000 events/s (100 %)",
@@ -174,15 +176,15 @@ async def test_a_new_pipe_that_is_unstable_goes_back_to_the_first_rate_until_it_
         stream.run()
         limited = pipe("a").model_dump(mode="json", by_alias=True, exclude_unset=True)
         limited["source"]["quota"] = {"events": "40/s"}
-        wanted = Pipe.model_validate(limited)
-        await stream.declare(wanted)
-        await stream.status(lambda one: one.share == WHOLE // 2)
+        capped = Pipe.model_validate(limited)
+        await stream.declare(capped)
+        await stream.status(lambda status: status.share == WHOLE // 2)
         stream.condition = Condition.UNSTABLE
         back = await stream.status(ended(RolloutState.ROLLED_BACK, 0))
         assert back.reason.startswith("unstable for ")
-        await stream.until_pipe(lambda one: one.cap == RateCap(share=WHOLE // 10, events_per_s=4))
+        await stream.until_pipe(lambda revision: revision.cap == RateCap(share=WHOLE // 10, events_per_s=4))
         stream.condition = Condition.STABLE
-        await stream.declare(wanted)
+        await stream.declare(capped)
         await stream.status(ended(RolloutState.IN_FORCE, 1))
         published = (await stream.pipes()).pipes["flights"]
         assert (published.cap, published.number) == (None, 1)
@@ -200,4 +202,4 @@ async def test_a_pipe_waits_for_capacity_until_a_person_forces_it(kafka, tmp_pat
         assert not (await stream.pipes()).pipes
         await stream.ask(RequestKind.FORCE, waiting)
         await stream.status(ended(RolloutState.IN_FORCE, 0))
-        assert [one.forced_by for one in await stream.actions()] == ["ann"]
+        assert [action.forced_by for action in await stream.actions()] == ["ann"]

@@ -43,47 +43,49 @@ def pipe_view(state: ControlState, name: str, *, bodies: bool = True) -> dict[st
     return view if destinations is None else view | {"destinations": destinations}
 
 
-def version_view(one: Declaration) -> dict[str, Any]:
+def version_view(declaration: Declaration) -> dict[str, Any]:
     """A version of a pipe without its body."""
     return {
-        "number": one.number,
-        "author": one.author,
-        "at_us": one.at_us,
-        "origin": one.origin.value,
-        "state": one.state.value,
-        "deleted": one.pipe is None,
+        "number": declaration.number,
+        "author": declaration.author,
+        "at_us": declaration.at_us,
+        "origin": declaration.origin.value,
+        "state": declaration.state.value,
+        "deleted": declaration.pipe is None,
     }
 
 
-def changes(state: ControlState, one: Declaration) -> str | None:
+def changes(state: ControlState, declaration: Declaration) -> str | None:
     """What a version changed, as a unified diff; None: the version that it replaced is no longer kept."""
-    kept = state.declared.versions(one.name)
-    before = next((earlier for earlier in kept if earlier.number == one.replaces), None)
-    if before is None and one.replaces != NONE:
+    kept = state.declared.versions(declaration.name)
+    before = next((earlier for earlier in kept if earlier.number == declaration.replaces), None)
+    if before is None and declaration.replaces != NONE:
         return None
     old = None if before is None else before.pipe
-    return difference(old, one.pipe, "before" if before is None else str(before.number), str(one.number))
+    return difference(
+        old, declaration.pipe, "before" if before is None else str(before.number), str(declaration.number)
+    )
 
 
 def audit_view(state: ControlState, principal: Principal) -> list[dict[str, Any]]:
     """The entries of the audit about what the principal may see, newest first."""
     return [
-        one.json()
-        for one in reversed(state.audit.entries.values())
-        if not principal.pipes or _pipe_of(one) in principal.pipes
+        entry.json()
+        for entry in reversed(state.audit.entries.values())
+        if not principal.pipes or _pipe_of(entry) in principal.pipes
     ]
 
 
-def trial_view(found: Trial) -> dict[str, Any]:
+def trial_view(outcome: Trial) -> dict[str, Any]:
     """What becomes of a test event."""
     refused = None
-    if found.refused is not None:
-        refused = dict(zip(("reason", "detail", "pointer"), found.refused, strict=True))
+    if outcome.refused is not None:
+        refused = dict(zip(("reason", "detail", "pointer"), outcome.refused, strict=True))
     return {
-        "data": found.data,
+        "data": outcome.data,
         "refused": refused,
-        "deliveries": [asdict(one) for one in found.deliveries],
-        "not_evaluated": found.not_evaluated,
+        "deliveries": [asdict(delivery) for delivery in outcome.deliveries],
+        "not_evaluated": outcome.not_evaluated,
     }
 
 
@@ -95,10 +97,10 @@ def _pipe_of(entry: AuditEntry) -> str | None:
 def _destinations(state: ControlState, pipe: Pipe | None) -> list[dict[str, Any]]:
     if pipe is None:
         return []
-    found = []
+    destinations = []
     for destination in pipe.destinations:
         change = state.destinations.get(DestinationName(pipe.pipe, destination.name))
-        found.append(
+        destinations.append(
             {
                 "name": destination.name,
                 "state": change.state.value,
@@ -107,4 +109,4 @@ def _destinations(state: ControlState, pipe: Pipe | None) -> list[dict[str, Any]
                 "since_us": change.at_us or None,
             }
         )
-    return found
+    return destinations

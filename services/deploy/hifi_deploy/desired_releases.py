@@ -9,7 +9,7 @@ from hifi.control.releases.desired_release import DesiredRelease
 from hifi.control.request import Request, Wishes, wishes
 
 
-class WantedReleases:
+class DesiredReleases:
     """The newest of each service."""
 
     def __init__(self) -> None:
@@ -21,18 +21,18 @@ class WantedReleases:
 
     def take_release(self, _: bytes | None, value: bytes | None, offset: int) -> None:
         """Take in a record of the topic `releases`."""
-        found = desired_release.decode(value, offset)
-        self.releases[found.service] = found
+        release = desired_release.decode(value, offset)
+        self.releases[release.service] = release
 
     def take_request(self, _: bytes | None, value: bytes | None, __: int) -> None:
         """Take in a record of the topic `requests`."""
-        found = request.decode(value)
-        self._requests[found.scope].append(found)
+        decoded = request.decode(value)
+        self._requests[decoded.scope].append(decoded)
 
     def take_deployment(self, _: bytes | None, value: bytes | None, __: int) -> None:
         """Take in a record of the topic `deployments`."""
-        found = deployment.decode(value)
-        self.deployments[found.service] = found
+        status = deployment.decode(value)
+        self.deployments[status.service] = status
 
     def wishes(self, service: str, number: int) -> Wishes:
         """What people ask of the deployment of a release."""
