@@ -91,7 +91,7 @@ IMPORT_ALL='import importlib, os, pkgutil, sys
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from hifi.runtime.compiled.import_hook import in_use
-side = {"hifi_collect": "source", "hifi_egest": "destination"}.get(sys.argv[1])
+side = {"hifi_collect": "source", "hifi_egest": "destination", "hifi_lake": "destination"}.get(sys.argv[1])
 kinds = entry_points(group=f"hifi.{side}s")
 for name in [sys.argv[1], *{kind.value.partition(".")[0] + f".{side}" for kind in kinds}]:
     if not find_spec(name):

@@ -21,13 +21,13 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from hifi.delivery.iceberg import ACCEPTED, DAY, OFFSET, PARTITION, SEQ, IcebergSettings, LakeTable
 from hifi.pipe.lake_catalog import catalog_refusals, refuse_secret_property, sqlite_file
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import SqlType
 from hifi.pipe.secret import Secret
 from hifi.runtime.errors import Misconfigured
-from hifi_lake.table.restricted_catalog import RestrictedRestCatalog, RestrictedSqlCatalog
+from hifi_iceberg.declaration import ACCEPTED, DAY, OFFSET, PARTITION, SEQ, IcebergSettings, LakeTable
+from hifi_iceberg.destination.restricted_catalog import RestrictedRestCatalog, RestrictedSqlCatalog
 
 TYPES: Final[Mapping[SqlType, IcebergType]] = {
     SqlType.STRING: StringType(),

@@ -20,7 +20,7 @@ from pyiceberg.table.snapshots import Snapshot
 from hifi.runtime import log, metrics
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.errors import Fenced, Retryable
-from hifi_lake.table.progress import OFFSETS, WRITER, TableProgress, progress_at
+from hifi_iceberg.destination.progress import OFFSETS, WRITER, TableProgress, progress_at
 
 _BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 

@@ -1,6 +1,6 @@
 """The progress of a table, which is committed with its rows."""
 
-from hifi_lake.table.progress import PartitionProgress, TableProgress, progress_at
+from hifi_iceberg.destination.progress import PartitionProgress, TableProgress, progress_at
 
 
 def test_progress_survives_its_dump() -> None:

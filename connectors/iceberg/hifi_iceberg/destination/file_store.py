@@ -13,7 +13,7 @@ from urllib.parse import urlparse
 from pyarrow.fs import FileSelector, FileSystem, copy_files
 from pyiceberg.table import Table
 
-from hifi_lake.table.restricted_catalog import WarehouseFileIO
+from hifi_iceberg.destination.restricted_catalog import WarehouseFileIO
 
 PREFIX: Final = "hifi-"
 """What the names of folders with data files begin with, below `data` of a table."""

@@ -1,4 +1,4 @@
-"""Destinations of the kind `iceberg`: settings and columns of the table. Imports no Iceberg library."""
+"""Declaration of destinations that are Iceberg tables: settings and columns. Imports no Iceberg library."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,6 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from hifi.delivery.kind import DestinationKind, DestinationWriter, WriterContext
 from hifi.pipe.model import ConnectorDestination, Pipe, SqlType
 from hifi.pipe.secret import Secret
 from hifi.pipe.strict_model import StrictModel
@@ -119,18 +118,6 @@ def _declared_types(pipe: Pipe) -> dict[str, SqlType]:
     return types
 
 
-def _check(destination: ConnectorDestination, pipe: Pipe, settings: IcebergSettings) -> None:
-    if destination.transform is not None:
-        raise Misconfigured(
-            "a destination of the kind iceberg has no `transform`: derive the fields in `enrich`"
-        )
-    data_columns(pipe, settings)
-
-
-def _refuse_to_open(_settings: IcebergSettings, _context: WriterContext) -> DestinationWriter:
-    raise Misconfigured("tables are written by the service lake, not by egest")
-
-
 @dataclass(frozen=True, slots=True)
 class LakeTable:
     """A table that a pipe declares.
@@ -156,6 +143,3 @@ def lake_table(pipe: Pipe, destination: ConnectorDestination) -> LakeTable:
     """
     settings = IcebergSettings.model_validate(destination.settings)
     return LakeTable(pipe.pipe, destination.name, settings, data_columns(pipe, settings))
-
-
-ICEBERG: Final = DestinationKind(IcebergSettings, _refuse_to_open, _check)

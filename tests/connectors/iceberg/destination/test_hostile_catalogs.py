@@ -20,11 +20,11 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import update_table_metadata
 
-from hifi.delivery.iceberg import IcebergSettings, LakeTable
 from hifi.pipe.model import SqlType
 from hifi.runtime.errors import Misconfigured
-from hifi_lake.table.catalog import open_table
-from hifi_lake.table.file_store import FileStore
+from hifi_iceberg.declaration import IcebergSettings, LakeTable
+from hifi_iceberg.destination.catalog import open_table
+from hifi_iceberg.destination.file_store import FileStore
 
 CLASS = "planted_by_pipe.Planted"
 PLANTED = """\
