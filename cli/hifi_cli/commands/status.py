@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hifi.control.verdict import Condition
+from hifi.control.verdict import Condition, VerdictJson
 from hifi.pipe.registry import read_registry
 from hifi.runtime.errors import HifiError
 from hifi_cli.commands.pipes import NO_PIPES
@@ -148,7 +148,7 @@ async def _stream(target: Target) -> tuple[ConsumerBacklog, list[dict[str, Any]]
         return ConsumerBacklog(), [], str(error)
 
 
-async def _verdicts(target: Target) -> list[dict[str, Any]] | None:
+async def _verdicts(target: Target) -> list[VerdictJson] | None:
     """Observe's verdicts; None without a control plane, or while its Kafka does not answer."""
     if target.control is None:
         return None
@@ -205,8 +205,8 @@ def print_status(facts: dict[str, Any], to: Console, *, wide: bool = False) -> N
     print_table(rows, to)
 
 
-def _print_verdicts(verdicts: list[dict[str, Any]], to: Console) -> None:
-    bad = [verdict for verdict in verdicts if verdict["condition"] != Condition.STABLE]
+def _print_verdicts(verdicts: list[VerdictJson], to: Console) -> None:
+    bad = [one for one in verdicts if one["condition"] != Condition.STABLE]
     if verdicts and not bad:
         to.print("Health [green]stable[/]", highlight=False)
     elif not verdicts:

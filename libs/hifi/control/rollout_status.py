@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
+from pydantic import Field
 
 from hifi.control.declaration import Declaration
 from hifi.record.event import Record
@@ -48,11 +49,11 @@ class RolloutStatus:
     """
 
     pipe: str
-    declaration: int
+    declaration: Annotated[int, Field(description="Number of the declaration.")]
     author: str
     state: RolloutState
     revision: int | None
-    share: int
+    share: Annotated[int, Field(description="Share of the keys, in 1/10,000.")]
     reason: str
     since_us: int
 
@@ -77,8 +78,8 @@ def decode(value: bytes | None) -> RolloutStatus:
     """
     try:
         body = orjson.loads(value or b"")
-        known = {name: body[name] for name in RolloutStatus.__dataclass_fields__}
-        return RolloutStatus(**known | {"state": RolloutState(body["state"])})
+        fields = {name: body[name] for name in RolloutStatus.__dataclass_fields__}
+        return RolloutStatus(**fields | {"state": RolloutState(body["state"])})
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"not the record of a rollout's status: {error}") from None
 
@@ -93,13 +94,22 @@ def newest_statuses(
         told: pipe to the status that the rollout service wrote last.
     """
     return {
-        name: told[name] if name in told and told[name].declaration >= one.pipe_number else _unseen(one)
-        for name, one in sorted(declared.items())
+        name: told[name]
+        if name in told and told[name].declaration >= declaration.pipe_number
+        else _unseen(declaration)
+        for name, declaration in sorted(declared.items())
     }
 
 
-def _unseen(wanted: Declaration) -> RolloutStatus:
+def _unseen(declaration: Declaration) -> RolloutStatus:
     reason = "the rollout service has not seen it yet"
     return RolloutStatus(
-        wanted.name, wanted.pipe_number, wanted.author, RolloutState.WAITING, None, 0, reason, wanted.at_us
+        declaration.name,
+        declaration.pipe_number,
+        declaration.author,
+        RolloutState.WAITING,
+        None,
+        0,
+        reason,
+        declaration.at_us,
     )

@@ -6,9 +6,10 @@ Runs no code of users and reads no secrets. Blocking: call it from a thread.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Annotated, Final
 
 from aiokafka import ConsumerRecord
+from pydantic import Field
 
 from hifi.delivery.destination_request import RequestTemplate
 from hifi.pipe.model import ConnectorDestination, HttpDestination, Pipe
@@ -32,8 +33,8 @@ class TrialDelivery:
     """
 
     destination: str
-    request: str | None
-    reason: str = ""
+    request: Annotated[str | None, Field(description="Head and body, without secrets.")]
+    reason: Annotated[str, Field(description="Why there is no request.")] = ""
 
 
 @dataclass(frozen=True, slots=True)

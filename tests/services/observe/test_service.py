@@ -124,12 +124,12 @@ async def test_a_restart_goes_on_with_open_and_closed_minutes(stream: Stream) ->
 
 async def test_two_instances_share_the_partitions_and_say_the_same_as_one(kafka: str, stream: Stream) -> None:
     minute = past_minute()
-    async with stream.observing() as (one, url), stream.observing() as (other, other_url):
+    async with stream.observing() as (first, url), stream.observing() as (second, other_url):
         async with asyncio.timeout(90):
-            while not (one.mine and other.mine):
+            while not (first.partitions.numbers and second.partitions.numbers):
                 await asyncio.sleep(0.05)
-        assert one.mine | other.mine == {0, 1}
-        assert not one.mine & other.mine
+        assert first.partitions.numbers | second.partitions.numbers == {0, 1}
+        assert not first.partitions.numbers & second.partitions.numbers
         await eighty(stream, minute)
         path = f"/api/v1/pipes/flights/minutes/{minute}"
         body = await until(url, path, lambda body: body.get("in") == 80 and body["lost"] == 3)
@@ -202,9 +202,9 @@ async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: S
         return good
 
     path = "/api/v1/pipes/flights"
-    async with stream.observing() as (one, url), stream.observing() as (other, other_url):
+    async with stream.observing() as (first, url), stream.observing() as (second, other_url):
         async with asyncio.timeout(90):
-            while not (one.mine and other.mine):
+            while not (first.partitions.numbers and second.partitions.numbers):
                 await asyncio.sleep(0.05)
         for each in (url, other_url):
             await until(each, path, is_("unknown", 0))
@@ -385,11 +385,11 @@ async def test_a_parked_destination_is_an_alarm_until_it_is_active_again(stream:
 
 async def test_minutes_are_listed_from_the_one_in_which_the_stream_started(kafka: str) -> None:
     before = now_us() // 60_000_000
-    async with new_stream(kafka) as stream, stream.observing() as (observatory, url):
+    async with new_stream(kafka) as stream, stream.observing() as (observer, url):
         created = now_us() // 60_000_000
         path = "/api/v1/pipes/flights/minutes?last=60"
         async with asyncio.timeout(90):
-            while observatory.store.closed_minute(observatory.partitions) < before - 1:
+            while observer.store.closed_minute(observer.partitions.count) < before - 1:
                 await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)  # long enough to merge what was closed
         body = await ask(url, path)

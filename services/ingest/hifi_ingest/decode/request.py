@@ -12,10 +12,11 @@ from hifi.pipe.source import DeclaredSource, HttpSource
 from hifi.pipe.sources.collected import Format
 from hifi.record.cloudevents import decode as cloudevents
 from hifi.record.cloudevents.attributes import JSON_TYPE
-from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent, refusal
+from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
 from hifi.runtime.clock import monotonic_s
 from hifi.runtime.http.media_type import is_json, is_utf8, media_type
 from hifi.runtime.http.problem import Problem
+from hifi_ingest.bodies import refusal
 from hifi_ingest.decode import clean_batches, plain_json
 from hifi_ingest.decode.shape import Shape, pieces
 from hifi_ingest.decode.trace_headers import trace_headers, with_trace

@@ -11,7 +11,6 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from hifi.control.declaration import NONE, Declaration, Origin, undeclared
-from hifi.control.pipe_yaml import pipe_yaml
 from hifi.control.principals.audit import AuditEntry
 from hifi.control.principals.principal import Principal
 from hifi.control.request import RequestKind, request_about
@@ -38,7 +37,19 @@ from hifi_manage.web.console import ManagementConsole
 from hifi_manage.web.operations import API, OPERATIONS, ROLES
 from hifi_manage.web.registry import PATH as REGISTRY_PATH
 from hifi_manage.web.registry import registry_application
-from hifi_manage.web.views import audit_view, changes, pipe_view, trial_view, version_view
+from hifi_manage.web.views import (
+    PipeList,
+    PipeRollout,
+    PrincipalList,
+    ProblemList,
+    TrialRequest,
+    VersionList,
+    audit_view,
+    pipe_view,
+    trial_view,
+    version_view,
+    version_with_body,
+)
 
 Handler = Callable[[Request, Principal], Awaitable[Response]]
 
@@ -91,9 +102,10 @@ class ManagementApi:
     async def pipes(self, _: Request, principal: Principal) -> Response:
         """GET pipes: those in the principal's scope, without bodies."""
         state = self._state
-        names = {*state.declared.newest, *(revision.pipe.pipe for revision in state.registry.all())}
+        names = {*state.declared.newest, *(published.pipe.pipe for published in state.registry.all())}
         listed = [name for name in sorted(names) if principal.sees(name) and exists(state, name)]
-        return json_response({"pipes": [pipe_view(state, name, bodies=False) for name in listed]})
+        answer: PipeList = {"pipes": [pipe_view(state, name, bodies=False) for name in listed]}
+        return json_response(answer)
 
     async def pipe(self, request: Request, _: Principal) -> Response:
         """GET a pipe with its ETag."""
@@ -128,13 +140,12 @@ class ManagementApi:
     async def versions(self, request: Request, _: Principal) -> Response:
         """GET the newest versions of a pipe."""
         kept = self._state.declared.versions(self._declared_or_in_force(request))
-        return json_response({"versions": [version_view(declaration) for declaration in reversed(kept)]})
+        answer: VersionList = {"versions": [version_view(declaration) for declaration in reversed(kept)]}
+        return json_response(answer)
 
     async def version(self, request: Request, _: Principal) -> Response:
         """GET a version of a pipe."""
-        declaration = self._version(request)
-        text = {"yaml": pipe_yaml(declaration.pipe), "changes": changes(self._state, declaration)}
-        return json_response({**version_view(declaration), "body": declaration.body(), **text})
+        return json_response(version_with_body(self._state, self._version(request)))
 
     async def roll_back(self, request: Request, principal: Principal) -> Response:
         """POST: declare an earlier version again, if it is still valid."""
@@ -150,24 +161,23 @@ class ManagementApi:
     async def check(self, request: Request, _: Principal) -> Response:
         """POST: check a pipe without saving it."""
         text = await body_of(request)
-        problems = (await self._read(text))[1]
-        return json_response({"problems": [asdict(problem) for problem in problems]})
+        answer: ProblemList = {"problems": (await self._read(text))[1]}
+        return json_response(answer)
 
     async def trial(self, request: Request, _: Principal) -> Response:
         """POST: evaluate a pipe for a test event; sends nothing."""
         try:
-            asked = orjson.loads(await body_of(request))
-            text, event = asked["pipe"].encode(), orjson.dumps(asked["event"])
-        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, UnicodeEncodeError):
+            body = TrialRequest.model_validate(orjson.loads(await body_of(request)))
+        except ValueError:
             raise Problem(
                 400, "Send a JSON object with `pipe`, the pipe in YAML, and `event`, the data of an event."
             ) from None
-        pipe = await self._checked(None, text)
+        pipe = await self._checked(None, body.pipe.encode())
         try:
-            outcome = await asyncio.to_thread(try_event, pipe, event, now_us())
+            trial = await asyncio.to_thread(try_event, pipe, orjson.dumps(body.event), now_us())
         except Misconfigured as error:
             raise Problem(422, f"{error}.", members={"problems": []}, title="The pipe has problems") from None
-        return json_response(trial_view(outcome))
+        return json_response(trial_view(trial))
 
     async def rollout(self, request: Request, principal: Principal) -> Response:
         """POST: pause, resume, abort or force a rollout."""
@@ -180,13 +190,14 @@ class ManagementApi:
         if status is None:
             raise Problem(409, f"The pipe {name} has no rollout: it was never declared.")
         try:
-            asked = request_about(status, kind, principal.name, now_us())
+            change = request_about(status, kind, principal.name, now_us())
         except Misconfigured as error:
             raise Problem(409, f"{error}.") from None
         what = f"{kind.value} the rollout"
-        entry = AuditEntry(principal.name, what, f"pipe/{name}", asked.at_us, status.declaration)
-        await state.ask(entry, asked)
-        return json_response({"pipe": name, "rollout": status.json()})
+        entry = AuditEntry(principal.name, what, f"pipe/{name}", change.at_us, status.declaration)
+        await state.ask(entry, change)
+        answer: PipeRollout = {"pipe": name, "rollout": status}
+        return json_response(answer)
 
     async def me(self, _: Request, principal: Principal) -> Response:
         """GET the principal of the token."""
@@ -196,12 +207,13 @@ class ManagementApi:
         """GET principals, without tokens."""
         if principal.pipes:
             raise Problem(403, "Only administrators of the whole stream may list the principals.")
-        principals = self._state.principals.by_name
-        return json_response({"principals": [principals[name].json() for name in sorted(principals)]})
+        by_name = self._state.principals.by_name
+        answer: PrincipalList = {"principals": [by_name[name].json() for name in sorted(by_name)]}
+        return json_response(answer)
 
     async def audit(self, _: Request, principal: Principal) -> Response:
         """GET the newest entries of the audit."""
-        return json_response({"entries": audit_view(self._state, principal)})
+        return json_response(audit_view(self._state, principal))
 
     async def _change_pause(self, request: Request, principal: Principal, *, paused: bool) -> Response:
         """Pause or resume, also a pipe that a file declares: its text stays as it is."""
@@ -214,9 +226,9 @@ class ManagementApi:
             raise _not_found(name)
         if before.paused == paused:
             return json_response(pipe_view(state, name), headers=etag(number))
-        declaration = before.with_pause(principal.name, now_us(), paused=paused)
+        changed = before.with_pause(principal.name, now_us(), paused=paused)
         what = "pause the pipe" if paused else "resume the pipe"
-        return await self._declare(principal, what, declaration)
+        return await self._declare(principal, what, changed)
 
     async def _change(
         self,
@@ -283,8 +295,8 @@ class ManagementApi:
         return pipe
 
     def _declared_pipes(self) -> dict[str, Pipe]:
-        """All pipes as they are wanted: declared, or in force without a declaration."""
-        pipes = {revision.pipe.pipe: revision.pipe for revision in self._state.registry.all()}
+        """All pipes as they shall be: declared, or in force without a declaration."""
+        pipes = {published.pipe.pipe: published.pipe for published in self._state.registry.all()}
         for name, declaration in self._state.declared.newest.items():
             if declaration.pipe is None:
                 pipes.pop(name, None)

@@ -10,7 +10,7 @@ from hifi_observe.ledger import stage
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.recent_activity import FailureStreak
 from hifi_observe.ledger.sketch import Sketch
-from hifi_observe.live.breaker_state import breaker_state
+from hifi_observe.live.breaker_state import BreakerState, breaker_state
 from hifi_observe.live.failing_destinations import failing_destinations
 from hifi_observe.minutes.availability import SloLimits
 from hifi_observe.minutes.merged_minute import summary
@@ -205,7 +205,7 @@ def _source(reports: list[SourceReport]) -> dict[str, Any] | None:
 
 def breakers_of(
     pipe: str, destinations: Iterable[str], live: Mapping[int, dict[str, Any]]
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, BreakerState]:
     """Destination to the state of its circuit breaker over all partition numbers; see `breaker_state`."""
     published: defaultdict[str, list[list[list[Any]]]] = defaultdict(list)
     for now in live.values():

@@ -4,13 +4,17 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Final
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from hifi.pipe.watched_field import WatchedField, watch_id
 from hifi_observe.ledger.watch_counts import WatchCounts
 from hifi_observe.skew.buckets import Buckets, buckets_of
 from hifi_observe.skew.distance import difference
 
+SkewState = Literal["too few events", "steady", "drifted"]
 TOO_FEW: Final = "too few events"
 STEADY: Final = "steady"
 DRIFTED: Final = "drifted"
@@ -34,12 +38,59 @@ class SkewRules:
     """Distance from which a field has drifted."""
 
 
+SkewWindow = TypedDict("SkewWindow", {"from": int, "to": int, "events": int})
+"""First and last minute, and events."""
+
+
+class SkewReference(TypedDict):
+    """Last minute, and events."""
+
+    to: int
+    events: int
+
+
+class SkewNeeds(TypedDict):
+    """Events that a verdict needs."""
+
+    half_window: int
+    reference: int
+
+
+class SkewBucket(TypedDict):
+    """Events, and their share of all events from 0 to 1, in both."""
+
+    label: str
+    window: int
+    window_share: float | None
+    reference: int
+    reference_share: float | None
+
+
+class FieldSkewJson(TypedDict):
+    """The comparison of one watched field, for the API."""
+
+    field: str
+    state: SkewState
+    distance: Annotated[
+        float | None,
+        Field(description="Jensen-Shannon distance, less what chance explains; null: too few events."),
+    ]
+    window: Annotated[SkewWindow, Field(description="First and last minute, and events.")]
+    reference: SkewReference
+    threshold: Annotated[float, Field(description="Distance from which a field has drifted.")]
+    needed: SkewNeeds
+    buckets: Annotated[
+        list[SkewBucket],
+        Field(description="Events, and their share of all events from 0 to 1, in both."),
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class FieldSkew:
     """The comparison of one field at one minute."""
 
     field: str
-    state: str
+    state: SkewState
     """`TOO_FEW`, `STEADY` or `DRIFTED`."""
     distance: float | None
     """See `Difference.distance`; None: too few events."""
@@ -53,7 +104,7 @@ class FieldSkew:
     window_to: int
     rules: SkewRules
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> "FieldSkewJson":
         """JSON for the API: events of each bucket, and their shares of all events from 0 to 1."""
         events, reference_events = sum(self.window), sum(self.reference)
         return {
@@ -170,7 +221,7 @@ def _span(minutes: Mapping[int, WatchCounts], span: range, declared: str, positi
 
 def _judge(
     reference: Sequence[float], halves: Sequence[Sequence[float]], rules: SkewRules, *, drifted: bool
-) -> tuple[str, float | None]:
+) -> tuple[SkewState, float | None]:
     """The state and the distance."""
     enough = sum(reference) >= rules.least_events * _REFERENCE_FACTOR
     if not enough or any(sum(half) < rules.least_events for half in halves):

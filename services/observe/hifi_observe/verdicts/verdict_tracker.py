@@ -16,7 +16,7 @@ class _Kept:
     last_reasons: tuple[str, ...] = ()
 
 
-class VerdictKeeper:
+class VerdictTracker:
     """Keeps the verdicts on all scopes.
 
     Args:

@@ -48,6 +48,6 @@ def silences(actions: Iterable[Action], now_us: int) -> dict[str, AlarmSilence]:
     return found
 
 
-def is_quieting(silence_id: str) -> bool:
+def made_by_action(silence_id: str) -> bool:
     """Whether a silence was made from an action rather than by a person."""
     return silence_id.startswith(_ID_PREFIX)

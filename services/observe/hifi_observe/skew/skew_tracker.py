@@ -1,4 +1,4 @@
-"""Keeps the comparison of every pipe's watched fields up to date, minute by minute. Pure."""
+"""Keep the comparison of every pipe's watched fields up to date, minute by minute. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -16,7 +16,7 @@ _PIPES_A_STEP: Final = 2
 """Pipes that are compared in one step, the longest-waiting first."""
 
 
-class SkewKeeper:
+class SkewTracker:
     """The newest comparison of every watched field."""
 
     def __init__(self, store: MinuteStore, rules: SkewRules) -> None:
