@@ -49,7 +49,7 @@ class TableCommits:
 
     def progress_at(self, offsets: Mapping[int, int]) -> TableProgress:
         """The progress that the table had when the query committed these offsets of `enriched`."""
-        return progress_at((_property(one, OFFSETS) for one in self._history()), offsets)
+        return progress_at((_property(snapshot, OFFSETS) for snapshot in self._history()), offsets)
 
     def append(self, files: Sequence[str], progress: TableProgress) -> None:
         """Add data files.
@@ -76,13 +76,13 @@ class TableCommits:
         """
 
         def swap(change: Transaction) -> None:
-            present = {one.file_path for one in self.data_files()}
-            if gone := [one.file_path for one in old if one.file_path not in present]:
+            present = {data_file.file_path for data_file in self.data_files()}
+            if gone := [data_file.file_path for data_file in old if data_file.file_path not in present]:
                 raise Retryable(f"another writer replaced {len(gone)} data files of {self.name} meanwhile")
             producer = change.update_snapshot(snapshot_properties=self._properties(progress))
             with producer.overwrite() as snapshot:
-                for one in old:
-                    snapshot.delete_data_file(one)
+                for data_file in old:
+                    snapshot.delete_data_file(data_file)
                 for path in files:
                     snapshot.append_data_file(
                         parquet_file_to_data_file(self.table.io, self.table.metadata, path)
@@ -97,9 +97,9 @@ class TableCommits:
 
     def expire(self, keep: int, keep_s: float) -> int:
         """Expire snapshots that are neither among the newest ones nor young; returns how many."""
-        snapshots = sorted(self.table.snapshots(), key=lambda one: one.timestamp_ms, reverse=True)
+        snapshots = sorted(self.table.snapshots(), key=lambda snapshot: snapshot.timestamp_ms, reverse=True)
         limit_ms = (datetime.now(UTC) - timedelta(seconds=keep_s)).timestamp() * 1000
-        old = [one.snapshot_id for one in snapshots[keep:] if one.timestamp_ms < limit_ms]
+        old = [snapshot.snapshot_id for snapshot in snapshots[keep:] if snapshot.timestamp_ms < limit_ms]
         if old:
             self.table.maintenance.expire_snapshots().by_ids(old).commit()
         return len(old)
@@ -111,7 +111,9 @@ class TableCommits:
 
     def _take_over(self) -> None:
         for attempt in range(self._attempts):
-            newest = next((one for one in self._history() if _property(one, OFFSETS) is not None), None)
+            newest = next(
+                (snapshot for snapshot in self._history() if _property(snapshot, OFFSETS) is not None), None
+            )
             text = _property(newest, OFFSETS) if newest is not None else None
             self.progress = TableProgress.load(text) if text is not None else TableProgress()
             try:
@@ -147,7 +149,9 @@ class TableCommits:
         self.table.refresh()
 
     def _ensure_owner(self) -> None:
-        newest = next((one for one in self._history() if _property(one, OFFSETS) is not None), None)
+        newest = next(
+            (snapshot for snapshot in self._history() if _property(snapshot, OFFSETS) is not None), None
+        )
         if newest is None or _property(newest, WRITER) != self._writer:
             raise Fenced(f"another instance of lake writes {self.name}")
 

@@ -60,12 +60,14 @@ class TableProgress:
 
     def dump(self) -> str:
         """The value of the snapshot's property."""
-        return orjson.dumps({str(key): list(one) for key, one in sorted(self.partitions.items())}).decode()
+        return orjson.dumps(
+            {str(key): list(progress) for key, progress in sorted(self.partitions.items())}
+        ).decode()
 
     @classmethod
     def load(cls, text: str) -> "TableProgress":
         """What `dump` wrote."""
-        return cls({int(key): PartitionProgress(*one) for key, one in orjson.loads(text).items()})
+        return cls({int(key): PartitionProgress(*progress) for key, progress in orjson.loads(text).items()})
 
 
 def progress_at(history: Iterable[str | None], offsets: Mapping[int, int]) -> TableProgress:
@@ -76,6 +78,6 @@ def progress_at(history: Iterable[str | None], offsets: Mapping[int, int]) -> Ta
         offsets: partition to the committed offset.
     """
     for text in history:
-        if text is not None and (found := TableProgress.load(text)).within(offsets):
-            return found
+        if text is not None and (progress := TableProgress.load(text)).within(offsets):
+            return progress
     return TableProgress()

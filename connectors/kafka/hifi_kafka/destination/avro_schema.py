@@ -42,8 +42,8 @@ def with_avro_schema(
     if avro is None or not (avro.derived or avro.avro_schema is None):
         return destination.settings
     schema = derive(described_data(pipe, destination), pipe.pipe)
-    found = {**destination.settings["avro"], "schema": schema, "derived": True}
-    return {**destination.settings, "avro": found}
+    avro_settings = {**destination.settings["avro"], "schema": schema, "derived": True}
+    return {**destination.settings, "avro": avro_settings}
 
 
 def check_avro(destination: ConnectorDestination, pipe: Pipe, settings: KafkaDestinationSettings) -> None:
@@ -61,8 +61,8 @@ def check_avro(destination: ConnectorDestination, pipe: Pipe, settings: KafkaDes
     declared = declared_schema(avro)
     if not isinstance(pipe.normalize.json_schema, dict) or changes_after_check(pipe, destination):
         return  # nothing describes what comes here
-    found = disagreements(
+    problems = disagreements(
         pipe.normalize.json_schema, pipe.pipe, declared, drop_unknown=avro.unknown_fields == "drop"
     )
-    if found:
-        raise Misconfigured("avro.schema and normalize.schema do not agree: " + "; ".join(found))
+    if problems:
+        raise Misconfigured("avro.schema and normalize.schema do not agree: " + "; ".join(problems))

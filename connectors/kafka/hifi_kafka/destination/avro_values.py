@@ -62,13 +62,13 @@ class AvroValues:
     async def _registered(self) -> tuple[AvroSchema, int]:
         """The schema and its id."""
         if self._declared is None:
-            found = await self._client.newest(self._subject)
-            if found.kind != AVRO:
+            newest = await self._client.newest(self._subject)
+            if newest.kind != AVRO:
                 raise Misconfigured(
-                    f"the newest schema of the subject {self._subject} is {found.kind}, not {AVRO}"
+                    f"the newest schema of the subject {self._subject} is {newest.kind}, not {AVRO}"
                 )
             try:
-                return read_schema(found.text, found.references), found.id
+                return read_schema(newest.text, newest.references), newest.id
             except InvalidSchema as error:
                 raise Misconfigured(
                     f"the newest schema of the subject {self._subject} cannot be used: {error}"

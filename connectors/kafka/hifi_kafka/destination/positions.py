@@ -92,7 +92,7 @@ class PositionReader:
             await close(client)
 
     async def _connect(self) -> None:
-        found = await self._partitions_of_topic()
+        partitions = await self._partitions_of_topic()
         bootstrap, security = self._settings.bootstrap, self._settings.security
         clients = (
             AIOKafkaConsumer(
@@ -109,7 +109,7 @@ class PositionReader:
             for client in clients:
                 await close(client)
             raise
-        self._clients, self.partitions = clients, found
+        self._clients, self.partitions = clients, partitions
 
     async def _partitions_of_topic(self) -> int:
         """The number of partitions; creates the topic if it is missing."""

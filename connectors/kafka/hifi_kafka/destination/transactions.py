@@ -67,8 +67,8 @@ class TransactionalPartition:
                 }
                 if not missing:
                     return
-                own = self._written.setdefault(self._position.line, WrittenOffsets())
-                bitmaps = own.with_offsets(missing)
+                written = self._written.setdefault(self._position.line, WrittenOffsets())
+                bitmaps = written.with_offsets(missing)
                 await self._send(producer, list(missing.values()), bitmaps)
                 committing = True
                 await producer.commit_transaction()
@@ -80,7 +80,7 @@ class TransactionalPartition:
                     raise _failure(error, committing=committing) from error
                 raise
             for chunk, bitmap in bitmaps.items():
-                own.merge(chunk, bitmap)
+                written.merge(chunk, bitmap)
 
     async def stop(self) -> None:
         """Close the producer. No write is under way."""
@@ -124,10 +124,10 @@ class TransactionalPartition:
         partition = self._position.partition(self._reader.partitions)
         sent: list[asyncio.Future[Any]] = []
         try:
-            for number, some in (await self._by_partition(producer, records)).items():
-                for batch in build_batches(producer, some):
-                    one = await producer.send_batch(batch, self._topic, partition=number)
-                    sent.append(one)
+            for number, batch_records in (await self._by_partition(producer, records)).items():
+                for batch in build_batches(producer, batch_records):
+                    sending = await producer.send_batch(batch, self._topic, partition=number)
+                    sent.append(sending)
             for chunk, bitmap in bitmaps.items():
                 position = self._position.key(chunk)
                 sent.append(

@@ -58,9 +58,9 @@ class KafkaWriter(DestinationWriter):
         await self._reader.stop()
 
     def _partition(self, number: int, *, retried: bool) -> TransactionalPartition:
-        found = self._partitions.get((number, retried))
-        if found is None:
+        partition = self._partitions.get((number, retried))
+        if partition is None:
             position = Position(f"{self._owner};{number};".encode(), RETRIED if retried else FRESH)
-            found = TransactionalPartition(self._settings, position, self._reader)
-            self._partitions[number, retried] = found
-        return found
+            partition = TransactionalPartition(self._settings, position, self._reader)
+            self._partitions[number, retried] = partition
+        return partition

@@ -95,18 +95,18 @@ class RecordReader:
     ) -> SourceEvent:
         """The event of a record that is a CloudEvent, with its own attributes."""
         try:
-            found = decode(record, self._limits)
+            decoded = decode(record, self._limits)
         except InvalidEvent as error:
             reason = "too-large" if error.status == _TOO_LARGE else "not-a-cloudevent"
             event.data = None
             return refused(event, reason, error.detail)
-        has_key = any(name == _PARTITION_KEY for name, _ in found.headers)
-        key = found.key if has_key or not record.key else record.key
-        made = SourceEvent(event.position, key, found.data, found.headers, found.time_us)
+        has_key = any(name == _PARTITION_KEY for name, _ in decoded.headers)
+        key = decoded.key if has_key or not record.key else record.key
+        made = SourceEvent(event.position, key, decoded.data, decoded.headers, decoded.time_us)
         if self._partition_key is None:
             return made
         try:
-            data = orjson.loads(found.data)
+            data = orjson.loads(decoded.data)
         except orjson.JSONDecodeError:
             return made
         return self._with_key(made, data) if isinstance(data, dict) else made
@@ -135,8 +135,8 @@ class RecordReader:
         if not key:
             return refused(event, "no-data", "the record has neither value nor key")
         try:
-            found = None if self._avro is None else self._avro.key_as_json(key)
-            name = key.decode() if found is None else orjson.Fragment(found)
+            decoded_key = None if self._avro is None else self._avro.key_as_json(key)
+            name = key.decode() if decoded_key is None else orjson.Fragment(decoded_key)
         except UnicodeDecodeError:
             return refused(event, "no-data", "the record has no value, and its key is not UTF-8")
         except Rejected as why:

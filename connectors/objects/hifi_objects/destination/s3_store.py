@@ -30,8 +30,8 @@ class BucketStore:
     async def read(self, path: str) -> bytes | None:
         """The content of an object; None: it does not exist."""
         try:
-            found = await obstore.get_async(self._store, path)
-            return bytes(await found.bytes_async())
+            response = await obstore.get_async(self._store, path)
+            return bytes(await response.bytes_async())
         except FileNotFoundError:  # also if the bucket does not exist, which `create` tells
             return None
         except exceptions.BaseError as error:

@@ -64,13 +64,13 @@ class ObjectsWriter(DestinationWriter):
         return f"{folder}/{context.stream}.{context.destination}.{partition:04d}"
 
     def _log(self, path: str) -> ObjectLog:
-        found = self._logs.get(path)
-        if found is None:
-            found = self._logs[path] = ObjectLog(self._store, self._format, path, self._extension)
+        object_log = self._logs.get(path)
+        if object_log is None:
+            object_log = self._logs[path] = ObjectLog(self._store, self._format, path, self._extension)
             if len(self._logs) > MOST_LOGS:
                 self._logs.popitem(last=False)
         self._logs.move_to_end(path)
-        return found
+        return object_log
 
 
 def _format(settings: ObjectsSettings) -> ObjectFormat:

@@ -46,33 +46,33 @@ class ReadableBucket:
 
     async def listed(self) -> list[ObjectVersion]:
         """All objects, without hidden ones."""
-        found: list[ObjectVersion] = []
+        versions: list[ObjectVersion] = []
         try:
             async for page in obstore.list(self._store):
-                found += [_version(one) for one in page if not _is_hidden(one["path"])]
+                versions += [_version(described) for described in page if not _is_hidden(described["path"])]
         except exceptions.BaseError as error:
             raise self._failure(error) from error
-        return found
+        return versions
 
     @contextlib.asynccontextmanager
-    async def opened(self, wanted: ObjectVersion) -> AsyncIterator[OpenObject]:
+    async def opened(self, version: ObjectVersion) -> AsyncIterator[OpenObject]:
         """Copy an object and open the copy."""
         with tempfile.TemporaryFile(prefix="hifi-collect-", dir=self._folder) as file:
             try:
-                await self._copy(wanted, file)
+                await self._copy(version, file)
             except (FileNotFoundError, exceptions.NotFoundError):
-                raise ObjectGone(f"the object {wanted.path} was removed") from None
+                raise ObjectGone(f"the object {version.path} was removed") from None
             except exceptions.BaseError as error:
                 raise self._failure(error) from error
             except OSError as error:
-                raise Retryable(f"the object {wanted.path} cannot be copied: {error}") from error
+                raise Retryable(f"the object {version.path} cannot be copied: {error}") from error
             file.seek(0)
             yield OpenObject(file, lambda: None)
 
-    async def _copy(self, wanted: ObjectVersion, file: BinaryIO) -> None:
-        result = await obstore.get_async(self._store, wanted.path)
-        if _version(result.meta).version != wanted.version:
-            raise ObjectGone(f"the object {wanted.path} was written again")
+    async def _copy(self, version: ObjectVersion, file: BinaryIO) -> None:
+        result = await obstore.get_async(self._store, version.path)
+        if _version(result.meta).version != version.version:
+            raise ObjectGone(f"the object {version.path} was written again")
         async for chunk in result.stream(min_chunk_size=_CHUNK_BYTES):
             await asyncio.to_thread(file.write, chunk)
 

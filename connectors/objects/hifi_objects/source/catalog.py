@@ -79,13 +79,13 @@ class ObjectCatalog:
         """Path to version and the time since when it has been seen, of versions without an ordinal."""
         self._missing: dict[str, float] = {}
         """Path to the time since when it has not been listed."""
-        known = [
+        written_down = [
             KnownObject(int(name.removeprefix(_OBJECT)), ObjectVersion(*entry))
             for name, entry in entries.items()
             if name.startswith(_OBJECT)
         ]
-        self._known = {one.ordinal: one for one in sorted(known)}
-        self._newest = {one.object.path: one for one in self._known.values()}
+        self._known = {known_object.ordinal: known_object for known_object in sorted(written_down)}
+        self._newest = {known_object.object.path: known_object for known_object in self._known.values()}
         self._unread = deque(self._known.values())
 
     def unseen(self, listed: Iterable[ObjectVersion], now_s: float) -> list[ObjectVersion]:
@@ -95,23 +95,23 @@ class ObjectCatalog:
             listed: everything that there is.
             now_s: monotonic time, seconds.
         """
-        found, paths = list[ObjectVersion](), set[str]()
-        for one in listed:
-            paths.add(one.path)
-            newest = self._newest.get(one.path)
-            if newest is not None and newest.object.version == one.version:
-                self._seen.pop(one.path, None)
+        settled, paths = list[ObjectVersion](), set[str]()
+        for candidate in listed:
+            paths.add(candidate.path)
+            newest = self._newest.get(candidate.path)
+            if newest is not None and newest.object.version == candidate.version:
+                self._seen.pop(candidate.path, None)
                 continue
-            version, since_s = self._seen.get(one.path, ("", now_s))
-            if version != one.version:
+            version, since_s = self._seen.get(candidate.path, ("", now_s))
+            if version != candidate.version:
                 since_s = now_s
-            self._seen[one.path] = (one.version, since_s)
+            self._seen[candidate.path] = (candidate.version, since_s)
             if now_s - since_s >= self._settle_s:
-                found.append(one)
+                settled.append(candidate)
         for path in self._seen.keys() - paths:
             del self._seen[path]
         self._missing = {path: self._missing.get(path, now_s) for path in self._newest.keys() - paths}
-        return sorted(found, key=lambda one: (one.modified_us, one.path))
+        return sorted(settled, key=lambda candidate: (candidate.modified_us, candidate.path))
 
     def add(self, objects: Iterable[ObjectVersion], first: int) -> dict[str, Any]:
         """Give ordinals to versions; returns their entries.
@@ -121,11 +121,11 @@ class ObjectCatalog:
             first: ordinal of the first one.
         """
         entries = {}
-        for ordinal, one in enumerate(objects, first):
-            known = self._known[ordinal] = self._newest[one.path] = KnownObject(ordinal, one)
-            self._unread.append(known)
-            self._seen.pop(one.path, None)
-            entries[known.entry] = list(one)
+        for ordinal, version in enumerate(objects, first):
+            known_object = self._known[ordinal] = self._newest[version.path] = KnownObject(ordinal, version)
+            self._unread.append(known_object)
+            self._seen.pop(version.path, None)
+            entries[known_object.entry] = list(version)
         return entries
 
     def next(self, ordinal: int) -> KnownObject | None:
@@ -136,7 +136,7 @@ class ObjectCatalog:
 
     def unread_bytes(self) -> int:
         """The sizes of the versions from the one on that `next` has returned."""
-        return sum(one.object.size for one in self._unread)
+        return sum(known_object.object.size for known_object in self._unread)
 
     def forget(self, ordinal: int, now_s: float) -> dict[str, None]:
         """Leave out versions that are read and can no longer be listed; returns their entries, to remove.
@@ -146,13 +146,13 @@ class ObjectCatalog:
             now_s: monotonic time, seconds.
         """
         entries: dict[str, None] = {}
-        for number, one in list(self._known.items()):
+        for number, known_object in list(self._known.items()):
             if number >= ordinal:
                 break
-            path = one.object.path
-            replaced = self._newest[path] is not one
+            path = known_object.object.path
+            replaced = self._newest[path] is not known_object
             if replaced or now_s - self._missing.get(path, now_s) >= FORGET_S:
-                entries[one.entry] = None
+                entries[known_object.entry] = None
                 del self._known[number]
                 if not replaced:
                     del self._newest[path]

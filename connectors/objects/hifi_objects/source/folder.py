@@ -33,14 +33,14 @@ class ReadableFolder:
         return await asyncio.to_thread(lambda: list(self._files()))
 
     @contextlib.asynccontextmanager
-    async def opened(self, wanted: ObjectVersion) -> AsyncIterator[OpenObject]:
+    async def opened(self, version: ObjectVersion) -> AsyncIterator[OpenObject]:
         """Open a file. It stays readable when it is removed; when it is written to, it is another version."""
-        file = await asyncio.to_thread(self._open, wanted)
+        file = await asyncio.to_thread(self._open, version)
 
         def check() -> None:
             """Compare size and time."""
-            if _version(os.fstat(file.fileno())) != wanted.version:
-                raise ObjectGone(f"the file {wanted.path} was changed while it was read")
+            if _version(os.fstat(file.fileno())) != version.version:
+                raise ObjectGone(f"the file {version.path} was changed while it was read")
 
         try:
             check()
@@ -48,12 +48,12 @@ class ReadableFolder:
         finally:
             file.close()
 
-    def _open(self, wanted: ObjectVersion) -> BinaryIO:
-        path = self._root / wanted.path
+    def _open(self, version: ObjectVersion) -> BinaryIO:
+        path = self._root / version.path
         try:
             return path.open("rb")
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise ObjectGone(f"the file {wanted.path} was removed") from None
+            raise ObjectGone(f"the file {version.path} was removed") from None
         except OSError as error:
             raise Retryable(f"the file {path} cannot be read: {error.strerror}") from error
 
@@ -73,11 +73,13 @@ class ReadableFolder:
                 ):
                     continue
                 with contextlib.suppress(FileNotFoundError):
-                    found = file.stat()
+                    status = file.stat()
                     if limits.refuse_source_file(file) is None:
                         path = file.relative_to(root).as_posix()
-                        yield ObjectVersion(path, _version(found), found.st_size, found.st_mtime_ns // 1000)
+                        yield ObjectVersion(
+                            path, _version(status), status.st_size, status.st_mtime_ns // 1000
+                        )
 
 
-def _version(found: os.stat_result) -> str:
-    return f"{found.st_mtime_ns:x}-{found.st_size:x}"
+def _version(status: os.stat_result) -> str:
+    return f"{status.st_mtime_ns:x}-{status.st_size:x}"

@@ -72,8 +72,8 @@ class ObjectsReading(PolledSource):
             turn.works()
             turn.warn("settings", None)
             at = await self._add(turn, catalog, at, listed)
-            while not turn.over() and (known := catalog.next(at.ordinal)) is not None:
-                at = await self._read_object(turn, catalog, known, at)
+            while not turn.over() and (known_object := catalog.next(at.ordinal)) is not None:
+                at = await self._read_object(turn, catalog, known_object, at)
             if not turn.over() and (forgotten := catalog.forget(at.ordinal, monotonic_s())):
                 await turn.keep(forgotten)
             await turn.pause(self._source.interval)
@@ -88,31 +88,31 @@ class ObjectsReading(PolledSource):
         """Write down the versions that have not been seen before."""
         unseen = catalog.unseen(listed, monotonic_s())
         for index in range(0, len(unseen), MOST_EVENTS):
-            some = unseen[index : index + MOST_EVENTS]
-            entries = catalog.add(some, at.next)
-            at = at._replace(next=at.next + len(some))
+            versions = unseen[index : index + MOST_EVENTS]
+            entries = catalog.add(versions, at.next)
+            at = at._replace(next=at.next + len(versions))
             await turn.keep(entries | {AT: at.entry()})
         return at
 
     async def _read_object(
-        self, turn: SourceTurn, catalog: ObjectCatalog, known: KnownObject, at: ObjectsAt
+        self, turn: SourceTurn, catalog: ObjectCatalog, known_object: KnownObject, at: ObjectsAt
     ) -> ObjectsAt:
         """Write the rows of a version that are not written yet; a version that is gone is left."""
-        if at.ordinal != known.ordinal:
-            at = at._replace(ordinal=known.ordinal, row=0, batch=None)
+        if at.ordinal != known_object.ordinal:
+            at = at._replace(ordinal=known_object.ordinal, row=0, batch=None)
         gone = False
         try:
-            async with self._store.opened(known.object) as opened:
-                at = await self._write_rows(turn, catalog, known, at, opened)
+            async with self._store.opened(known_object.object) as opened:
+                at = await self._write_rows(turn, catalog, known_object, at, opened)
                 turn.warn("objects", None)
         except ObjectGone as error:
             gone = True
             logger.warning("object-gone", pipe=self._pipe, reason=str(error))
             turn.warn("objects", f"{error}: the rest of its rows was not read")
         except OSError as error:
-            raise Retryable(f"the object {known.object.path} cannot be read: {error}") from error
+            raise Retryable(f"the object {known_object.object.path} cannot be read: {error}") from error
         if gone or not turn.over():
-            at = at._replace(ordinal=known.ordinal + 1, row=0, batch=None)
+            at = at._replace(ordinal=known_object.ordinal + 1, row=0, batch=None)
         if catalog.next(at.ordinal) is None or turn.over():
             await turn.keep({AT: at.entry()})  # so that the next reader reads nothing again
         return at
@@ -121,13 +121,13 @@ class ObjectsReading(PolledSource):
         self,
         turn: SourceTurn,
         catalog: ObjectCatalog,
-        known: KnownObject,
+        known_object: KnownObject,
         at: ObjectsAt,
         opened: OpenObject,
     ) -> ObjectsAt:
         """Write the rows of a version. The next rows are read while some are written."""
         unread, first_row = catalog.unread_bytes(), at.row
-        async with aclosing(read_ahead(self._batches(known, at, opened))) as batches:
+        async with aclosing(read_ahead(self._batches(known_object, at, opened))) as batches:
             async for batch in batches:
                 if turn.over():
                     break
@@ -142,18 +142,18 @@ class ObjectsReading(PolledSource):
         return at
 
     async def _batches(
-        self, known: KnownObject, at: ObjectsAt, opened: OpenObject
+        self, known_object: KnownObject, at: ObjectsAt, opened: OpenObject
     ) -> AsyncGenerator[_ReadRows, None]:
         """The rows of a version that are not written yet; first those that may be written, no others with them."""
-        path, row = known.object.path, at.row
+        path, row = known_object.object.path, at.row
         batches = RowBatches(self._source, opened.file, path, row, self._max_bytes)
         through = None if at.batch is None else at.batch[0]
         while True:
             rows, read_bytes = await _in_thread(partial(_next, batches, opened, through))
             if rows:
                 events = list[SourceEvent]()
-                for some in loop_slices(rows):
-                    events += self._events.of(known, some)
+                for rows_slice in loop_slices(rows):
+                    events += self._events.of(known_object, rows_slice)
                     await asyncio.sleep(0)
                 row = rows[-1].number
                 yield _ReadRows(events, row, read_bytes)

@@ -33,12 +33,12 @@ class ObjectRowEvents:
             ("ce_type", source.type.encode()),
         ]
 
-    def of(self, known: KnownObject, rows: Sequence[ObjectRow]) -> list[SourceEvent]:
+    def of(self, known_object: KnownObject, rows: Sequence[ObjectRow]) -> list[SourceEvent]:
         """The events of rows of an object; those that cannot be read are marked as refused."""
-        version = known.object
+        version = known_object.object
         name = f"{version.path}/{version.version}/".encode(errors="surrogateescape")
         headers = [*self._headers, ("ce_time", rfc3339(version.modified_us // 1000))]
-        before, modified_us = known.position(0), version.modified_us
+        before, modified_us = known_object.position(0), version.modified_us
         events = []
         for row in rows:
             identifier = b"%b%d" % (name, row.number)

@@ -34,7 +34,7 @@ class ReadableStore(Protocol):
             Retryable: it does not answer, or does not exist.
         """
 
-    def opened(self, wanted: ObjectVersion) -> AbstractAsyncContextManager[OpenObject]:
+    def opened(self, version: ObjectVersion) -> AbstractAsyncContextManager[OpenObject]:
         """Open a version.
 
         Raises:

@@ -60,8 +60,10 @@ class TableStatements:
         """
         self._settings = settings
         self._columns = [*settings.columns, *settings.attributes]
-        own = [settings.partition_column, settings.offset_column]
-        self._values = dict(zip([*self._columns, *own], [*self._columns, _PARTITION, _OFFSET], strict=True))
+        position_columns = [settings.partition_column, settings.offset_column]
+        self._values = dict(
+            zip([*self._columns, *position_columns], [*self._columns, _PARTITION, _OFFSET], strict=True)
+        )
         """Columns of a row that is written, and the names of their parameters."""
         self.table = _table(settings.table)
         self._names: dict[str, Any] = {
@@ -103,8 +105,8 @@ class TableStatements:
         settings = self._settings
         if settings.mode == "delete":
             return Change.DELETE
-        wanted = settings.delete_when
-        if wanted and all(value_at(data, path) == value for path, value in wanted.items()):
+        delete_when = settings.delete_when
+        if delete_when and all(value_at(data, path) == value for path, value in delete_when.items()):
             return Change.DELETE
         return Change.WRITE
 
@@ -117,15 +119,15 @@ class TableStatements:
             operations: of the events of a batch.
             types: of the table's columns, by name; None: a statement for each row.
         """
-        for change, same in groupby(operations, lambda one: one.change):
-            rows = [one.parameters for one in same]
+        for change, same in groupby(operations, lambda operation: operation.change):
+            rows = [operation.parameters for operation in same]
             if change is Change.DELETE:
                 assert self._delete_row is not None
                 yield Execution(self._delete_row, rows)
                 continue
-            for some in _without_repetition(rows, self._settings.key):
-                together = None if types is None or len(some) == 1 else self._together(some, types)
-                yield together or Execution(self._write_row, some)
+            for distinct in _without_repetition(rows, self._settings.key):
+                together = None if types is None or len(distinct) == 1 else self._together(distinct, types)
+                yield together or Execution(self._write_row, distinct)
 
     def _together(self, rows: Sequence[dict[str, Any]], types: Mapping[str, str]) -> Execution | None:
         """One statement for many rows; None: they need one each."""
@@ -134,15 +136,15 @@ class TableStatements:
         ]
         if self._settings.tombstones is not None:
             arrays.append(array([row[_KEY] for row in rows], "text"))
-        found = [one for one in arrays if one is not None]
-        if len(found) < len(arrays):
+        typed = [column_array for column_array in arrays if column_array is not None]
+        if len(typed) < len(arrays):
             return None
-        array_types = tuple(one.type for one in found)
+        array_types = tuple(column_array.type for column_array in typed)
         statement = self._write_rows.get(array_types)
         if statement is None:
             statement = self._write(self._rows_source(array_types)).as_bytes(None)
             self._write_rows[array_types] = statement
-        return Execution(statement, [[one.text for one in found]])
+        return Execution(statement, [[column_array.text for column_array in typed]])
 
     def _row_source(self) -> Composed:
         values = SQL(", ").join([Placeholder(name) for name in self._values.values()])
@@ -156,7 +158,7 @@ class TableStatements:
     def _rows_source(self, array_types: Sequence[str]) -> Composed:
         tombstones = self._settings.tombstones is not None
         names = [*self._values, _KEY] if tombstones else list(self._values)
-        arrays = SQL(", ").join([SQL("%s::{}[]").format(_type(one)) for one in array_types])
+        arrays = SQL(", ").join([SQL("%s::{}[]").format(_type(array_type)) for array_type in array_types])
         source = SQL("SELECT {columns} FROM unnest({arrays}) AS event ({names})").format(
             **self._names, arrays=arrays, names=_listed(names)
         )
@@ -201,16 +203,16 @@ class TableStatements:
 
 def _without_repetition(rows: Iterable[dict[str, Any]], key: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
     """Rows in their order, divided where a key comes again: one statement can write a key only once."""
-    some: list[dict[str, Any]] = []
+    distinct: list[dict[str, Any]] = []
     seen: set[tuple[Any, ...]] = set()
     for row in rows:
-        own = tuple([row[name] for name in key])
-        if key and own in seen:
-            yield some
-            some, seen = [], set()
-        seen.add(own)
-        some.append(row)
-    yield some
+        key_values = tuple([row[name] for name in key])
+        if key and key_values in seen:
+            yield distinct
+            distinct, seen = [], set()
+        seen.add(key_values)
+        distinct.append(row)
+    yield distinct
 
 
 def _table(name: str) -> Identifier:

@@ -118,8 +118,8 @@ class PostgresWriter(DestinationWriter):
                 await cursor.executemany(statement, parameters)
 
     async def _read_types(self, connection: Connection) -> dict[str, str]:
-        found = await connection.execute(_TYPES, [self._table.table.as_string(connection)])
-        return dict(await found.fetchall())
+        cursor = await connection.execute(_TYPES, [self._table.table.as_string(connection)])
+        return dict(await cursor.fetchall())
 
     async def _roll_back(self, connection: Connection) -> None:
         try:

@@ -118,8 +118,8 @@ class SqlPolling(PolledSource):
             keys = [row.key for row in page.rows] if self._source.partition_key else []
             begun = progress.begun([row.place for row in page.rows], keys)
             positions, events = begun.positions(), list[SourceEvent]()
-            for some, places in zip(loop_slices(page.rows), loop_slices(positions), strict=True):
-                events += self._events.of(some, places)
+            for rows_slice, places in zip(loop_slices(page.rows), loop_slices(positions), strict=True):
+                events += self._events.of(rows_slice, places)
                 await asyncio.sleep(0)
             yield _ReadPage(begun, events, remaining)
             if page.following is None:

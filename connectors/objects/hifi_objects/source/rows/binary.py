@@ -20,13 +20,13 @@ def parquet_rows(file: BinaryIO, skip: int) -> Iterator[ObjectRow]:
         file: with all of the content.
         skip: number of rows at the beginning to leave out; row groups with no others are not read.
     """
-    found = parquet.ParquetFile(file, pre_buffer=False)
-    groups, first = list(range(found.num_row_groups)), 0
-    while groups and first + found.metadata.row_group(groups[0]).num_rows <= skip:
-        first += found.metadata.row_group(groups.pop(0)).num_rows
+    parquet_file = parquet.ParquetFile(file, pre_buffer=False)
+    groups, first = list(range(parquet_file.num_row_groups)), 0
+    while groups and first + parquet_file.metadata.row_group(groups[0]).num_rows <= skip:
+        first += parquet_file.metadata.row_group(groups.pop(0)).num_rows
     if not groups:
         return
-    for batch in found.iter_batches(_ROWS, row_groups=groups, use_threads=False):
+    for batch in parquet_file.iter_batches(_ROWS, row_groups=groups, use_threads=False):
         for number, fields in enumerate(_in_microseconds(batch).to_pylist(), first + 1):
             if number > skip:
                 yield row_of(number, fields)
