@@ -50,9 +50,19 @@ def records(topic: str, hop: str, *more: tuple[str, bytes]) -> list[Any]:
     ]
     return [
         ConsumerRecord(
-            topic, 0, n, 1_800_000_000_000 + n // 10, 0, b"key%d" % (n % 50), DATA, None, 0, len(DATA), one
+            topic,
+            0,
+            n,
+            1_800_000_000_000 + n // 10,
+            0,
+            b"key%d" % (n % 50),
+            DATA,
+            None,
+            0,
+            len(DATA),
+            record_headers,
         )
-        for n, one in enumerate(headers)
+        for n, record_headers in enumerate(headers)
     ]
 
 
@@ -75,9 +85,9 @@ def normalize_fingerprints() -> Callable[[], object]:
     def work() -> None:
         window = FingerprintWindow(600_000)
         for record, event in read:
-            found = fingerprint(record, event, declares_id=True)
-            if found is not None:
-                window.check(found)
+            event_fingerprint = fingerprint(record, event, declares_id=True)
+            if event_fingerprint is not None:
+                window.check(event_fingerprint)
 
     return work
 
@@ -135,7 +145,7 @@ def ingest_requests(kind: str) -> Callable[[], object]:
         b'{"specversion":"1.0","id":"%d","source":"/flights","type":"org.example.flight",'
         b'"time":"2013-07-01T05:15:00Z","data":%b}'
     )
-    each = {
+    requests = {
         "batch": (
             b"application/cloudevents-batch+json",
             b"[%b]" % b",".join(structured % (n, DATA) for n in range(100)),
@@ -143,7 +153,7 @@ def ingest_requests(kind: str) -> Callable[[], object]:
         "single": (b"application/cloudevents+json", structured % (1, DATA)),
         "plain": (b"application/json", DATA),
     }
-    content_type, body = each[kind]
+    content_type, body = requests[kind]
     headers = [(b"host", b"localhost"), (b"content-type", content_type), (b"authorization", b"Bearer key")]
     request = EventRequest(headers, body, 1_800_000_000_000_000)
 
@@ -347,7 +357,7 @@ CASES: dict[str, Callable[[], Callable[[], object]]] = {
 
 def measure() -> dict[str, float]:
     """Microseconds of CPU an event: the best of some runs of each case."""
-    found = {}
+    cpu_us = {}
     for name, prepare in CASES.items():
         work = prepare()
         times_s = []
@@ -355,8 +365,8 @@ def measure() -> dict[str, float]:
             began_s = time.process_time()
             work()
             times_s.append(time.process_time() - began_s)
-        found[name] = min(times_s) / EVENTS * 1e6
-    return found
+        cpu_us[name] = min(times_s) / EVENTS * 1e6
+    return cpu_us
 
 
 def main() -> None:
@@ -381,7 +391,7 @@ def main() -> None:
         f"loop of 20 million additions: {loop_s():.2f} s\n\n| | interpreted | compiled | ratio |\n|---|---|---|---|"
     )
     for name in CASES:
-        before, after = (statistics.median(each[name] for each in rounds[compiled]) for compiled in "01")
+        before, after = (statistics.median(cpu_us[name] for cpu_us in rounds[compiled]) for compiled in "01")
         print(f"| {name} | {before:.2f} | {after:.2f} | {after / before:.2f} |")
 
 

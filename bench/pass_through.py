@@ -110,11 +110,11 @@ class Feed:
         """Send a number of events and wait for their acknowledgement."""
         waiting = []
         for _ in range(number):
-            one, place = self._event(self.sent), self.sent % PARTITIONS
+            record, place = self._event(self.sent), self.sent % PARTITIONS
             self.sent += 1
             waiting.append(
                 await self._producer.send(
-                    self._source, one.value, key=one.key, headers=one.headers, partition=place
+                    self._source, record.value, key=record.key, headers=record.headers, partition=place
                 )
             )
             if len(waiting) == 2000:
@@ -202,20 +202,20 @@ async def _passed(folder: Path, cluster: KafkaCluster, name: str) -> dict[str, A
             flow, before = Cost(process, cluster), feed.sent
             await feed.flow(RATE, FLOW_S)
             await feed.all_out()
-            found = {"flow": flow.found(feed.sent - before)}
+            costs = {"flow": flow.per_million(feed.sent - before)}
             process.pause()
             await feed.put(AT_ONCE)
             at_once = Cost(process, cluster)
             process.resume()
             await feed.all_out()
-            found["at_once"] = at_once.found(AT_ONCE)
+            costs["at_once"] = at_once.per_million(AT_ONCE)
     except BaseException:
         print(process.tail(20), file=sys.stderr)
         raise
     finally:
         await process.kill()
-    print(f"  {name}: {orjson.dumps(found).decode()}", flush=True)
-    return found
+    print(f"  {name}: {orjson.dumps(costs).decode()}", flush=True)
+    return costs
 
 
 def _process(
@@ -239,7 +239,7 @@ class Cost:
         self._process, self._broker = process, cluster.processes[1]
         self._began = self._now()
 
-    def found(self, messages: int) -> dict[str, float]:
+    def per_million(self, messages: int) -> dict[str, float]:
         """CPU since then, per million messages."""
         seconds, own_s, broker_s = (now - then for now, then in zip(self._now(), self._began, strict=True))
         return {

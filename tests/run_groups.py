@@ -5,7 +5,8 @@ Each process has a Kafka of its own and writes build/tests/<group>.log, which is
 
 When all have ended, a few failed tests run again, alone (tests/run_twice.py).
 
-Usage: `python tests/run_groups.py [ARGUMENT...]`; the arguments go to every pytest process.
+Usage: `python tests/run_groups.py [ARGUMENT...]`; the arguments go to every pytest process. With `--fast` only the
+tests run that need no Kafka and no other program: `make test-fast`.
 Exit status: 0 when all groups passed, else pytest's.
 """
 
@@ -46,6 +47,10 @@ PROGRESS_S: Final = 120.0
 """How often a line says that groups still run."""
 
 
+FAST: Final = {"services": ["tests/services"], "others": ["tests", "--ignore=tests/services"]}
+"""Groups of `make test-fast`."""
+
+
 def groups() -> dict[str, list[str]]:
     """Group to its pytest arguments; the last group leaves out the folders of the others, so no new one is missed."""
     taken = [folder for folders in FOLDERS.values() for folder in folders]
@@ -69,8 +74,10 @@ def main(arguments: list[str]) -> int:
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
     )  # so that `finally` ends the groups
     began = said = time.monotonic()
-    runs: dict[str, tuple[list[str], dict[str, str]]] = {name: (own, {}) for name, own in groups().items()}
-    runs["uncompiled"] = ([*UNCOMPILED], {"HIFI_COMPILED": "0"})
+    chosen = FAST if "--fast" in arguments else groups()
+    runs: dict[str, tuple[list[str], dict[str, str]]] = {name: (paths, {}) for name, paths in chosen.items()}
+    if "--fast" not in arguments:
+        runs["uncompiled"] = ([*UNCOMPILED], {"HIFI_COMPILED": "0"})
     running = {name: start(name, [*own, *arguments], env) for name, (own, env) in runs.items()}
     ended: dict[str, int] = {}
     try:

@@ -1,8 +1,13 @@
-"""Each class name has one meaning in the tree."""
+"""Each class name has one meaning in the tree, and what is called pure is pure."""
 
 import ast
+import re
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted(
@@ -11,6 +16,59 @@ FILES = sorted(
     for file in (ROOT / folder).rglob("*.py")
     if not {"build", ".venv"} & set(file.parts)
 )
+_PURE: Final = re.compile(r"\bPure[.,:]")
+_IMPURE: Final = frozenset(
+    {
+        *(
+            "aiodocker",
+            "aiohttp",
+            "aiokafka",
+            "boto3",
+            "confluent_kafka",
+            "httpx",
+            "psycopg.connect",
+            "pyiceberg",
+        ),
+        *(
+            "asyncio",
+            "concurrent",
+            "multiprocessing",
+            "signal",
+            "subprocess",
+            "threading",
+            "uvicorn",
+            "uvloop",
+        ),
+        *("random", "secrets", "time", "uuid.uuid1", "uuid.uuid4", "os.environ", "os.urandom"),
+        *("select", "shutil", "smtplib", "socket", "ssl", "tempfile", "urllib.request"),
+        *("hifi.runtime.clock", "hifi.runtime.health", "hifi.runtime.log", "hifi.runtime.metrics"),
+        *(
+            "hifi.runtime.http.server",
+            "hifi.runtime.lifetime",
+            "hifi.runtime.process",
+            "hifi.runtime.service",
+        ),
+    }
+)
+"""Modules and names with Kafka, tasks, a clock, chance, the network, other processes or files."""
+_ALLOWED: Final = frozenset({"hifi.runtime.clock.MICROSECONDS"})
+_IMPURE_CALLS: Final = frozenset(
+    {
+        *("now", "today", "utcnow", "urandom", "uuid1", "uuid4", "getenv"),
+        *(
+            "iterdir",
+            "mkdir",
+            "open",
+            "print",
+            "read_bytes",
+            "read_text",
+            "unlink",
+            "write_bytes",
+            "write_text",
+        ),
+    }
+)
+"""Functions and methods with which a module reads a clock, chance or files."""
 
 
 def test_a_class_name_means_one_thing() -> None:
@@ -20,3 +78,55 @@ def test_a_class_name_means_one_thing() -> None:
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(str(file.relative_to(ROOT)))
     assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
+def _impurities(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AsyncFunctionDef | ast.Await):
+            yield "async"
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if _is_impure(alias.name))
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name for name in names if _is_impure(name))
+        elif isinstance(node, ast.Call):
+            function = node.func
+            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            if name in _IMPURE_CALLS:
+                yield f"{name}()"
+
+
+def _is_impure(name: str) -> bool:
+    parts = name.split(".")
+    prefixes = {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
+    return name not in _ALLOWED and bool(prefixes & _IMPURE)
+
+
+def test_what_is_called_pure_is_pure() -> None:
+    impure = {}
+    pure = 0
+    for file in FILES:
+        tree = ast.parse(file.read_text("utf-8"))
+        if _PURE.search(ast.get_docstring(tree) or ""):
+            pure += 1
+            if reasons := sorted(set(_impurities(tree))):
+                impure[str(file.relative_to(ROOT))] = reasons
+    assert pure > 100, "the docstrings are not found"
+    assert impure == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import asyncio",
+        "from aiokafka import ConsumerRecord",
+        "from hifi.runtime.clock import now_us",
+        "from hifi.runtime import log",
+        "async def f(): pass",
+        "def f(path): return path.read_text()",
+        "from datetime import datetime\nNOW = datetime.now()",
+        "def f():\n    import subprocess",
+    ],
+)
+def test_the_check_of_purity_finds(source: str) -> None:
+    assert list(_impurities(ast.parse(source)))

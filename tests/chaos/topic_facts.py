@@ -35,7 +35,7 @@ class TopicFacts:
 
 async def read_topic_facts(bootstrap: str, topics: Topics) -> TopicFacts:
     """Read raw, dead letters and receipts to their end."""
-    found = TopicFacts()
+    facts = TopicFacts()
     ids: dict[bytes, str] = {}
     attempts: dict[tuple[bytes, str], int] = defaultdict(int)
     first_s: dict[tuple[bytes, str], float] = {}
@@ -45,11 +45,11 @@ async def read_topic_facts(bootstrap: str, topics: Topics) -> TopicFacts:
         seq, where = headers.get(event.SEQ, b""), headers.get(event.DESTINATION, b"").decode()
         if topic == topics.raw:
             ids[seq] = headers["ce_id"].decode()
-            found.order.setdefault(ids[seq], record.offset)
+            facts.order.setdefault(ids[seq], record.offset)
         elif topic == topics.dead_letter:
-            found.dead.add((headers["ce_id"].decode(), where))
+            facts.dead.add((headers["ce_id"].decode(), where))
         elif headers.get(event.OUTCOME) == b"duplicate":
-            found.duplicates += 1
+            facts.duplicates += 1
         else:
             delivered = headers.get(event.OUTCOME) == b"delivered"
             passed = int(headers.get(event.PASS, b"0")) + int(headers.get(event.ATTEMPT, b"1")) - 1
@@ -59,12 +59,12 @@ async def read_topic_facts(bootstrap: str, topics: Topics) -> TopicFacts:
             if delivered:
                 at_s = record.timestamp / 1000
                 first_s[seq, where] = min(at_s, first_s.get((seq, where), at_s))
-    found.first_pass = {
+    facts.first_pass = {
         (ids[seq], where) for (seq, where), more in attempts.items() if not more and seq in ids
     }
-    found.receipts = {(ids[seq], where): at_s for (seq, where), at_s in first_s.items() if seq in ids}
-    found.ambiguous = {(ids[seq], where): times for (seq, where), times in ambiguous.items() if seq in ids}
-    return found
+    facts.receipts = {(ids[seq], where): at_s for (seq, where), at_s in first_s.items() if seq in ids}
+    facts.ambiguous = {(ids[seq], where): times for (seq, where), times in ambiguous.items() if seq in ids}
+    return facts
 
 
 async def _records(bootstrap: str, names: Sequence[str]) -> Any:

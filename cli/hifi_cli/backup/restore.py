@@ -1,18 +1,13 @@
 """Writes a backup into a stream and its control plane."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
-
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from typing import Final
 
 from hifi.control.principals.audit import AuditEntry, AuditOutcome
 from hifi.delivery.several_logs import refused_destinations, require_fit_for_colours
-from hifi.kafka.clients import close
-from hifi.kafka.security import client_options
+from hifi.kafka.fenced_writer import FencedWriter, Overtaken, Transaction
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.pipe import rollout
 from hifi.pipe.registry import RegistrySnapshot, read_registry
@@ -122,15 +117,12 @@ async def _write_stream(
     state: State, bootstrap: str, topics: Topics, published: RegistrySnapshot
 ) -> dict[str, int]:
     names, pipes = stream_topics(topics), list(_pipes(state, published))
-    positions = [_position(record) for record in state.of(SOURCE_POSITIONS)]
-    async with _transaction(bootstrap, f"{topics.stream}.restore") as producer:
+    positions = [_position(position) for position in state.of(SOURCE_POSITIONS)]
+    async with _transaction(bootstrap, f"{topics.stream}.restore") as transaction:
         for record in pipes:
-            await producer.send(names[PIPES], record.value, key=record.key, partition=0)
+            await transaction.add(names[PIPES], record)
         for position in positions:
-            record = position.record()
-            await producer.send(
-                names[SOURCE_POSITIONS], record.value, key=record.key, partition=position.partition
-            )
+            await transaction.add(names[SOURCE_POSITIONS], position.record(), position.partition)
     return _present({PIPES: len(pipes), SOURCE_POSITIONS: len(positions)})
 
 
@@ -171,28 +163,25 @@ async def _write_control(
     numbers = Numbers(declared_numbers(present))
     written = dict.fromkeys(CONTROL, 0)
 
-    async def send(producer: AIOKafkaProducer, state_record: StateRecord) -> Any:
-        written[state_record.topic] += 1
-        record = state_record.record()
-        return await producer.send(topics[state_record.topic], record.value, key=record.key, partition=0)
-
-    async with _transaction(bootstrap, f"{control.control}.restore") as producer:
+    async with _transaction(bootstrap, f"{control.control}.restore") as transaction:
         for declaration in state.of(DECLARED):
-            numbers.declared[declaration.offset] = (
-                await (await send(producer, numbers.declaration(declaration)))
-            ).offset
+            record = numbers.declaration(declaration).record()
+            numbers.declared[declaration.offset] = await transaction.append(topics[DECLARED], record)
+            written[DECLARED] += 1
         for release in state.of(RELEASES):
-            numbers.releases[release.offset] = (await (await send(producer, release))).offset
+            numbers.releases[release.offset] = await transaction.append(topics[RELEASES], release.record())
+            written[RELEASES] += 1
         for topic in CONTROL:
             # A registry that has schemas keeps them: no id may get another meaning.
             has_schemas = topic == SCHEMAS and present.of(SCHEMAS)
             if topic not in (DECLARED, RELEASES) and not has_schemas:
-                for state_record in state.of(topic):
-                    renumbered = numbers.referring(state_record)
+                for original in state.of(topic):
+                    renumbered = numbers.referring(original)
                     if renumbered is not None:
-                        await send(producer, renumbered)
+                        await transaction.add(topics[topic], renumbered.record())
+                        written[topic] += 1
         done = entry.ended(AuditOutcome.DONE, f"{len(state.records)} records").record()
-        await producer.send(topics[AUDIT], done.value, key=done.key, partition=0)
+        await transaction.add(topics[AUDIT], done)
     return _present(written)
 
 
@@ -201,25 +190,17 @@ def _present(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 @contextlib.asynccontextmanager
-async def _transaction(bootstrap: str, transactional_id: str) -> AsyncIterator[AIOKafkaProducer]:
-    """A producer in a transaction, which is committed at the end of the block; all is written or nothing.
+async def _transaction(bootstrap: str, transactional_id: str) -> AsyncIterator[Transaction]:
+    """A transaction that is committed at the end of the block; all is written or nothing.
 
     Raises:
         Retryable: Kafka did not acknowledge it.
     """
-    producer = AIOKafkaProducer(
-        **client_options(bootstrap),
-        client_id=_CLIENT,
-        transactional_id=transactional_id,
-        transaction_timeout_ms=int(_WITHIN_S * 1000),
-        acks="all",
-    )
+    writer = FencedWriter(bootstrap, transactional_id, _CLIENT, timeout_s=_WITHIN_S)
     try:
-        async with asyncio.timeout(_WITHIN_S):
-            await producer.start()
-            async with producer.transaction():
-                yield producer
-    except (KafkaError, OSError, TimeoutError) as error:
-        raise Retryable(f"Kafka at {bootstrap} did not acknowledge the records: {error!r}") from error
+        async with writer.transaction() as transaction:
+            yield transaction
+    except Overtaken as error:
+        raise Retryable("another restore has begun meanwhile: this one has written nothing") from error
     finally:
-        await close(producer)
+        await writer.stop()

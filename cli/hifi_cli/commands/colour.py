@@ -8,8 +8,8 @@ from typing import Annotated, Final
 import typer
 
 from hifi.control.action import ActionKind
-from hifi.control.colours import NAMES, WHOLE_SHARE, other
 from hifi.control.releases.desired_release import INSTALLED
+from hifi.delivery.colours import NAMES, WHOLE_SHARE, other
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.settings import load
 from hifi_cli.display.console import console, print_json

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hifi.control.colours import ColourSetup
+from hifi.delivery.colours import ColourSetup
 from hifi_infra.colours.colour_mesh import ColourAddress, MeshCommand
 from hifi_infra.mesh.plan import Trigger
 

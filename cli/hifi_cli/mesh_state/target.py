@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from hifi.control.settings import ControlSettings
 from hifi.kafka.security import use
-from hifi.kafka.settings import StreamSettings
+from hifi.kafka.settings import ControlSettings, StreamSettings
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.settings import load

@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 from prometheus_client.parser import text_string_to_metric_families
 
 from hifi.control.action import ActionKind
-from hifi.control.colours import NAMES, WHOLE_SHARE, Colours, ColourState, other
+from hifi.delivery.colours import NAMES, WHOLE_SHARE, Colours, ColourState, other
 from hifi.runtime import log
 from hifi.runtime.errors import HifiError
 from hifi_infra.colours.burst import BurstPolicy, BurstStep, RateSample, decide

@@ -1,6 +1,6 @@
 """The record of the colours on the control plane's Kafka: read it, and write the next one."""
 
-from hifi.control.colours import Colours, decode
+from hifi.delivery.colours import Colours, decode
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import TopicFollower
 

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from aiokafka.errors import KafkaError
 
 from hifi.control.action import ActionKind
-from hifi.control.colours import WHOLE_SHARE, Colours, ColourSetup, ColourState, other
+from hifi.delivery.colours import WHOLE_SHARE, Colours, ColourSetup, ColourState, other
 from hifi.runtime import log
 from hifi.runtime.errors import HifiError
 from hifi_infra.colours.colour_log import ColourLog

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from hifi.control.colours import ColourSetup
 from hifi.control.releases.desired_release import INSTALLED
+from hifi.delivery.colours import ColourSetup
 from hifi.kafka.topics import ControlTopics
 from hifi_infra.mesh import running
 from hifi_infra.mesh.health_probe import readiness

@@ -11,7 +11,7 @@ from typing import IO, Final
 
 from aiokafka.errors import KafkaError
 
-from hifi.control.colours import (
+from hifi.delivery.colours import (
     NAMES,
     Colour,
     Colours,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hifi.control.colours import NAMES, WHOLE_SHARE, Colour, Colours, ColourState, FrontAddress
+from hifi.delivery.colours import NAMES, WHOLE_SHARE, Colour, Colours, ColourState, FrontAddress
 
 
 def first_record(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from hifi.control.colours import NAMES, WHOLE_SHARE, other
+from hifi.delivery.colours import NAMES, WHOLE_SHARE, other
 from hifi.runtime.errors import Retryable
 
 KEY_HEADER: Final = "hifi-key"

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from hifi.control.colours import ColourSetup
 from hifi.control.releases.desired_release import INSTALLED
+from hifi.delivery.colours import ColourSetup
 from hifi.runtime.errors import Misconfigured
 from hifi_infra.java.jars import kafka_versions
 from hifi_infra.mesh import running

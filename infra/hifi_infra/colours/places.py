@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
-from hifi.control.colours import ColourSetup
+from hifi.delivery.colours import ColourSetup
 from hifi.runtime.errors import Retryable
 from hifi_infra.colours.colour_mesh import waits_for
 from hifi_infra.colours.new_setup import SetupChange, set_aside

@@ -11,10 +11,10 @@ from typing import Final
 from aiokafka.errors import KafkaError
 
 from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
-from hifi.control.colours import NAMES, WHOLE_SHARE, Colours, ColourState, other
 from hifi.control.permission import Permission, permission
 from hifi.control.steps import StepRight
-from hifi.control.verdict import Condition, Verdicts, decode
+from hifi.control.verdict import Condition, Verdicts
+from hifi.delivery.colours import NAMES, WHOLE_SHARE, Colours, ColourState, other
 from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics, Topics
@@ -302,9 +302,7 @@ class Switch:
     async def _verdicts(self, name: str) -> Verdicts:
         verdicts = Verdicts()
         health = colour_topics(self.topics.stream, name).health
-        follower = TopicFollower(
-            self.control_kafka, ACTOR, {health: lambda _, value, __: verdicts.put(decode(value or b""))}
-        )
+        follower = TopicFollower(self.control_kafka, ACTOR, {health: verdicts.take})
         async with self._answering():
             try:
                 await follower.start()

@@ -1,4 +1,4 @@
-"""The sources that a set of modules depends on: its own files and all that they import from this repository. Pure."""
+"""The sources that a set of modules depends on: its own files and all that they import from this repository."""
 
 import ast
 from collections.abc import Iterable, Sequence

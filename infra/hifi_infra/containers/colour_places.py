@@ -6,7 +6,7 @@ from typing import Any, Final
 import aiohttp
 import orjson
 
-from hifi.control.colours import ColourSetup
+from hifi.delivery.colours import ColourSetup
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.colours.new_setup import SetupChange
 

@@ -15,7 +15,7 @@ from typing import Final
 import aiodocker
 from pydantic import Field
 
-from hifi.control.colours import NAMES, Colour, ColourState, FrontAddress
+from hifi.delivery.colours import NAMES, Colour, ColourState, FrontAddress
 from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.topics import ControlTopics
 from hifi.runtime.http.server import listen, serve

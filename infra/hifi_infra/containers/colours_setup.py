@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from hifi.control.colours import NAMES
+from hifi.delivery.colours import NAMES
 from hifi.kafka.admin import create_topics
 from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.topics import ControlTopics

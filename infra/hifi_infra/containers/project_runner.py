@@ -8,7 +8,7 @@ import aiodocker
 import orjson
 from aiodocker.containers import DockerContainer
 
-from hifi.control.colours import ColourSetup
+from hifi.delivery.colours import ColourSetup
 from hifi.runtime import log
 from hifi_infra.containers.engine_answers import engine_answers
 from hifi_infra.containers.service_container import ONE_OFF, PROJECT, SERVICE

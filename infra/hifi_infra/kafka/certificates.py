@@ -1,4 +1,4 @@
-"""X.509 certificates of a mesh's own secured Kafka: an authority, and certificates for this machine. Pure."""
+"""X.509 certificates of a mesh's own secured Kafka: an authority, and certificates for this machine."""
 
 import ipaddress
 from collections.abc import Iterable

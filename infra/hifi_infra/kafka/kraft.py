@@ -1,4 +1,4 @@
-"""Settings and identity files of a Kafka cluster in KRaft mode. Pure."""
+"""Settings and identity files of a Kafka cluster in KRaft mode."""
 
 import base64
 import uuid

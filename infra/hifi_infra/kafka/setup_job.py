@@ -15,9 +15,8 @@ from pydantic import Field
 
 from hifi.control.principals.principal import Role
 from hifi.control.principals.principal_store import create_principal, had_principals
-from hifi.control.settings import ControlSettings
 from hifi.kafka.security import client_options
-from hifi.kafka.settings import ServiceSettings
+from hifi.kafka.settings import ControlSettings, ServiceSettings
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.pipe import loader
 from hifi.pipe.model import Pipe

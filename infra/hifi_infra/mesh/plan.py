@@ -1,4 +1,4 @@
-"""The plan of a mesh on one machine, and the command and environment of each of its processes. Pure."""
+"""The plan of a mesh on one machine, and the command and environment of each of its processes."""
 
 import os
 import socket

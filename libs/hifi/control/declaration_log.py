@@ -1,6 +1,5 @@
 """Appends declarations to the topic `declared`, and finds out which of them count."""
 
-import asyncio
 from collections.abc import Sequence
 
 from hifi.control.declaration import Declaration, Declarations
@@ -23,7 +22,6 @@ class DeclarationLog:
         self._topic = topic
         self._producer = Producer(bootstrap, client_id)
         self._follower = TopicFollower(bootstrap, client_id, {topic: self.declared.take})
-        self._reading = asyncio.Lock()
 
     async def start(self) -> None:
         """Connect and read everything; retries until Kafka answers and the topic exists."""
@@ -41,8 +39,7 @@ class DeclarationLog:
         Raises:
             aiokafka.errors.KafkaError: Kafka did not answer.
         """
-        async with self._reading:
-            await self._follower.catch_up()
+        await self._follower.catch_up()
 
     async def append(self, declarations: Sequence[Declaration]) -> list[Declaration]:
         """Append declarations of different pipes; returns those that count, with their numbers.
@@ -53,12 +50,14 @@ class DeclarationLog:
             HifiError: Kafka refused the records; none counts.
             aiokafka.errors.KafkaError: the topic could not be read back; whether they count is unknown.
         """
-        await self._producer.send_and_wait(self._topic, 0, [one.record() for one in declarations])
+        await self._producer.send_and_wait(
+            self._topic, 0, [declaration.record() for declaration in declarations]
+        )
         await self.catch_up()
-        ids = {one.id for one in declarations}
+        ids = {declaration.id for declaration in declarations}
         return [
             version
-            for one in declarations
-            for version in self.declared.versions(one.name)
+            for declaration in declarations
+            for version in self.declared.versions(declaration.name)
             if version.id in ids
         ]

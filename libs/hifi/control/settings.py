@@ -5,44 +5,8 @@ from pathlib import Path
 from pydantic import Field
 
 from hifi.control.capacity import MeshRating
-from hifi.kafka.settings import StreamSettings
-from hifi.kafka.topics import ControlTopics
+from hifi.kafka.settings import ControlSettings, StreamSettings
 from hifi.runtime.errors import Misconfigured
-
-
-class ControlSettings(StreamSettings):
-    """The control plane and its Kafka."""
-
-    control: str = Field(
-        "",
-        pattern=r"^([a-z][a-z0-9-]{0,62})?$",
-        description="Name of the control plane, the prefix of its topics.",
-    )
-    control_kafka: str = Field(
-        "",
-        description="Bootstrap servers of its Kafka; empty: the stream's.",
-    )
-
-    @property
-    def control_bootstrap(self) -> str:
-        """Bootstrap servers of the control plane's Kafka."""
-        return self.control_kafka or self.kafka
-
-    @property
-    def control_topics(self) -> ControlTopics:
-        """The topics of the control plane."""
-        return ControlTopics(self.control)
-
-
-class ColourControlSettings(StreamSettings):
-    """The control plane of a stream with two colours."""
-
-    colours: str = Field(
-        "",
-        pattern=r"^([a-z][a-z0-9-]{0,62})?$",
-        description="Control plane with the record of the stream's colours; `hifi up --colours` sets it. Empty: "
-        "none.",
-    )
 
 
 class RatingSettings(StreamSettings):
@@ -76,6 +40,17 @@ class ExecutorSettings(ControlSettings):
     control_executor_secret_file: Path | None = Field(
         None, description="File with the secret, instead of the variable."
     )
+
+    def require_executor(self) -> None:
+        """Refuse settings without a control plane or its executor.
+
+        Raises:
+            Misconfigured: one of them is not set.
+        """
+        if not (self.control and self.control_executor):
+            raise Misconfigured(
+                "set HIFI_CONTROL and HIFI_CONTROL_EXECUTOR; `hifi up --control` and compose.yaml set both"
+            )
 
     def read_executor_secret(self) -> str:
         """The secret of the executor.

@@ -1,35 +1,29 @@
-"""The right to take one step: a transactional producer with a fixed id lets only one actor at a time have it.
+"""The right to take one step: a fenced writer with a fixed transactional id lets only one actor at a time have it.
 
-Whoever wants to take a step initializes the producer, which fences every earlier holder: what those write afterwards is
-refused by Kafka. Only then the actions are read to their end, so nothing can be added between that and the record of
+An actor that wants to take a step connects the writer, which fences every earlier holder: what those write afterwards
+is refused by Kafka. Only then the actions are read to their end, so nothing can be added between that and the record of
 the new step. The offset of this record is the step's fencing token: an executor refuses a token that is lower than the
 last one it saw, so an actor that was frozen in a step changes nothing when it wakes.
 """
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
-from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from hifi.control.action import Action, ActionHistory, ActionState, decode, encode
 from hifi.control.permission import Permission
-from hifi.kafka.batches import forget_errors
-from hifi.kafka.clients import close
-from hifi.kafka.security import client_options
+from hifi.kafka.fenced_writer import FencedWriter, Overtaken
+from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import TopicFollower
+from hifi.record.event import Record
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import HifiError, Retryable
 
 _TIMEOUT_S: Final = 20
 """Bound on taking the right and on writing a record, seconds."""
-
-_FENCED: Final = frozenset({"ProducerFenced", "InvalidProducerEpoch", "InvalidProducerIdMapping"})
-"""Names of the errors that a producer gets after another one with its id was initialized."""
-
 
 _UNENDED: Final = {True: "it did not end in time", False: "another process of its actor took over"}
 """Outcome of a step that still runs when another one begins, by whether it is overdue."""
@@ -70,8 +64,8 @@ class StepRight:
     def __init__(self, bootstrap: str, topic: str, transactional_id: str, client_id: str) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
-        self._transactional_id = transactional_id
         self._client_id = client_id
+        self._writer = FencedWriter(bootstrap, transactional_id, client_id)
         self.log = ActionLog(bootstrap, topic, client_id)
 
     async def start(self) -> None:
@@ -96,29 +90,28 @@ class StepRight:
         """
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                async with self._right() as producer:
-                    await self.log.catch_up()
-                    granted = allowed(self.log.history)
-                    if not granted.granted:
-                        raise StepRefused(granted.reason)
-                    async with producer.transaction():
-                        now = now_us()
-                        left = [
-                            one.ended(ActionState.FAILED, now, _UNENDED[one.overdue(now)])
-                            for one in self.log.history.running
-                        ]
-                        for end in left:
-                            await producer.send_and_wait(self._topic, encode(end), partition=0)
-                        record = await producer.send_and_wait(self._topic, encode(action), partition=0)
-                # Kafka makes a committed record readable a little later, so it is not read back.
-                begun = replace(action, token=record.offset)
-                for one in (*left, begun):
-                    self.log.history.put(one)
-                return begun
-        except KafkaError as error:
+                await self._writer.take_over()
+                await self.log.catch_up()
+                granted = allowed(self.log.history)
+                if not granted.granted:
+                    raise StepRefused(granted.reason)
+                now = now_us()
+                left = [
+                    running.ended(ActionState.FAILED, now, _UNENDED[running.overdue(now)])
+                    for running in self.log.history.running
+                ]
+                token = await self._writer.write(self._topic, [_record(step) for step in (*left, action)])
+            # Kafka makes a committed record readable a little later, so it is not read back.
+            begun = replace(action, token=token)
+            for step in (*left, begun):
+                self.log.history.put(step)
+            return begun
+        except (KafkaError, Overtaken, Retryable) as error:
             return await self._settle(action, error)
         except (TimeoutError, OSError) as error:
             raise Retryable(f"Kafka did not answer within {_TIMEOUT_S} s") from error
+        finally:
+            await self._writer.stop()
 
     async def take(
         self,
@@ -147,32 +140,18 @@ class StepRight:
             raise
         await self.end(begun, ActionState.DONE, "done")
 
-    @contextlib.asynccontextmanager
-    async def _right(self) -> AsyncIterator[AIOKafkaProducer]:
-        """A producer that has fenced every earlier one; what those had begun to commit is complete."""
-        producer = AIOKafkaProducer(
-            **client_options(self._bootstrap),
-            client_id=self._client_id,
-            transactional_id=self._transactional_id,
-        )
-        try:
-            await producer.start()
-            yield producer
-        finally:
-            await close(producer)
-            forget_errors(producer)
-
-    async def _settle(self, action: Action, failure: KafkaError) -> Action:
+    async def _settle(self, action: Action, failure: Exception) -> Action:
         """After a failure: the record may be committed, or about to be. Taking the right again ends the doubt."""
         try:
-            async with asyncio.timeout(_TIMEOUT_S), self._right():
+            async with asyncio.timeout(_TIMEOUT_S):
+                await self._writer.take_over()
                 await self.log.catch_up()
-        except (KafkaError, TimeoutError, OSError) as error:
+        except (KafkaError, Overtaken, Retryable, TimeoutError, OSError) as error:
             raise Retryable(f"whether the step was recorded is unknown: {error!r}") from error
-        for one in self.log.history.running:
-            if replace(one, token=None) == action:
-                return one
-        if type(failure).__name__ in _FENCED:
+        for running in self.log.history.running:
+            if replace(running, token=None) == action:
+                return running
+        if isinstance(failure, Overtaken):
             raise StepRefused("another actor was faster") from failure
         raise Retryable(f"the step was not recorded: {failure!r}") from failure
 
@@ -187,14 +166,17 @@ class StepRight:
         Raises:
             Retryable: Kafka did not answer; the step becomes overdue, and another one may begin then.
         """
-        producer = AIOKafkaProducer(**client_options(self._bootstrap), client_id=self._client_id, acks="all")
+        producer = Producer(self._bootstrap, self._client_id)
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 await producer.start()
-                await producer.send_and_wait(
-                    self._topic, encode(action.ended(state, now_us(), outcome)), partition=0
-                )
-        except (KafkaError, TimeoutError, OSError) as error:
+                ended = action.ended(state, now_us(), outcome)
+                await producer.send_and_wait(self._topic, 0, [_record(ended)])
+        except (KafkaError, HifiError, TimeoutError, OSError) as error:
             raise Retryable(f"the end of the step could not be recorded: {error!r}") from error
         finally:
-            await close(producer)
+            await producer.stop(timeout_s=0)
+
+
+def _record(action: Action) -> Record:
+    return Record(None, encode(action), [])

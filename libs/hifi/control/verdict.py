@@ -102,6 +102,15 @@ class Verdicts:
         """Take in a verdict."""
         self._verdicts[verdict.scope] = verdict
 
+    def take(self, key: bytes | None, value: bytes | None, offset: int) -> None:
+        """Take in a record of the topic `health`.
+
+        Raises:
+            ValueError: it is no verdict.
+        """
+        del key, offset
+        self.put(decode(value or b""))
+
     def get(self, scope: str) -> Verdict | None:
         """The newest verdict on a scope, however old; None: there is none."""
         return self._verdicts.get(scope)

@@ -1,20 +1,15 @@
 """Follow the topic `destinations`."""
 
 import asyncio
-import contextlib
 from typing import Final
-
-from aiokafka.errors import KafkaError
 
 from hifi.delivery.destination_state import DestinationStates
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import Topics
-from hifi.runtime import log
+from hifi.runtime.running import cancel
 
 REFRESH_S: Final = 1.0
 """Time between two reads of the topic, seconds."""
-
-logger = log.get(__name__)
 
 
 class DestinationFollower:
@@ -30,20 +25,17 @@ class DestinationFollower:
         """
         self.states = DestinationStates()
         self._topic = TopicFollower(bootstrap, client_id, {topics.destinations: self.states.take})
-        self._reading = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
+        """Follows the topic."""
 
     async def start(self) -> None:
         """Read everything; retries until Kafka answers and the topic exists."""
         await self._topic.start()
-        self._task = asyncio.create_task(self._follow())
+        self.task = asyncio.create_task(self._topic.poll(REFRESH_S))
 
     async def stop(self) -> None:
         """Disconnect."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await cancel(self.task)
         await self._topic.stop()
 
     async def refresh(self) -> None:
@@ -52,13 +44,4 @@ class DestinationFollower:
         Raises:
             aiokafka.errors.KafkaError: Kafka did not answer.
         """
-        async with self._reading:
-            await self._topic.catch_up()
-
-    async def _follow(self) -> None:
-        while True:
-            await asyncio.sleep(REFRESH_S)
-            try:
-                await self.refresh()
-            except (KafkaError, OSError) as error:
-                logger.warning("destinations-unreadable", error=repr(error))
+        await self._topic.catch_up()

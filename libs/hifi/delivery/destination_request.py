@@ -1,4 +1,4 @@
-"""Build the HTTP requests of a destination: CloudEvents 1.0 HTTP and JSON bindings, transforms, signatures. Pure.
+"""Build the HTTP requests of a destination: CloudEvents 1.0 HTTP and JSON bindings, transforms, signatures.
 
 Attributes are UTF-8 in Kafka headers (Kafka binding, 3.2.3) and percent-encoded in HTTP headers (HTTP binding,
 3.1.3.2).

@@ -13,14 +13,11 @@ from hifi.kafka.clients import connect
 from hifi.kafka.security import client_options
 from hifi.kafka.topics import DeclaredTopics
 from hifi.runtime.errors import Misconfigured, Retryable
-from hifi.runtime.health import Health
 
 _ALREADY_EXISTS = 36
-_PARTITIONS = "partitions"
 _RECORD_LIMIT = "max.message.bytes"
 _FIXED = ("cleanup.policy", "message.timestamp.type")
 """Settings of a topic without which hifi would lose events or misjudge their age."""
-_CHECK_INTERVAL_S = 2.0
 
 
 async def create_topics(
@@ -78,24 +75,6 @@ async def topic_names(bootstrap: str, prefix: str) -> list[str]:
         return sorted(name for name in await admin.list_topics() if name.startswith(prefix))
 
 
-async def matching_partitions(bootstrap: str, names: list[str], partitions: int, health: Health) -> None:
-    """Wait until all topics have the stream's partition count; the service is not ready until then."""
-    while True:
-        try:
-            counts = await partition_counts(bootstrap, names)
-            wrong = {name: counts.get(name, 0) for name in names if counts.get(name, 0) != partitions}
-            if not wrong:
-                health.unblock(_PARTITIONS)
-                return
-            health.block(
-                _PARTITIONS,
-                f"the stream has {partitions} partitions, but {wrong}; a stream never grows: start a new one",
-            )
-        except (KafkaError, OSError) as error:
-            health.block(_PARTITIONS, f"the partition counts cannot be read from Kafka: {error!r}")
-        await asyncio.sleep(_CHECK_INTERVAL_S)
-
-
 @contextlib.asynccontextmanager
 async def _admin(bootstrap: str) -> AsyncIterator[Any]:
     admin = AIOKafkaAdminClient(**client_options(bootstrap))
@@ -108,12 +87,14 @@ async def _admin(bootstrap: str) -> AsyncIterator[Any]:
 
 async def _counts(admin: Any, names: list[str]) -> dict[str, int]:
     described = await admin.describe_topics(names)
-    refused = [one["topic"] for one in described if one["error_code"] == TopicAuthorizationFailedError.errno]
+    refused = [
+        topic["topic"] for topic in described if topic["error_code"] == TopicAuthorizationFailedError.errno
+    ]
     if refused:
         raise TopicAuthorizationFailedError(
             f"this Kafka user may not use {', '.join(refused)}; `hifi acl show` lists the ACLs of each service"
         )
-    return {one["topic"]: len(one["partitions"]) for one in described if one["error_code"] == 0}
+    return {topic["topic"]: len(topic["partitions"]) for topic in described if topic["error_code"] == 0}
 
 
 async def _settings(admin: Any, names: list[str]) -> dict[str, dict[str, str]]:
@@ -121,10 +102,10 @@ async def _settings(admin: Any, names: list[str]) -> dict[str, dict[str, str]]:
     if not names:
         return {}
     keys = dict.fromkeys((_RECORD_LIMIT, *_FIXED))
-    wanted = [ConfigResource(ConfigResourceType.TOPIC, name, keys) for name in names]
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name, keys) for name in names]
     return {
         name: {setting[0]: setting[1] for setting in settings}
-        for answer in await admin.describe_configs(wanted)
+        for answer in await admin.describe_configs(resources)
         for code, _, _, name, settings in answer.resources
         if code == 0 and settings
     }
@@ -176,23 +157,23 @@ async def _check_existing(
     """
     declared = {topic.name: topic for topic in topics.all()}
     for name, count in existing.items():
-        wanted = declared[name].partitions or partitions
-        if count != wanted:
+        required = declared[name].partitions or partitions
+        if count != required:
             raise Misconfigured(
-                f"the topic {name} has {count} partitions and {topics.prefix} needs {wanted}; "
+                f"the topic {name} has {count} partitions and {topics.prefix} needs {required}; "
                 "the count is fixed when a stream is created: start a new stream (HIFI_STREAM) or use the old count"
             )
-    for name, found in (await _settings(admin, list(existing))).items():
+    for name, actual in (await _settings(admin, list(existing))).items():
         configs = declared[name].configs()
-        if int(found[_RECORD_LIMIT]) < int(configs[_RECORD_LIMIT]):
+        if int(actual[_RECORD_LIMIT]) < int(configs[_RECORD_LIMIT]):
             raise Misconfigured(
-                f"the topic {name} allows records of {found[_RECORD_LIMIT]} bytes and an event may have "
+                f"the topic {name} allows records of {actual[_RECORD_LIMIT]} bytes and an event may have "
                 f"{configs[_RECORD_LIMIT]}: {_remedy(name, _RECORD_LIMIT, configs[_RECORD_LIMIT])}"
             )
         for key in _FIXED:
-            if found[key] != configs[key]:
+            if actual[key] != configs[key]:
                 raise Misconfigured(
-                    f"the topic {name} has {key}={found[key]} and needs {configs[key]}: "
+                    f"the topic {name} has {key}={actual[key]} and needs {configs[key]}: "
                     f"{_remedy(name, key, configs[key])}"
                 )
 

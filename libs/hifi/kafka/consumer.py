@@ -7,7 +7,6 @@
 """
 
 import asyncio
-import contextlib
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
@@ -24,7 +23,7 @@ from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.watchdog import ProgressWatchdog
 from hifi.runtime import log, metrics
 from hifi.runtime.backoff import backoff_s
-from hifi.runtime.service import Service
+from hifi.runtime.lifetime import Lifetime
 
 __all__ = ["AssignedPartition", "Batch", "BatchHandler", "Consumer", "ConsumerOptions", "PoisonHandler"]
 
@@ -37,11 +36,11 @@ logger = log.get(__name__)
 
 
 class Consumer:
-    """Reads topics in a group and passes each partition's batches to a handler until the service stops."""
+    """Reads topics in a group and passes each partition's batches to a handler until it is stopped."""
 
     def __init__(
         self,
-        service: Service,
+        lifetime: Lifetime,
         settings: ServiceSettings,
         options: ConsumerOptions,
         handle: BatchHandler,
@@ -50,13 +49,13 @@ class Consumer:
         """The service is not ready until the group is joined and the assignment, possibly empty, is known.
 
         Args:
-            service: ends the consumer, and shows its conditions.
+            lifetime: ends the consumer, and shows its conditions.
             settings: of the service.
             options: topics, group and sizes.
             handle: processes a batch of a partition.
             handle_poison: puts away a record on which `handle` fails repeatedly.
         """
-        self._service = service
+        self._lifetime = lifetime
         self._settings = settings
         self._options = options
         self._assigned: dict[TopicPartition, AssignedPartition] = {}
@@ -68,7 +67,7 @@ class Consumer:
         self._expected_counts: dict[str, int] = {}
         """Partitions of each topic when it was first seen."""
         self._condition = f"assignment of {options.group}"
-        service.health.block(self._condition, "the group has not been joined yet")
+        lifetime.health.block(self._condition, "the group has not been joined yet")
 
     @property
     def assigned(self) -> dict[TopicPartition, AssignedPartition]:
@@ -81,18 +80,16 @@ class Consumer:
         return self._member
 
     async def run(self) -> None:
-        """Read until the service stops, then drain, commit and leave the group."""
+        """Read until the stop, then drain, commit and leave the group."""
         failures = 0
-        while not self._service.stopping.is_set():
+        while not self._lifetime.stopping.is_set():
             try:
                 await self._run_membership()
                 failures = 0
             except (KafkaError, OSError) as error:
-                self._service.health.block(self._condition, f"Kafka does not answer: {error!r}")
+                self._lifetime.health.block(self._condition, f"Kafka does not answer: {error!r}")
                 logger.warning("consumer-failed", group=self._options.group, error=repr(error))
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(backoff_s(failures, _REJOIN_S)):
-                        await self._service.stopping.wait()
+                await self._lifetime.sleep(backoff_s(failures, _REJOIN_S))
                 failures += 1
 
     async def _run_membership(self) -> None:
@@ -108,13 +105,13 @@ class Consumer:
                 asyncio.create_task(commit_periodically(member, self._assigned.values, interval_s)),
                 asyncio.create_task(self._watch(member)),
                 asyncio.create_task(_wait_for_error(member)),
-                asyncio.create_task(self._service.stopping.wait()),
+                asyncio.create_task(self._lifetime.stopping.wait()),
             ]
             ended, _ = await asyncio.wait({self._failed, *tasks}, return_when=asyncio.FIRST_COMPLETED)
             self._ending = True
             await self._release(set(self._assigned))
-            for one in ended:
-                one.result()
+            for task in ended:
+                task.result()
         finally:
             self._dispatcher.end()
             for task in tasks:
@@ -173,13 +170,13 @@ class Consumer:
         wrong = {topic: count for topic, count in counts.items() if count != expected.get(topic, count)}
         if wrong:
             logger.error("partition-counts-changed", found=wrong, expected=expected)
-            self._service.health.block(
+            self._lifetime.health.block(
                 _PARTITION_COUNT,
                 f"the partition counts were changed from outside: {wrong} instead of {expected}; a stream never grows:"
                 " start a new one, or create the topic again as it was",
             )
         else:
-            self._service.health.unblock(_PARTITION_COUNT)
+            self._lifetime.health.unblock(_PARTITION_COUNT)
 
     # Rebalancing
 
@@ -188,7 +185,7 @@ class Consumer:
         self._check_partition_counts()
         try:
             # Not `committed()`: that one drops the metadata.
-            known = await self._member._coordinator.fetch_committed_offsets(sorted(added))  # noqa: SLF001
+            commits = await self._member._coordinator.fetch_committed_offsets(sorted(added))  # noqa: SLF001
         except KafkaError as error:
             # Without their commits the partitions cannot be read, and no other member would read them: join again.
             self._fail(error)
@@ -196,11 +193,11 @@ class Consumer:
         if self._ending:
             return
         for tp in sorted(added):
-            offset, metadata = (known[tp].offset, known[tp].metadata) if tp in known else (None, "")
+            offset, metadata = (commits[tp].offset, commits[tp].metadata) if tp in commits else (None, "")
             self._assigned[tp] = AssignedPartition(tp, offset, metadata, self._fail)
         self._dispatcher.begin(self._member._fetcher)  # noqa: SLF001 - made by its `start`
         self._report("assigned", added)
-        self._service.health.unblock(self._condition)
+        self._lifetime.health.unblock(self._condition)
 
     async def on_revoked(self, revoked: set[TopicPartition]) -> None:
         """Drain, commit and release partitions; called by the rebalance."""

@@ -1,7 +1,8 @@
-"""Writes records in transactions that an earlier instance of the service, frozen or cut off, can no longer complete."""
+"""Write records in transactions that an earlier holder of the same id, frozen or cut off, can no longer complete."""
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from aiokafka import AIOKafkaProducer
@@ -15,10 +16,35 @@ from hifi.runtime.errors import HifiError, Retryable
 
 _TIMEOUT_S: Final = 15.0
 _FENCED: Final = frozenset({"ProducerFenced", "InvalidProducerEpoch", "InvalidProducerIdMapping"})
+"""Names of the errors that a producer gets after another one with its id was initialized."""
 
 
 class Overtaken(HifiError):
-    """Another instance of the service has started since: this one must end."""
+    """Another holder of the transactional id has begun since: this one must end."""
+
+
+class Transaction:
+    """Records that are written together."""
+
+    def __init__(self, producer: AIOKafkaProducer) -> None:
+        self._producer = producer
+        self._acknowledgements: list[asyncio.Future[object]] = []
+
+    async def add(self, topic: str, record: Record, partition: int = 0) -> None:
+        """Add a record."""
+        sending = await self._producer.send(topic, record.value, key=record.key, partition=partition)
+        self._acknowledgements.append(sending)
+
+    async def append(self, topic: str, record: Record, partition: int = 0) -> int:
+        """Add a record and wait until Kafka has acknowledged it; returns its offset."""
+        metadata = await self._producer.send_and_wait(
+            topic, record.value, key=record.key, partition=partition
+        )
+        return int(metadata.offset)
+
+    async def flush(self) -> None:
+        """Wait until Kafka has acknowledged all records."""
+        await asyncio.gather(*self._acknowledgements)
 
 
 class FencedWriter:
@@ -26,19 +52,36 @@ class FencedWriter:
 
     Args:
         bootstrap: `HOST:PORT,…`.
-        transactional_id: the same for all instances of a service of a control plane.
+        transactional_id: the same for all that may write, of which only the last one to connect can.
         client_id: name in the broker's logs.
+        timeout_s: bound on a transaction, seconds.
     """
 
-    def __init__(self, bootstrap: str, transactional_id: str, client_id: str) -> None:
+    def __init__(
+        self, bootstrap: str, transactional_id: str, client_id: str, *, timeout_s: float = _TIMEOUT_S
+    ) -> None:
         self._bootstrap = bootstrap
         self._transactional_id = transactional_id
         self._client_id = client_id
+        self._timeout_s = timeout_s
         self._producer: AIOKafkaProducer | None = None
 
     async def start(self) -> None:
-        """Connect and overtake every earlier instance; retries until Kafka answers."""
+        """Connect and overtake every earlier holder of the id; retries until Kafka answers."""
         await connect(self._open)
+
+    async def take_over(self) -> None:
+        """As `start`, without retries: what an earlier holder had begun to commit is complete then.
+
+        Raises:
+            Overtaken: another holder was faster.
+            Retryable: Kafka did not answer.
+        """
+        await self.stop()
+        try:
+            await self._open()
+        except (KafkaError, OSError) as error:
+            raise _translated(error, "Kafka did not answer") from error
 
     async def stop(self) -> None:
         """Disconnect."""
@@ -51,33 +94,41 @@ class FencedWriter:
         """Write records to partition 0 of a topic, all or none; returns the offset of the last one.
 
         Raises:
-            Overtaken: another instance has started.
+            Overtaken: another holder has begun.
+            Retryable: Kafka did not answer; whether the records were written is unknown.
+        """
+        async with self.transaction() as transaction:
+            for record in records[:-1]:
+                await transaction.add(topic, record)
+            return await transaction.append(topic, records[-1])
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """Write what the block adds, all or none; it is committed at the end of the block, aborted if that raises.
+
+        Raises:
+            Overtaken: another holder has begun.
             Retryable: Kafka did not answer; whether the records were written is unknown.
         """
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
+            async with asyncio.timeout(self._timeout_s):
                 if self._producer is None:
                     await self._open()
-                producer = self._producer
-                assert producer is not None
-                async with producer.transaction():
-                    sent = [
-                        await producer.send(topic, record.value, key=record.key, partition=0)
-                        for record in records
-                    ]
-                    offsets: list[int] = [(await one).offset for one in sent]
-                return offsets[-1]
+                assert self._producer is not None
+                async with self._producer.transaction():
+                    transaction = Transaction(self._producer)
+                    yield transaction
+                    await transaction.flush()
         except (KafkaError, TimeoutError, OSError) as error:
             await self.stop()
-            if type(error).__name__ in _FENCED:
-                raise Overtaken("another instance of this service has started") from error
-            raise Retryable(f"whether the records were written to {topic} is unknown: {error!r}") from error
+            raise _translated(error, "whether the records were written is unknown") from error
 
     async def _open(self) -> None:
         producer = AIOKafkaProducer(
             **client_options(self._bootstrap),
             client_id=self._client_id,
             transactional_id=self._transactional_id,
+            transaction_timeout_ms=int(max(60.0, self._timeout_s) * 1000),
             acks="all",
         )
         try:
@@ -86,3 +137,9 @@ class FencedWriter:
             await close(producer)
             raise
         self._producer = producer
+
+
+def _translated(error: Exception, otherwise: str) -> HifiError:
+    if type(error).__name__ in _FENCED:
+        return Overtaken("another holder of the transactional id has begun")
+    return Retryable(f"{otherwise}: {error!r}")

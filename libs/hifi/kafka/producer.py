@@ -61,6 +61,7 @@ class Producer:
         ack_timeout_s: float = 10,
         compression: str | None = None,
         in_step: bool = False,
+        health: Health | None = None,
     ) -> None:
         """Nothing is connected before `start`.
 
@@ -71,6 +72,7 @@ class Producer:
             ack_timeout_s: a batch that is not acknowledged in this time is sent again by a new producer, seconds.
             compression: `lz4`, `zstd` or None.
             in_step: in a flow, begin the rounds at ticks of the wall clock (hifi.kafka.fetch_interval).
+            health: of the service, which is not ready until the producer has connected; None: there is no service.
 
         Raises:
             Misconfigured: the installed aiokafka is not supported.
@@ -92,6 +94,9 @@ class Producer:
             "compression_type": compression,
             "metadata_max_age_ms": 60_000,
         }
+        self._health = health
+        if health is not None:
+            health.block(_CONDITION, "it has not connected yet")
         self._ack_timeout_s = ack_timeout_s
         self._buffer_bytes = buffer_bytes
         self._in_step = in_step
@@ -117,22 +122,29 @@ class Producer:
         self._stopped = False
 
     async def start(self) -> None:
-        """Connect.
+        """Connect; in a service, however long Kafka is away.
 
         Raises:
-            aiokafka.errors.KafkaError: no broker answers.
+            aiokafka.errors.KafkaError: no broker answers, and there is no service.
         """
+        if (health := self._health) is None:
+            await self._connect()
+            return
+        await connect(self._connect, lambda error: health.block(_CONDITION, f"no broker answers: {error!r}"))
+        health.unblock(_CONDITION)
+
+    async def _connect(self) -> None:
         self._client = await self._new_client()
         self._rebuilding = None
         self._send_again(self._client)
 
-    async def connect(self, health: Health) -> None:
-        """Connect, however long Kafka is away; the service is not ready until then."""
-        await connect(self.start, lambda error: health.block(_CONDITION, f"no broker answers: {error!r}"))
-        health.unblock(_CONDITION)
-
     async def stop(self, timeout_s: float = 10) -> bool:
-        """Flush and disconnect; False: after `timeout_s` seconds some records were still unacknowledged."""
+        """Flush and disconnect; False: after `timeout_s` seconds some records were still unacknowledged.
+
+        Stopping a producer that has stopped does nothing.
+        """
+        if self._stopped:
+            return self._flushed.is_set()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._flushed.wait()

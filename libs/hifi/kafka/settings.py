@@ -1,11 +1,11 @@
-"""Settings of whatever works on a stream: its name, its Kafka and its retry tiers."""
+"""Settings of a stream (name, Kafka, retry tiers), of its services, and where its control plane is."""
 
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from hifi.kafka.topics import DEFAULT_TIERS, Tier, Topics, parse_tiers
+from hifi.kafka.topics import DEFAULT_TIERS, ControlTopics, Tier, Topics, parse_tiers
 from hifi.runtime.settings import ProcessSettings
 
 
@@ -61,6 +61,30 @@ class ServiceSettings(ProcessSettings, StreamSettings):
         return {"stream": self.stream, "kafka": self.kafka}
 
 
+class ControlSettings(StreamSettings):
+    """The control plane and its Kafka."""
+
+    control: str = Field(
+        "",
+        pattern=r"^([a-z][a-z0-9-]{0,62})?$",
+        description="Name of the control plane, the prefix of its topics.",
+    )
+    control_kafka: str = Field(
+        "",
+        description="Bootstrap servers of its Kafka; empty: the stream's.",
+    )
+
+    @property
+    def control_bootstrap(self) -> str:
+        """Bootstrap servers of the control plane's Kafka."""
+        return self.control_kafka or self.kafka
+
+    @property
+    def control_topics(self) -> ControlTopics:
+        """The topics of the control plane."""
+        return ControlTopics(self.control)
+
+
 class EventTimeSettings(StreamSettings):
     """In which minute an event counts: settings of the services that accept events."""
 
@@ -69,4 +93,15 @@ class EventTimeSettings(StreamSettings):
         ge=0,
         description="Largest difference between an event's time and its accepted time; beyond it, its minute is that "
         "of the accepted time.",
+    )
+
+
+class ColourControlSettings(StreamSettings):
+    """The control plane of a stream with two colours."""
+
+    colours: str = Field(
+        "",
+        pattern=r"^([a-z][a-z0-9-]{0,62})?$",
+        description="Control plane with the record of the stream's colours; `hifi up --colours` sets it. Empty: "
+        "none.",
     )

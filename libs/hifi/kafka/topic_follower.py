@@ -1,24 +1,213 @@
-"""Follow topics of the control plane: everything when it starts, then what is new each time it is asked to."""
+"""Follow topics from their beginning: what the compacted topics and those of the control plane hold.
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+A record that cannot be read is skipped, with a log line and the metric `hifi_unreadable_records_total`: a single bad
+record must not keep a service from everything that is written after it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Final, TypeAlias
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
 
 from hifi.kafka.clients import close, connect
 from hifi.kafka.security import client_options
 from hifi.kafka.topic_reader import read_assigned
-from hifi.runtime import log
+from hifi.runtime import log, metrics
+
+TakeRecord: TypeAlias = Callable[[ConsumerRecord], None]
+"""Gets a record; one for which it raises is skipped."""
+Take: TypeAlias = Callable[[bytes | None, bytes | None, int], None]
+"""Gets key, value and offset of a record; one for which it raises is skipped."""
+
+_POLL_MS: Final = 1000
+_BATCH_RECORDS: Final = 2000
+"""Records that are read in one turn of the event loop."""
+_RETRY_S: Final = 0.5
 
 logger = log.get(__name__)
 
 
-Take: TypeAlias = Callable[[bytes | None, bytes | None, int], None]
-"""Gets key, value and offset of a record; one for which it raises ValueError is logged and left out."""
+class PartitionFollower:
+    """Reads partitions, committed records only, over one connection. Several tasks may catch up; or one follows.
+
+    Args:
+        bootstrap: their Kafka, `HOST:PORT,…`.
+        client_id: name in the broker's logs.
+        takes: partition to what gets its records; all new ones of a topic come before those of the next.
+        wait_ms: for which Kafka holds a fetch back while there are fewer than `gather_bytes`.
+        gather_bytes: 1: a new record ends the wait.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        client_id: str,
+        takes: Mapping[TopicPartition, TakeRecord],
+        *,
+        wait_ms: int = 50,
+        gather_bytes: int = 1,
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._client_id = client_id
+        self._takes = dict(takes)
+        self._wait_ms = wait_ms
+        self._gather_bytes = gather_bytes
+        self._next: dict[TopicPartition, int] = {}
+        """Partition to the offset that is read next."""
+        self._consumer: AIOKafkaConsumer | None = None
+        self._reading = asyncio.Lock()
+
+    async def start(self, on_failure: Callable[[Exception], None] = lambda _: None) -> None:
+        """Connect and read everything; retries until Kafka answers and the topics exist.
+
+        Args:
+            on_failure: called with the error of each attempt.
+        """
+        await connect(self._open, on_failure)
+        await connect(self.catch_up, on_failure)
+
+    async def stop(self) -> None:
+        """Disconnect."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await close(consumer)
+
+    async def read_once(self) -> None:
+        """Connect, read everything and disconnect.
+
+        Raises:
+            aiokafka.errors.KafkaError, OSError: Kafka or a topic cannot be read.
+        """
+        try:
+            await self._open()
+            await self.catch_up()
+        finally:
+            await self.stop()
+
+    async def catch_up(self) -> None:
+        """Read up to the ends that the topics have now.
+
+        Raises:
+            aiokafka.errors.KafkaError: Kafka did not answer.
+        """
+        async with self._reading:
+            consumer = self._consumer
+            assert consumer is not None
+            await self._find_first(consumer)
+            ends = await consumer.end_offsets(list(self._takes))
+            for topic in dict.fromkeys(tp.topic for tp in self._takes):
+                unread = {
+                    tp: range(self._next[tp], ends[tp])
+                    for tp in self._takes
+                    if tp.topic == topic and ends[tp] > self._next[tp]
+                }
+                if unread:
+                    await self._read(consumer, unread)
+
+    async def poll(self, interval_s: float) -> None:
+        """Catch up at an interval, until cancelled; while Kafka is away what was read last holds."""
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await self.catch_up()
+            except (KafkaError, OSError) as error:
+                self._log_failure(error)
+
+    async def follow(self, on_records: Callable[[], Awaitable[None]]) -> None:
+        """Read records as they are written, until cancelled; while Kafka is away what was read last holds.
+
+        Args:
+            on_records: called each time after records were read.
+        """
+        while True:
+            try:
+                async with self._reading:
+                    await self._read_on(on_records)
+            except (KafkaError, OSError) as error:
+                self._log_failure(error)
+            await self.stop()  # a new client finds brokers that have other addresses now
+            await asyncio.sleep(_RETRY_S)
+
+    async def _open(self) -> None:
+        await self.stop()
+        consumer = AIOKafkaConsumer(
+            **client_options(self._bootstrap),
+            client_id=self._client_id,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            fetch_max_wait_ms=self._wait_ms,
+            fetch_min_bytes=self._gather_bytes,
+        )
+        try:
+            await consumer.start()
+        except BaseException:
+            await close(consumer)
+            raise
+        # Assigned once, and paused while nothing is read: a change of the assignment asks Kafka for its metadata, and
+        # a partition that is not paused is fetched all the time.
+        consumer.assign(list(self._takes))
+        consumer.pause(*self._takes)
+        self._consumer = consumer
+
+    async def _find_first(self, consumer: AIOKafkaConsumer) -> None:
+        if not self._next:
+            self._next = dict(await consumer.beginning_offsets(list(self._takes)))
+
+    async def _read(self, consumer: AIOKafkaConsumer, unread: Mapping[TopicPartition, range]) -> None:
+        consumer.resume(*unread)
+        try:
+            async for records in read_assigned(consumer, unread):
+                self._take(records)
+                await asyncio.sleep(0)
+        finally:
+            consumer.pause(*unread)
+        for tp, offsets in unread.items():
+            self._next[tp] = offsets.stop
+
+    async def _read_on(self, on_records: Callable[[], Awaitable[None]]) -> None:
+        if self._consumer is None:
+            await self._open()
+        consumer = self._consumer
+        assert consumer is not None
+        await self._find_first(consumer)
+        for tp, offset in self._next.items():
+            consumer.seek(tp, offset)
+        consumer.resume(*self._takes)
+        while True:
+            fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_BATCH_RECORDS)
+            for records in fetched.values():
+                self._take(records)
+            if fetched:
+                await on_records()
+                await asyncio.sleep(0)
+
+    def _take(self, records: Iterable[ConsumerRecord]) -> None:
+        for record in records:
+            tp = TopicPartition(record.topic, record.partition)
+            self._next[tp] = record.offset + 1
+            try:
+                self._takes[tp](record)
+            except Exception as error:  # noqa: BLE001 - whatever the record is, those after it must be read
+                metrics.UNREADABLE_RECORDS.labels(record.topic).inc()
+                logger.error(  # noqa: TRY400 - the record is at fault, not the code that reads it
+                    "record-unreadable",
+                    topic=record.topic,
+                    partition=record.partition,
+                    offset=record.offset,
+                    error=repr(error),
+                )
+
+    def _log_failure(self, error: Exception) -> None:
+        topics = sorted({tp.topic for tp in self._takes})
+        logger.warning("topics-unreadable", topics=topics, error=repr(error))
 
 
-class TopicFollower:
-    """Reads topics with one partition each, committed records only, over one connection.
+class TopicFollower(PartitionFollower):
+    """A follower of topics with one partition each.
 
     Args:
         bootstrap: their Kafka, `HOST:PORT,…`.
@@ -27,56 +216,12 @@ class TopicFollower:
     """
 
     def __init__(self, bootstrap: str, client_id: str, takes: Mapping[str, Take]) -> None:
-        self._takes = {TopicPartition(topic, 0): take for topic, take in takes.items()}
-        self._next: dict[TopicPartition, int] = {}
-        self._consumer = AIOKafkaConsumer(
-            **client_options(bootstrap),
-            client_id=client_id,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-            fetch_max_wait_ms=50,
+        super().__init__(
+            bootstrap,
+            client_id,
+            {TopicPartition(topic, 0): partial(_unpack, take) for topic, take in takes.items()},
         )
 
-    async def start(self) -> None:
-        """Connect and read everything; retries until Kafka answers and the topics exist."""
-        await connect(self._consumer.start)
-        # Assigned once, and paused while nothing is read: a change of the assignment asks Kafka for its metadata, and
-        # a partition that is not paused is fetched all the time.
-        self._consumer.assign(list(self._takes))
-        self._consumer.pause(*self._takes)
-        await connect(self.catch_up)
 
-    async def stop(self) -> None:
-        """Disconnect."""
-        await close(self._consumer)
-
-    async def catch_up(self) -> None:
-        """Read up to the ends that the topics have now.
-
-        Raises:
-            aiokafka.errors.KafkaError: Kafka did not answer.
-        """
-        if not self._next:
-            self._next = dict(await self._consumer.beginning_offsets(list(self._takes)))
-        ends = await self._consumer.end_offsets(list(self._takes))
-        for partition, take in self._takes.items():
-            if ends[partition] > self._next[partition]:
-                await self._read(partition, take, range(self._next[partition], ends[partition]))
-                self._next[partition] = ends[partition]
-
-    async def _read(self, partition: TopicPartition, take: Take, unread: range) -> None:
-        self._consumer.resume(partition)
-        try:
-            async for records in read_assigned(self._consumer, {partition: unread}):
-                for record in records:
-                    self._take(partition, take, record)
-        finally:
-            self._consumer.pause(partition)
-
-    @staticmethod
-    def _take(partition: TopicPartition, take: Take, record: ConsumerRecord) -> None:
-        try:
-            take(record.key, record.value, record.offset)
-        except ValueError as error:
-            logger.warning("record-unreadable", topic=partition.topic, offset=record.offset, error=str(error))
+def _unpack(take: Take, record: ConsumerRecord) -> None:
+    take(record.key, record.value, record.offset)

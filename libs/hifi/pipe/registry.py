@@ -7,7 +7,6 @@ Kafka is unavailable a service stays ready with its last copy.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -17,24 +16,23 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from pydantic import ValidationError
 
-from hifi.kafka.clients import topic_consumer
 from hifi.kafka.producer import Producer
-from hifi.kafka.topic_reader import offset_ranges, read_ranges
+from hifi.kafka.topic_follower import PartitionFollower
 from hifi.kafka.topics import Topics
 from hifi.pipe.revision import PipeRecord, PipeRevision, RevisionBody, Rollout, read_key
 from hifi.record.event import Record
 from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
+from hifi.runtime.running import cancel
 
 STREAM_KEY: Final = b"__stream__"
 _COLOURS: Final = "colours"
 _CONDITION: Final = "pipes"
+_CLIENT: Final = "hifi"
 _PUBLISH_S: Final = 10.0
 _WAIT_MS: Final = 2_000
 """For which Kafka holds a fetch back while there is nothing new; pipes change rarely, and a new record ends it."""
-_COMMITTED: Final = "read_committed"
-"""The rollout service of a control plane writes the records of a transition in a transaction."""
 
 logger = log.get(__name__)
 
@@ -56,8 +54,13 @@ class PipeRegistry:
     """A local copy of all published pipes, loaded at start and updated in the background."""
 
     def __init__(self, bootstrap: str, topics: Topics, health: Health) -> None:
-        self._bootstrap = bootstrap
         self._topics = topics
+        self._follower = PartitionFollower(
+            bootstrap,
+            health.instance or _CLIENT,
+            {TopicPartition(topics.pipes, 0): self._apply},
+            wait_ms=_WAIT_MS,
+        )
         self._health = health
         self._pipes: dict[str, PipeRevision] = {}
         self._records: dict[str, PipeRecord] = {}
@@ -66,7 +69,8 @@ class PipeRegistry:
         self._since_ms: dict[str, int] = {}
         self._listeners: list[Callable[[], None]] = []
         self._changed = asyncio.Condition()
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
+        """Follows the topic."""
         self._loaded = asyncio.Event()
         self.offset = -1
         """Last offset read; -1: none."""
@@ -80,19 +84,28 @@ class PipeRegistry:
 
     async def start(self) -> None:
         """Start to follow the topic, and return when all pipes published so far are loaded."""
-        self._task = asyncio.create_task(self._follow())
+        await self._follower.start(
+            lambda error: self._health.block(_CONDITION, f"the pipes cannot be read from Kafka: {error!r}")
+        )
+        self._finish_load()
+        self.task = asyncio.create_task(self._follower.follow(self._notify))
         loaded = asyncio.create_task(self._loaded.wait())
-        await asyncio.wait({self._task, loaded}, return_when=asyncio.FIRST_COMPLETED)
-        loaded.cancel()
-        if self._task.done():
-            self._task.result()
+        try:
+            await asyncio.wait({self.task, loaded}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            loaded.cancel()
+        if self.task.done():
+            self.task.result()
 
     async def stop(self) -> None:
         """Stop following."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await cancel(self.task)
+        await self._follower.stop()
+
+    def partition_count(self) -> int:
+        """The number of partitions of the stream's event topics, once `start` has returned."""
+        assert self.partitions is not None
+        return self.partitions
 
     def get(self, name: str) -> PipeRevision | None:
         """The published pipe of that name; None if there is none or it was deleted."""
@@ -152,11 +165,7 @@ class PipeRegistry:
         Raises:
             aiokafka.errors.KafkaError, OSError: Kafka or the topic cannot be read.
         """
-        tp = TopicPartition(self._topics.pipes, 0)
-        async with topic_consumer(self._bootstrap, isolation_level=_COMMITTED) as consumer:
-            async for records in read_ranges(consumer, await offset_ranges(consumer, [tp])):
-                for record in records:
-                    self._apply(record)
+        await self._follower.read_once()
         return self.snapshot()
 
     def snapshot(self) -> RegistrySnapshot:
@@ -169,37 +178,7 @@ class PipeRegistry:
             self.coloured,
         )
 
-    async def _follow(self) -> None:
-        while True:
-            try:
-                await self._read()
-            except (KafkaError, OSError) as error:
-                if not self._loaded.is_set():
-                    self._health.block(_CONDITION, f"the pipes cannot be read from Kafka: {error!r}")
-                logger.warning("pipes-unreadable", error=repr(error))
-            await asyncio.sleep(0.5)
-
-    async def _read(self) -> None:
-        tp = TopicPartition(self._topics.pipes, 0)
-        async with topic_consumer(
-            self._bootstrap, isolation_level=_COMMITTED, fetch_max_wait_ms=_WAIT_MS
-        ) as consumer:
-            consumer.assign([tp])
-            end = (await consumer.end_offsets([tp]))[tp]
-            if self.offset >= 0:
-                consumer.seek(tp, self.offset + 1)
-            position = await consumer.position(tp)
-            while True:
-                if position >= end and not self._loaded.is_set():
-                    await self._finish_load()
-                fetched = await consumer.getmany(tp, timeout_ms=1000)
-                for record in fetched.get(tp, []):
-                    self._apply(record)
-                position = await consumer.position(tp)
-                if fetched:
-                    await self._notify()
-
-    async def _finish_load(self) -> None:
+    def _finish_load(self) -> None:
         if self.partitions is None:
             self._health.block(
                 _CONDITION,
@@ -211,6 +190,8 @@ class PipeRegistry:
         logger.info("pipes-loaded", pipes=len(self._pipes), offset=self.offset)
 
     async def _notify(self) -> None:
+        if not self._loaded.is_set():
+            self._finish_load()
         if not self._loaded.is_set():
             return
         async with self._changed:

@@ -97,6 +97,9 @@ PRODUCER_REBUILDS = Counter("hifi_producer_rebuilds_total", "Kafka producers rep
 CONSUMER_RESTARTS = Counter(
     "hifi_consumer_restarts_total", "Kafka consumers replaced because they made no progress."
 )
+UNREADABLE_RECORDS = Counter(
+    "hifi_unreadable_records_total", "Records of a followed topic that were skipped as unreadable.", ["topic"]
+)
 BUFFERED_BYTES = Gauge(
     "hifi_producer_buffered_bytes", "Bytes of records that Kafka has not acknowledged yet."
 )

@@ -14,43 +14,26 @@ from hifi.runtime.compiled import import_hook
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health, commit, version
 from hifi.runtime.http.server import listen, serve
+from hifi.runtime.lifetime import Lifetime
+from hifi.runtime.running import StoppedBeforeStart
 from hifi.runtime.settings import ProcessSettings, load
 
 S = TypeVar("S", bound=ProcessSettings)
 logger = log.get(__name__)
 
 
-class Service:
-    """The running service, as its main function gets it: its health, and when to stop."""
+class Service(Lifetime):
+    """The running service, as its main function gets it: its health, and when to stop (on SIGTERM or SIGINT)."""
 
     def __init__(self, name: str, settings: ProcessSettings) -> None:
+        super().__init__(Health(name, settings.instance))
         self.name = name
-        self.health = Health(name, settings.instance)
-        self.stopping = asyncio.Event()
-        """Set on SIGTERM or SIGINT: begin nothing new, finish what runs, commit, leave."""
 
     def stop(self) -> None:
         """Begin to drain; calling it again does nothing."""
         if not self.stopping.is_set():
             self.health.state = "draining"
-            self.stopping.set()
-
-    async def unless_stopped(self, work: Awaitable[object]) -> bool:
-        """Wait for something that may take long, such as Kafka coming up; False: the service stopped first.
-
-        What is awaited is cancelled if the service stops. Its exception is raised here.
-        """
-        doing, stop = asyncio.ensure_future(work), asyncio.ensure_future(self.stopping.wait())
-        try:
-            await asyncio.wait({doing, stop}, return_when=asyncio.FIRST_COMPLETED)
-            if not doing.done():
-                return False
-            doing.result()
-            return True
-        finally:
-            for each in (doing, stop):
-                each.cancel()
-            await asyncio.wait({doing, stop})
+        super().stop()
 
 
 def run(name: str, settings_type: type[S], main: Callable[[Service, S], Awaitable[None]]) -> None:
@@ -110,6 +93,8 @@ async def _run(name: str, settings: S, main: Callable[[Service, S], Awaitable[No
             await asyncio.wait({work}, timeout=2)
             return 1
         error = work.exception()
+        if isinstance(error, StoppedBeforeStart):
+            error = None
         if isinstance(error, Misconfigured):
             raise error
         if error is not None:

@@ -1,4 +1,4 @@
-"""Spark SQL that reads the declared fields of an event's data and decides whether the data is one JSON object. Pure.
+"""Spark SQL that reads the declared fields of an event's data and decides whether the data is one JSON object.
 
 Spark's JSON parsers ignore text after the first value. To detect it, the data is wrapped in an array followed by an
 unguessable element: after trailing text that element is not the second of two, or the array does not parse.

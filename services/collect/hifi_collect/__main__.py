@@ -4,14 +4,14 @@ Every second it reports on the topic `accepted` what it wrote, and how far each 
 has a rate of its own.
 """
 
-import asyncio
 from typing import Final
 
 from hifi.delivery.ack_report import AckReporter
-from hifi.delivery.ack_reporting import close, report_acks
-from hifi.kafka.admin import matching_partitions
+from hifi.delivery.ack_reporting import AckReports
 from hifi.kafka.producer import Producer
+from hifi.kafka.topic_check import TopicCheck
 from hifi.pipe.registry import PipeRegistry
+from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
 from hifi_collect.pace.source_paces import SourcePaces
 from hifi_collect.raw_writer import RawWriter
@@ -26,37 +26,25 @@ async def collect(service: Service, settings: CollectSettings) -> None:
     """Read all sources until the service stops."""
     topics, health = settings.topics, service.health
     registry = PipeRegistry(settings.kafka, topics, health)
+    check = TopicCheck(settings.kafka, [topics.raw, topics.accepted], registry.partition_count, health)
     producer = Producer(
-        settings.kafka, settings.instance, buffer_bytes=settings.collect_buffer_bytes, in_step=True
+        settings.kafka,
+        settings.instance,
+        buffer_bytes=settings.collect_buffer_bytes,
+        in_step=True,
+        health=health,
     )
-
-    async def connect() -> None:
-        """Load pipes, connect the producer and check the topics, however long Kafka is away."""
-        await asyncio.gather(registry.start(), producer.connect(health))
-        assert registry.partitions is not None
-        await matching_partitions(settings.kafka, [topics.raw, topics.accepted], registry.partitions, health)
-
-    if await service.unless_stopped(connect()):
-        assert registry.partitions is not None
-        paces = SourcePaces(settings, registry.partitions)
-        reporter = AckReporter(
-            producer, topics.accepted, registry.partitions, service=SERVICE, sources=paces.reports
-        )
+    async with running(service, registry, check, producer):
+        partitions = registry.partition_count()
+        paces = SourcePaces(settings, partitions)
+        reporter = AckReporter(producer, topics.accepted, partitions, service=SERVICE, sources=paces.reports)
         writer = RawWriter(producer, topics.raw, reporter, settings.time_tolerance_s)
         owner = SourceOwner(settings, health)
         readers = SourceReaders(service, settings, registry, writer, owner, paces)
-        following = asyncio.create_task(owner.follow(), name="follow the colours")
+        reports = AckReports(reporter, producer, health)
         health.state = "running"
-        reporting = asyncio.create_task(report_acks(reporter, producer, health))
-        pacing = asyncio.create_task(paces.run())
-        await readers.run()
-        following.cancel()
-        pacing.cancel()
-        reporting.cancel()
-        await close(reporter, producer)
-    else:
-        await producer.stop()
-    await registry.stop()
+        async with running(service, reports, beside=[owner.follow, paces.run]):
+            await readers.run()
 
 
 def main() -> None:

@@ -4,8 +4,12 @@ from pathlib import Path
 
 from pydantic import Field
 
-from hifi.control.settings import ColourControlSettings, ControlSettings
-from hifi.kafka.settings import EventTimeSettings, ServiceSettings
+from hifi.kafka.settings import (
+    ColourControlSettings,
+    ControlSettings,
+    EventTimeSettings,
+    ServiceSettings,
+)
 
 _MIB = 1024 * 1024
 

@@ -4,13 +4,10 @@ The next reader goes on where the last one stopped: for topics that is kept in t
 group of both colours, and for tables and objects in the control plane's Kafka.
 """
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from aiokafka.errors import KafkaError
-
-from hifi.control.colours import Colours, decode
+from hifi.delivery.colours import Colours, decode
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics
 from hifi.runtime import log
@@ -55,12 +52,7 @@ class SourceOwner:
         )
         try:
             await follower.start()
-            while True:
-                await asyncio.sleep(_FOLLOW_S)
-                try:
-                    await follower.catch_up()
-                except (KafkaError, OSError) as error:
-                    logger.warning("colours-unreadable", error=repr(error))
+            await follower.poll(_FOLLOW_S)
         finally:
             await follower.stop()
 

@@ -1,7 +1,6 @@
 """Keep one reader for each published pipe with a source of its own, as the pipes change."""
 
 import asyncio
-import contextlib
 from typing import Final
 
 from hifi.kafka.clients import connect
@@ -14,7 +13,7 @@ from hifi.pipe.sources.topic import TopicSource
 from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.health import Health
-from hifi.runtime.service import Service
+from hifi.runtime.lifetime import Lifetime
 from hifi_collect.pace.source_paces import SourcePaces
 from hifi_collect.polled.reader import PolledReader
 from hifi_collect.raw_writer import RawWriter
@@ -55,14 +54,13 @@ class _ReaderHealth(Health):
             self.warn(subject, None)
 
 
-class _RunningReader(Service):
-    """One reader, as the service that its consumer belongs to."""
+class _RunningReader(Lifetime):
+    """One reader, which ends when the pipe's source changes or the service stops."""
 
-    def __init__(
-        self, service: Service, settings: CollectSettings, pipe: str, source: CollectedSource
-    ) -> None:
-        super().__init__(service.name, settings)
-        self.reader_health = self.health = _ReaderHealth(service.health, pipe)
+    def __init__(self, health: Health, pipe: str, source: CollectedSource) -> None:
+        reader_health = _ReaderHealth(health, pipe)
+        super().__init__(reader_health)
+        self.reader_health = reader_health
         self.source = source
         self.task: asyncio.Task[None] | None = None
 
@@ -79,7 +77,7 @@ class SourceReaders:
 
     def __init__(
         self,
-        service: Service,
+        lifetime: Lifetime,
         settings: CollectSettings,
         registry: PipeRegistry,
         writer: RawWriter,
@@ -89,14 +87,14 @@ class SourceReaders:
         """Nothing is read before `run`.
 
         Args:
-            service: ends all readers.
+            lifetime: ends all readers.
             settings: of the service.
             registry: of the pipes, started.
             writer: to `raw`.
             owner: tells whether sources are read here.
             paces: of the sources.
         """
-        self._service = service
+        self._lifetime = lifetime
         self._paces = paces
         self._settings = settings
         self._registry = registry
@@ -108,11 +106,11 @@ class SourceReaders:
         owner.on_change = self._changed.set
 
     async def run(self) -> None:
-        """Start and end readers as pipes change until the service stops; then end all."""
-        while not self._service.stopping.is_set():
+        """Start and end readers as pipes change until the stop; then end all."""
+        while not self._lifetime.stopping.is_set():
             self._changed.clear()
             await self._adjust(self._declared())
-            await self._service.unless_stopped(self._changed.wait())
+            await self._lifetime.unless_stopped(self._changed.wait())
         await self._adjust({})
 
     def _declared(self) -> dict[str, CollectedSource]:
@@ -130,7 +128,7 @@ class SourceReaders:
             del self._running[name]
             logger.info("source-ended", pipe=name)
         for name in sorted(declared.keys() - self._running.keys()):
-            reader = self._running[name] = _RunningReader(self._service, self._settings, name, declared[name])
+            reader = self._running[name] = _RunningReader(self._lifetime.health, name, declared[name])
             reader.task = asyncio.create_task(self._read(reader, name))
             logger.info("source-begun", pipe=name)
 
@@ -142,11 +140,11 @@ class SourceReaders:
             except Misconfigured as error:
                 logger.error("source-misconfigured", pipe=pipe, error=str(error))  # noqa: TRY400 - the message says it
                 reader.health.warn("settings", str(error))
-                await _pause(reader, self._settings.collect_retry_s)
+                await reader.sleep(self._settings.collect_retry_s)
             except Exception as error:
                 logger.exception("source-failed", pipe=pipe)
                 reader.health.warn("settings", f"the reader failed: {error!r}")
-                await _pause(reader, self._settings.collect_retry_s)
+                await reader.sleep(self._settings.collect_retry_s)
 
     async def _read_once(self, reader: _RunningReader, pipe: str) -> None:
         source, settings = reader.source, self._settings
@@ -177,7 +175,7 @@ class SourceReaders:
                 await events.provide_topic()
             except Retryable as error:
                 reader.health.warn("connector", str(error))
-                await _pause(reader, _CONNECT_S)
+                await reader.sleep(_CONNECT_S)
             else:
                 return True
         return False
@@ -209,8 +207,3 @@ class SourceReaders:
                     pace,
                 )
                 await topic.run()
-
-
-async def _pause(reader: Service, seconds: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(reader.stopping.wait(), seconds)

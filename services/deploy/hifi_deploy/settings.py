@@ -4,6 +4,7 @@ from pydantic import Field
 
 from hifi.control.settings import ExecutorSettings
 from hifi.kafka.settings import ServiceSettings
+from hifi_deploy.judge import JudgeRules
 
 
 class DeploySettings(ServiceSettings, ExecutorSettings):
@@ -36,3 +37,14 @@ class DeploySettings(ServiceSettings, ExecutorSettings):
         lt=1,
         description="Probability, at most, of rolling back a release that is no worse.",
     )
+
+    @property
+    def judge_rules(self) -> JudgeRules:
+        """How a new release is compared with the one before."""
+        return JudgeRules(
+            self.deploy_stable_s,
+            self.deploy_events,
+            self.deploy_ready_s,
+            self.deploy_lag_s,
+            self.deploy_error,
+        )

@@ -6,10 +6,11 @@ from typing import Final
 
 from hifi.delivery.destination_follower import DestinationFollower
 from hifi.delivery.destination_state import DestinationName, StateChange, state_record
-from hifi.kafka.admin import matching_partitions
 from hifi.kafka.consumer import Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
+from hifi.kafka.topic_check import TopicCheck
 from hifi.pipe.registry import PipeRegistry
+from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
 from hifi_egest.dedup.outcome_reader import OutcomeReader
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
@@ -31,8 +32,12 @@ async def egest(service: Service, settings: EgestSettings) -> None:
     """Deliver events until the service stops."""
     topics, health = settings.topics, service.health
     failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    service.watch(failed)
     registry = PipeRegistry(settings.kafka, topics, health)
-    producer = Producer(settings.kafka, settings.instance)
+    outcomes = [topics.receipts, topics.dead_letter, topics.parked, *map(topics.retry_in, topics.tiers)]
+    used = [topics.enriched, topics.retry_out, *outcomes]
+    check = TopicCheck(settings.kafka, used, registry.partition_count, health)
+    producer = Producer(settings.kafka, settings.instance, health=health)
     # Outcomes: receipts, retries and dead letters, written only while this instance is a member of its group.
     lease = PartitionLease(lambda: consumer.member, settings.session_timeout_s)
     outbox = Outbox(producer, failed)
@@ -73,33 +78,9 @@ async def egest(service: Service, settings: EgestSettings) -> None:
         partition_fetch_bytes=settings.egest_fetch_bytes,
     )
     consumer = Consumer(service, settings, options, intake.handle, intake.poisoned)
-    if await service.unless_stopped(connect(service, settings, registry, producer, destinations)):
-        await lanes.start()
-        reader.start()
+    async with running(service, registry, check, destinations, lanes, reader, producer):
         health.state = "running"
-        failed.add_done_callback(lambda _: service.stop())
         await consumer.run()
-    for part in (producer, reader, lanes, destinations, registry):
-        await part.stop()
-    if failed.done():
-        failed.result()
-
-
-async def connect(
-    service: Service,
-    settings: EgestSettings,
-    registry: PipeRegistry,
-    producer: Producer,
-    destinations: DestinationFollower,
-) -> None:
-    """Return when pipes and destinations are known and all topics exist, however long Kafka is away."""
-    await asyncio.gather(registry.start(), producer.connect(service.health))
-    assert registry.partitions is not None
-    topics = settings.topics
-    used = [topics.enriched, topics.retry_out, topics.receipts, topics.dead_letter, topics.parked]
-    used += [topics.retry_in(tier) for tier in topics.tiers]
-    await matching_partitions(settings.kafka, used, registry.partitions, service.health)
-    await destinations.start()
 
 
 def main() -> None:

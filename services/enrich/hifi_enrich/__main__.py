@@ -3,8 +3,11 @@
 normalized > Spark, with pipes and lookups > enriched, dead-letter
 """
 
+import contextlib
+
 from hifi.kafka.leader_election import LeaderElection
 from hifi.pipe.registry import PipeRegistry
+from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
 from hifi.spark.spark_session import scratch_folder
 from hifi_enrich.lookup.tables import LookupTables
@@ -23,14 +26,12 @@ async def enrich(service: Service, settings: EnrichSettings) -> None:
         election = LeaderElection(settings, topics.group("enrich-leader"), topics.enrich_leader)
         supervisor = Supervisor(service, settings, topics, registry, engine, election)
         tables.on_change(supervisor.lookups_changed)
-        try:
-            if await service.unless_stopped(registry.start()):
-                await engine.start(registry.partitions or 1)
-                await supervisor.run()
-        finally:
-            await registry.stop()
-            await tables.stop()
-            await engine.stop()
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(engine.stop)
+            stack.push_async_callback(tables.stop)
+            await stack.enter_async_context(running(service, registry))
+            await engine.start(registry.partition_count())
+            await supervisor.run()
 
 
 def main() -> None:

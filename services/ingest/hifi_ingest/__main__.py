@@ -3,59 +3,53 @@
 Every second it reports on the topic `accepted` what it acknowledged to senders.
 """
 
-import asyncio
+import contextlib
 
-from hifi.delivery.ack_reporting import close, report_acks
+from hifi.delivery.ack_reporting import AckReports
 from hifi.kafka.producer import Producer
+from hifi.kafka.topic_check import TopicCheck
 from hifi.pipe.registry import PipeRegistry
-from hifi.runtime import log
-from hifi.runtime.http import server
-from hifi.runtime.http.limits import ConnectionLimits
+from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
 from hifi_ingest.http.app import App
 from hifi_ingest.http.context import IngestContext
 from hifi_ingest.http.write_keys import WriteKeys
-from hifi_ingest.lifecycle import connect, follow_backlog, share_quotas
+from hifi_ingest.lifecycle import follow_backlog, serve_requests, share_quotas
 from hifi_ingest.settings import IngestSettings
-
-logger = log.get(__name__)
 
 
 async def ingest(service: Service, settings: IngestSettings) -> None:
     """Accept events until the service stops."""
-    app = App(service.health)
-    registry = PipeRegistry(settings.kafka, settings.topics, service.health)
-    keys = WriteKeys(registry, service.health, settings.ingest_keys_refresh_s)
+    topics, health = settings.topics, service.health
+    app = App(health)
+    registry = PipeRegistry(settings.kafka, topics, health)
+    check = TopicCheck(settings.kafka, [topics.raw, topics.accepted], registry.partition_count, health)
+    keys = WriteKeys(registry, health, settings.ingest_keys_refresh_s)
     producer = Producer(
-        settings.kafka, settings.instance, buffer_bytes=settings.ingest_buffer_bytes, in_step=True
+        settings.kafka,
+        settings.instance,
+        buffer_bytes=settings.ingest_buffer_bytes,
+        in_step=True,
+        health=health,
     )
-    limits = ConnectionLimits(
-        head_bytes=settings.ingest_max_head_bytes,
-        head_s=settings.ingest_head_timeout_s,
-        request_s=settings.ingest_body_timeout_s,
-        connections=settings.ingest_max_connections,
-    )
-    sock = server.listen(settings.ingest_host, settings.ingest_port, shared=True)
-    drain_s = settings.drain_s / 2
-    async with server.serve(app, sock, drain_s=drain_s, limits=limits, on_refused=app.count, gate=app.refuse):
-        logger.info("ingest-listening", host=settings.ingest_host, port=sock.getsockname()[1])
-        if not await service.unless_stopped(connect(settings, registry, keys, producer, service.health)):
-            return
-        context = IngestContext(settings, registry, keys, producer, service.health)
-        app.open(context)
-        service.health.state = "running"
-        background = [
-            asyncio.create_task(report_acks(context.reporter, producer, service.health)),
-            asyncio.create_task(context.admission.adjust()),
-            asyncio.create_task(follow_backlog(settings, context, service.health)),
-            asyncio.create_task(share_quotas(settings, context)),
-        ]
-        await service.stopping.wait()
-    for task in background:
-        task.cancel()
-    await close(context.reporter, producer)
-    await keys.stop()
-    await registry.stop()
+    async with contextlib.AsyncExitStack() as serving:
+        # Requests are refused, with a reason, until everything has started.
+        await serving.enter_async_context(serve_requests(app, settings))
+        async with running(service, registry, check, keys, producer):
+            context = IngestContext(settings, registry, keys, producer, health)
+            app.open(context)
+            health.state = "running"
+            async with running(
+                service,
+                AckReports(context.reporter, producer, health),
+                beside=[
+                    context.admission.adjust,
+                    lambda: follow_backlog(settings, context, health),
+                    lambda: share_quotas(settings, context),
+                ],
+            ):
+                await service.stopping.wait()
+                await serving.aclose()  # finishes running requests while Kafka can still acknowledge them
 
 
 def main() -> None:

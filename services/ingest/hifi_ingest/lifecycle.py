@@ -1,39 +1,45 @@
-"""Start of ingest: connect to Kafka, follow the backlog, share quotas."""
+"""The API of ingest and the work beside it: follow the backlog, share quotas."""
 
-import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 
-from hifi.kafka.admin import matching_partitions
-from hifi.kafka.producer import Producer
-from hifi.pipe.registry import PipeRegistry
+from hifi.runtime import log
 from hifi.runtime.health import Health
+from hifi.runtime.http import server
+from hifi.runtime.http.limits import ConnectionLimits
 from hifi_ingest.admission.backlog_monitor import BacklogMonitor
 from hifi_ingest.admission.quota_exchange import QuotaExchange
+from hifi_ingest.http.app import App
 from hifi_ingest.http.context import IngestContext
-from hifi_ingest.http.write_keys import WriteKeys
 from hifi_ingest.settings import IngestSettings
 
+logger = log.get(__name__)
 
-async def connect(
-    settings: IngestSettings, registry: PipeRegistry, keys: WriteKeys, producer: Producer, health: Health
-) -> None:
-    """Load pipes and write keys and connect the producer; retries for as long as Kafka is unavailable."""
-    await asyncio.gather(registry.start(), producer.connect(health))
-    topics = settings.topics
-    assert registry.partitions is not None
-    await matching_partitions(settings.kafka, [topics.raw, topics.accepted], registry.partitions, health)
-    await keys.start()
+
+@contextlib.asynccontextmanager
+async def serve_requests(app: App, settings: IngestSettings) -> AsyncIterator[None]:
+    """Serve the API while the block runs, and finish running requests at its end."""
+    limits = ConnectionLimits(
+        head_bytes=settings.ingest_max_head_bytes,
+        head_s=settings.ingest_head_timeout_s,
+        request_s=settings.ingest_body_timeout_s,
+        connections=settings.ingest_max_connections,
+    )
+    sock = server.listen(settings.ingest_host, settings.ingest_port, shared=True)
+    drain_s = settings.drain_s / 2
+    async with server.serve(app, sock, drain_s=drain_s, limits=limits, on_refused=app.count, gate=app.refuse):
+        logger.info("ingest-listening", host=settings.ingest_host, port=sock.getsockname()[1])
+        yield
 
 
 async def follow_backlog(settings: IngestSettings, context: IngestContext, health: Health) -> None:
     """Limit what is accepted by the lag of the stages behind ingest, until cancelled."""
     if not settings.ingest_max_backlog_s:
         return
-    partitions = context.registry.partitions
-    assert partitions is not None
     await BacklogMonitor(
         settings.kafka,
         settings.topics,
-        partitions,
+        context.registry.partition_count(),
         context.admission.backlog,
         health,
         settings.ingest_max_backlog_s,
@@ -42,5 +48,5 @@ async def follow_backlog(settings: IngestSettings, context: IngestContext, healt
 
 async def share_quotas(settings: IngestSettings, context: IngestContext) -> None:
     """Share quotas with the other processes of ingest, until cancelled."""
-    own = f"{context.reporter.partitions[0].epoch:016x}"
-    await QuotaExchange(settings.kafka, settings.topics.accepted, own, context.quotas).run()
+    epoch = f"{context.reporter.partitions[0].epoch:016x}"
+    await QuotaExchange(settings.kafka, settings.topics.accepted, epoch, context.quotas).run()

@@ -7,6 +7,7 @@ import asyncio
 
 from hifi.kafka.leader_election import LeaderElection
 from hifi.pipe.registry import PipeRegistry
+from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
 from hifi.spark.spark_session import scratch_folder, stop_spark
 from hifi_lake.query.session import start_session
@@ -22,20 +23,15 @@ async def lake(service: Service, settings: LakeSettings) -> None:
         registry = PipeRegistry(settings.kafka, topics, service.health)
         election = LeaderElection(settings, topics.group("lake-leader"), topics.lake_leader)
         service.health.block("spark", "Spark is starting")
-        try:
-            if await service.unless_stopped(registry.start()):
-                spark = await asyncio.to_thread(start_session, settings, scratch)
+        async with running(service, registry):
+            spark = await asyncio.to_thread(start_session, settings, scratch)
+            try:
                 service.health.unblock("spark")
                 stream = LakeStream(settings.kafka, topics, registry, election, service.health)
-                partitions = registry.partitions or 1
-                try:
-                    await QuerySupervisor(
-                        service, settings, spark, stream, election, partitions, scratch
-                    ).run()
-                finally:
-                    await asyncio.to_thread(stop_spark, spark)
-        finally:
-            await registry.stop()
+                partitions = registry.partition_count()
+                await QuerySupervisor(service, settings, spark, stream, election, partitions, scratch).run()
+            finally:
+                await asyncio.to_thread(stop_spark, spark)
 
 
 def main() -> None:

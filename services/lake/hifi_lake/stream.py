@@ -58,7 +58,7 @@ class LakeStream:
         self._election = election
         self._health = health
         self._loop = asyncio.get_running_loop()
-        self._known: dict[TableName, LakeTable] = {}
+        self._tables: dict[TableName, LakeTable] = {}
 
     def names(self) -> set[TableName]:
         """Every table that a pipe in use declares, or declared since this instance started.
@@ -66,12 +66,12 @@ class LakeStream:
         A table that is no longer declared still gets the events that were routed to it before.
         """
         declared = {
-            (known.pipe.pipe, one.name)
-            for known in self._registry.in_use()
-            for one in known.pipe.destinations
-            if reader(one) == "lake"
+            (revision.pipe.pipe, destination.name)
+            for revision in self._registry.in_use()
+            for destination in revision.pipe.destinations
+            if reader(destination) == "lake"
         }
-        return declared | self._known.keys()
+        return declared | self._tables.keys()
 
     def table(self, name: TableName) -> LakeTable:
         """A table as the current revision of its pipe declares it, else as it was declared last.
@@ -80,13 +80,18 @@ class LakeStream:
             Misconfigured: the declaration is wrong, or the stream has two colours.
         """
         pipe, destination = name
-        for known in self._registry.in_use():
-            one = known.pipe.destination(destination) if known.pipe.pipe == pipe else None
-            if isinstance(one, ConnectorDestination) and reader(one) == "lake":
-                require_usable(one, coloured=self._registry.coloured)
-                self._known[name] = lake_table(known.pipe, one)
+        for revision in self._registry.in_use():
+            declared_destination = (
+                revision.pipe.destination(destination) if revision.pipe.pipe == pipe else None
+            )
+            if (
+                isinstance(declared_destination, ConnectorDestination)
+                and reader(declared_destination) == "lake"
+            ):
+                require_usable(declared_destination, coloured=self._registry.coloured)
+                self._tables[name] = lake_table(revision.pipe, declared_destination)
                 break
-        return self._known[name]
+        return self._tables[name]
 
     def require_offset(self, offset: int) -> None:
         """Wait until the topic of the pipes has been read to an offset.
@@ -131,7 +136,7 @@ class LakeStream:
         return {part.partition: offset for part, offset in ends.items()}
 
     async def _read_recorded(self, floors: Mapping[int, int]) -> list[Recorded]:
-        found: list[Recorded] = []
+        recorded: list[Recorded] = []
         names = self.names()
         async with topic_consumer(self._bootstrap) as consumer:
             kept = await offset_ranges(consumer, self._receipts())
@@ -141,8 +146,8 @@ class LakeStream:
             }
             async for records in read_ranges(consumer, ranges):
                 receipts = (_recorded(record) for record in records)
-                found += [one for one in receipts if one is not None and one[:2] in names]
-        return found
+                recorded += [receipt for receipt in receipts if receipt is not None and receipt[:2] in names]
+        return recorded
 
     def _receipts(self) -> list[TopicPartition]:
         return [
@@ -159,8 +164,8 @@ def _recorded(record: Any) -> Recorded | None:
         pipe = event.identity(record.headers).pipe
     except NotAnEvent:
         return None
-    found = event.fields(record.headers)
-    source, _, offset = found.get(event.SOURCE, b"").partition(b":")
+    fields = event.fields(record.headers)
+    source, _, offset = fields.get(event.SOURCE, b"").partition(b":")
     if source != b"enriched" or not offset.isdigit():
         return None
-    return pipe, found.get(event.DESTINATION, b"").decode(), record.partition, int(offset)
+    return pipe, fields.get(event.DESTINATION, b"").decode(), record.partition, int(offset)

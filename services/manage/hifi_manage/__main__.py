@@ -1,6 +1,5 @@
 """manage: calls of the API > checks > compare-and-set > the topics `declared`, `requests` and `audit`."""
 
-import asyncio
 import contextlib
 
 from aiokafka.errors import KafkaError
@@ -8,6 +7,7 @@ from aiokafka.errors import KafkaError
 from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.http import server
+from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
 from hifi_manage.control_state import ControlState
 from hifi_manage.settings import ManageSettings
@@ -26,25 +26,23 @@ async def manage(service: Service, settings: ManageSettings) -> None:
     service.health.block(_KAFKA, "the control plane's topics have not been read yet")
     state = ControlState(settings, service.health)
     sock = server.listen(settings.manage_host, settings.manage_port)
-    async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_callback(state.stop)
-        await stack.enter_async_context(
+    async with contextlib.AsyncExitStack() as serving:
+        await serving.enter_async_context(
             server.serve(application(state, settings.observe_url), sock, drain_s=2)
         )
         logger.info("api-started", url=f"http://{settings.manage_host}:{sock.getsockname()[1]}/api/v1")
-        if not await service.unless_stopped(state.start()):
-            return
-        service.health.state = "running"
-        while not service.stopping.is_set():
-            try:
-                await state.catch_up()
-                service.health.unblock(_KAFKA)
-            except (KafkaError, OSError, TimeoutError) as error:
-                logger.warning("control-topics-unreadable", error=repr(error))
-                if not state.fresh:
-                    service.health.block(_KAFKA, f"the control plane's topics cannot be read: {error!r}")
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(service.stopping.wait(), _INTERVAL_S)
+        async with running(service, state):
+            service.health.state = "running"
+            while not service.stopping.is_set():
+                try:
+                    await state.catch_up()
+                    service.health.unblock(_KAFKA)
+                except (KafkaError, OSError, TimeoutError) as error:
+                    logger.warning("control-topics-unreadable", error=repr(error))
+                    if not state.fresh:
+                        service.health.block(_KAFKA, f"the control plane's topics cannot be read: {error!r}")
+                await service.sleep(_INTERVAL_S)
+            await serving.aclose()
 
 
 def main() -> None:

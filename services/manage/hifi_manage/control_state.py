@@ -54,7 +54,7 @@ class ControlState:
         self.schemas = SchemaStore(kafka, topics.schemas, topics.registrar, name)
         self._topics = topics
         self._log = DeclarationLog(kafka, topics.declared, name, settings.manage_versions)
-        self._producer = Producer(kafka, name)
+        self._producer = Producer(kafka, name, health=health)
         self._told: dict[str, RolloutStatus] = {}
         self._followers = [
             TopicFollower(
@@ -69,6 +69,11 @@ class ControlState:
             TopicFollower(settings.kafka, name, {settings.topics.destinations: self.destinations.take}),
         ]
         self._read_s: float | None = None
+
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """Follows the pipes."""
+        return self.registry.task
 
     async def start(self) -> None:
         """Connect and read everything; retries until Kafka answers."""

@@ -2,8 +2,7 @@
 
 from pydantic import Field
 
-from hifi.control.settings import ControlSettings
-from hifi.kafka.settings import ServiceSettings
+from hifi.kafka.settings import ControlSettings, ServiceSettings
 
 
 class ManageSettings(ServiceSettings, ControlSettings):

@@ -3,14 +3,13 @@
 Events that a pipe rejects go to the dead letters. Events that a client sent before end with the receipt `duplicate`.
 """
 
-import asyncio
 from typing import Final
 
-from hifi.kafka.admin import matching_partitions
 from hifi.kafka.consumer import Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
+from hifi.kafka.topic_check import TopicCheck
 from hifi.pipe.registry import PipeRegistry
-from hifi.runtime.health import Health
+from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
 from hifi_normalize.compiled_pipes import CompiledPipes
 from hifi_normalize.functions.function_runner import FunctionLimits, FunctionRunner
@@ -33,7 +32,11 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
     )
     runner = FunctionRunner(limits, health)
     pipes = CompiledPipes(registry, health, settings.normalize_broken_retry_s, runner)
-    producer = Producer(settings.kafka, settings.instance, buffer_bytes=settings.normalize_buffer_bytes)
+    written = [topics.normalized, topics.dead_letter, topics.receipts, topics.ids, topics.source_positions]
+    check = TopicCheck(settings.kafka, [topics.raw, *written], registry.partition_count, health)
+    producer = Producer(
+        settings.kafka, settings.instance, buffer_bytes=settings.normalize_buffer_bytes, health=health
+    )
     cache = IdempotencyCache(
         settings.kafka,
         topics.ids,
@@ -48,34 +51,9 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
     )
     options = ConsumerOptions([topics.raw], topics.group(SERVICE), gather_s=_GATHER_S, in_step=True)
     consumer = Consumer(service, settings, options, normalizer.step, normalizer.poisoned)
-    if await service.unless_stopped(connect(settings, registry, producer, health)):
-        pipes.start()
-        background = [asyncio.create_task(each) for each in (pipes.retry_broken(), cache.sweep())]
+    async with running(service, registry, check, producer, pipes, beside=[pipes.retry_broken, cache.sweep]):
         health.state = "running"
         await consumer.run()
-        for task in background:
-            task.cancel()
-    await runner.stop()
-    await producer.stop()
-    await registry.stop()
-
-
-async def connect(
-    settings: NormalizeSettings, registry: PipeRegistry, producer: Producer, health: Health
-) -> None:
-    """Load pipes, connect the producer and check the topics; retries for as long as Kafka is unavailable."""
-    await asyncio.gather(registry.start(), producer.connect(health))
-    topics = settings.topics
-    assert registry.partitions is not None
-    written = [
-        topics.raw,
-        topics.normalized,
-        topics.dead_letter,
-        topics.receipts,
-        topics.ids,
-        topics.source_positions,
-    ]
-    await matching_partitions(settings.kafka, written, registry.partitions, health)
 
 
 def main() -> None:

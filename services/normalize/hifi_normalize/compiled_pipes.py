@@ -33,10 +33,14 @@ class CompiledPipes:
         self._unmasked: set[str] = set()
         """Broken pipes whose masks cannot be applied."""
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Compile all loaded pipes, and follow changes."""
         self._refresh()
         self._registry.on_change(self._refresh)
+
+    async def stop(self) -> None:
+        """End the workers of the pipes' functions."""
+        await self._runner.stop()
 
     async def retry_broken(self) -> None:
         """Compile broken revisions again every `retry_s` seconds until cancelled: a missing secret may appear."""
@@ -90,7 +94,13 @@ class CompiledPipes:
             self._broken.pop(key, None)
             self._unmasked.discard(key)
             self._health.warn(_subject(key), None)
-        self._runner.keep([one for each in self._usable.values() if (one := _function(each)) is not None])
+        self._runner.keep(
+            [
+                function
+                for revision_and_program in self._usable.values()
+                if (function := _function(revision_and_program)) is not None
+            ]
+        )
 
     def _compile(self, published: PipeRevision) -> None:
         key, offset = published.key, published.offset
@@ -123,8 +133,8 @@ class CompiledPipes:
 
 
 def _function(usable: tuple[PipeRevision, NormalizeProgram]) -> PipeFunction | None:
-    known, program = usable
-    return None if program.function is None else PipeFunction(known.key, known.offset, program.function)
+    revision, program = usable
+    return None if program.function is None else PipeFunction(revision.key, revision.offset, program.function)
 
 
 def _masks_as_much(kept: PipeRevision, published: PipeRevision) -> bool:

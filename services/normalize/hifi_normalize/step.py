@@ -248,10 +248,10 @@ class Normalizer:
         published = self._registry.get(pipe)
         if published is None or not self._cache.enabled:
             return None
-        found = fingerprint(record, event, declares_id=published.pipe.source.id is not None)
-        if found is None:
+        event_fingerprint = fingerprint(record, event, declares_id=published.pipe.source.id is not None)
+        if event_fingerprint is None:
             return None
-        repetition, first = self._cache.check(fingerprints, found)
+        repetition, first = self._cache.check(fingerprints, event_fingerprint)
         if repetition is Repetition.NEW:
             return None
         if repetition is Repetition.REUSED_ID:
@@ -313,10 +313,10 @@ def _dead_letter(record: ConsumerRecord, why: Rejected, fetched_us: int) -> Reco
     return dead_letter(record.key, value, headers, SERVICE, why, fetched_us)
 
 
-def _header(record: ConsumerRecord, wanted: str) -> bytes | None:
+def _header(record: ConsumerRecord, header_name: str) -> bytes | None:
     """A header of the event itself; None: it has none of that name."""
     for name, value in record.headers:
-        if name == wanted:
+        if name == header_name:
             return bytes(value)
     return None
 

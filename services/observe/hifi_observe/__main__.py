@@ -3,8 +3,11 @@
 Data flow: topics > partition ledgers > closed minutes > `minutes` > merged minutes > alarms, metrics, API, console.
 """
 
+import contextlib
+
 from hifi.runtime import log
 from hifi.runtime.http import server
+from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
 from hifi_observe.observer import Observer
 from hifi_observe.settings import ObserveSettings
@@ -16,13 +19,13 @@ async def observe(service: Service, settings: ObserveSettings) -> None:
     """Serve the API and the console, and observe the stream, until the service stops."""
     observer = Observer(settings, service.health)
     sock = server.listen(settings.observe_host, settings.observe_port)
-    async with server.serve(observer.application(), sock, drain_s=2):
+    async with contextlib.AsyncExitStack() as serving:
+        await serving.enter_async_context(server.serve(observer.application(), sock, drain_s=2))
         logger.info("console-started", url=f"http://{settings.observe_host}:{sock.getsockname()[1]}/")
-        if not await service.unless_stopped(observer.start()):
-            return
-        service.health.state = "running"
-        await service.unless_stopped(observer.run())
-    await observer.stop()
+        async with running(service, observer):
+            service.health.state = "running"
+            await service.unless_stopped(observer.run())
+            await serving.aclose()
 
 
 def main() -> None:

@@ -50,7 +50,7 @@ class Observer:
         self.store = MinuteStore()
         self.pipes = ObservedPipes(self.registry, self.store, settings.observe_heartbeat_gap_s)
         self.live = LiveFigures(self.store)
-        producer = Producer(settings.kafka, settings.instance, compression="zstd")
+        producer = Producer(settings.kafka, settings.instance, compression="zstd", health=health)
         self.publisher = Publisher(producer, topics, lambda: self.registry.partitions or 0)
         self.tracing = Tracing(settings, self.pipes.hides_id)
         self.partitions = ObservedPartitions(
@@ -94,6 +94,11 @@ class Observer:
             ControlAnswers(self.stability, self.registry),
         )
         return application(settings, answers, Replays(settings, settings.topics, self.registry))
+
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """Follows the pipes."""
+        return self.registry.task
 
     async def start(self) -> None:
         """Load the pipes and connect; tries again until Kafka answers."""

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from hifi.control.settings import ColourControlSettings, ControlSettings, RatingSettings
-from hifi.kafka.settings import ServiceSettings
+from hifi.control.settings import RatingSettings
+from hifi.kafka.settings import ColourControlSettings, ControlSettings, ServiceSettings
 from hifi_observe.ledger.closing import ClosingRules
 
 

@@ -1,39 +1,28 @@
 """retrier: retry-in.<delay> > waits until each delivery is due > retry-out, same partition."""
 
-import asyncio
-
 from hifi.delivery.destination_follower import DestinationFollower
 from hifi.kafka.consumer import Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
-from hifi.kafka.topics import Tier
+from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
 from hifi_retrier.due import round_interval_s
 from hifi_retrier.parked import ParkedDeliveries
 from hifi_retrier.retrier import SERVICE, Retrier
 from hifi_retrier.settings import RetrierSettings
-from hifi_retrier.tiers import CONDITION, load_tiers
+from hifi_retrier.tiers import RetryTiers
 
 
 async def retrier(service: Service, settings: RetrierSettings) -> None:
     """Bring deliveries back until the service stops."""
-    topics = settings.topics
-    producer = Producer(settings.kafka, settings.instance)
+    topics, health = settings.topics, service.health
+    producer = Producer(settings.kafka, settings.instance, health=health)
     destinations = DestinationFollower(settings.kafka, topics, settings.instance)
+    tiers = RetryTiers(settings.kafka, topics, health)
     parked = ParkedDeliveries(settings.kafka, topics, destinations, producer, settings.retrier_probe_s)
-    service.health.block(CONDITION, "they have not been listed yet")
-
-    async def connect() -> dict[str, Tier]:
-        """Wait for Kafka."""
-        await producer.connect(service.health)
-        await destinations.start()
-        return await load_tiers(settings.kafka, topics, service.health)
-
-    connecting = asyncio.create_task(connect())
-    if await service.unless_stopped(connecting):
-        tiers = connecting.result()
-        bringer = Retrier(topics, tiers, producer, parked)
+    async with running(service, producer, destinations, tiers):
+        bringer = Retrier(topics, tiers.by_topic, producer, parked)
         options = ConsumerOptions(
-            [*tiers, topics.parked],
+            [*tiers.by_topic, topics.parked],
             topics.group(SERVICE),
             batch_records=500,
             # Waiting deliveries are read in small steps, so that a backlog of hours needs no memory.
@@ -42,13 +31,9 @@ async def retrier(service: Service, settings: RetrierSettings) -> None:
             gather_s=round_interval_s(topics.tiers),
         )
         consumer = Consumer(service, settings, options, bringer.handle, bringer.handle_poison)
-        service.health.state = "running"
-        draining = asyncio.create_task(parked.run(consumer.assigned))
-        await consumer.run()
-        draining.cancel()
-        await asyncio.wait([draining])
-    await destinations.stop()
-    await producer.stop()
+        health.state = "running"
+        async with running(service, beside=[lambda: parked.run(consumer.assigned)]):
+            await consumer.run()
 
 
 def main() -> None:

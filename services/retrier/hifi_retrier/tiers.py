@@ -8,7 +8,7 @@ from hifi.kafka.topics import Tier, Topics
 from hifi.runtime import log
 from hifi.runtime.health import Health
 
-CONDITION: Final = "retry topics"
+_CONDITION: Final = "retry topics"
 
 logger = log.get(__name__)
 
@@ -26,16 +26,36 @@ def tiers_by_topic(topics: Topics, existing: list[str]) -> dict[str, Tier]:
     return {topics.retry_in(tier): tier for tier in topics.with_removed_tiers(existing).tiers}
 
 
-async def load_tiers(bootstrap: str, topics: Topics, health: Health) -> dict[str, Tier]:
-    """Read from Kafka which tiers there are, however long Kafka is away; the service is not ready until then."""
-    tiers: dict[str, Tier] = {}
+class RetryTiers:
+    """The retry tiers that Kafka has topics of; the service is not ready until they are known.
 
-    async def load() -> None:
-        """Ask Kafka once."""
-        tiers.update(tiers_by_topic(topics, await topic_names(bootstrap, topics.retry_in_prefix)))
+    Args:
+        bootstrap: `HOST:PORT,…`.
+        topics: of the stream, with the configured tiers.
+        health: of the service.
+    """
 
-    await connect(load, lambda error: health.block(CONDITION, f"they cannot be listed: {error!r}"))
-    if removed := sorted(set(tiers) - {topics.retry_in(tier) for tier in topics.tiers}):
-        logger.info("removed-tiers-found", topics=removed)
-    health.unblock(CONDITION)
-    return tiers
+    def __init__(self, bootstrap: str, topics: Topics, health: Health) -> None:
+        self.by_topic: dict[str, Tier] = {}
+        """Topic to its tier, once started."""
+        self._bootstrap = bootstrap
+        self._topics = topics
+        self._health = health
+        health.block(_CONDITION, "they have not been listed yet")
+
+    async def start(self) -> None:
+        """Read them from Kafka, however long it is away."""
+        await connect(
+            self._read, lambda error: self._health.block(_CONDITION, f"they cannot be listed: {error!r}")
+        )
+        configured = {self._topics.retry_in(tier) for tier in self._topics.tiers}
+        if removed := sorted(set(self.by_topic) - configured):
+            logger.info("removed-tiers-found", topics=removed)
+        self._health.unblock(_CONDITION)
+
+    async def stop(self) -> None:
+        """Nothing is open after the start."""
+
+    async def _read(self) -> None:
+        existing = await topic_names(self._bootstrap, self._topics.retry_in_prefix)
+        self.by_topic = tiers_by_topic(self._topics, existing)

@@ -1,22 +1,16 @@
 """rollout: declarations > checks > a ramp that observe's figures judge > the topic `pipes`."""
 
-import asyncio
-import contextlib
-from typing import Protocol
-
-from aiokafka.errors import KafkaError
-
+from hifi.control.control_loop import take_steps
 from hifi.control.steps import StepRight
-from hifi.control.verdict import Verdicts, decode
+from hifi.control.verdict import Verdicts
 from hifi.kafka.fenced_writer import FencedWriter, Overtaken
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.pipe.registry import PipeRegistry
-from hifi.runtime import log
-from hifi.runtime.errors import HifiError, Misconfigured
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
 from hifi_rollout.declared_pipes import DeclaredPipes
 from hifi_rollout.pipe_steps import ACTOR
-from hifi_rollout.ramp import RampRules
 from hifi_rollout.reconciler import PipeReconciler
 from hifi_rollout.settings import RolloutSettings
 
@@ -24,18 +18,6 @@ _KAFKA = "kafka"
 _INTERVAL_S = 1.0
 _IDLE_S = 2.0
 """Time between looks while everything that is declared has an end."""
-
-logger = log.get(__name__)
-
-
-class _Client(Protocol):
-    """What connects to Kafka."""
-
-    async def start(self) -> None:
-        """Connect; retries until Kafka answers."""
-
-    async def stop(self) -> None:
-        """Disconnect."""
 
 
 async def roll_out(service: Service, settings: RolloutSettings) -> None:
@@ -54,32 +36,19 @@ async def roll_out(service: Service, settings: RolloutSettings) -> None:
             topics.declared: declared.take_declaration,
             topics.requests: declared.take_request,
             topics.rollouts: declared.take_status,
-            topics.health: lambda _, value, __: verdicts.put(decode(value or b"")),
+            topics.health: verdicts.take,
         },
     )
     pipes_writer = FencedWriter(settings.kafka, topics.rollout_writer, name)
     rollouts_writer = FencedWriter(settings.control_bootstrap, f"{topics.rollout_writer}.rollouts", name)
-    async with contextlib.AsyncExitStack() as stack:
-        # The writers are first: what an earlier rollout service still writes is complete before anything is read.
-        clients: list[_Client] = [pipes_writer, rollouts_writer, registry, right, follower]
-        for client in clients:
-            stack.push_async_callback(client.stop)
-            if not await service.unless_stopped(client.start()):
-                return
+    # The writers are first: what an earlier rollout service still writes is complete before anything is read.
+    async with running(service, pipes_writer, rollouts_writer, registry, right, follower):
         service.health.unblock(_KAFKA)
         service.health.state = "running"
         reconciler = PipeReconciler(
             pipes_topic=settings.topics.pipes,
             rollouts_topic=topics.rollouts,
-            rules=RampRules(
-                settings.shares,
-                settings.rollout_phase_s,
-                settings.rollout_phase_events,
-                settings.rollout_unstable_s,
-                settings.rollout_error,
-                settings.rollout_new_pipe_rate,
-                settings.mesh_rating,
-            ),
+            rules=settings.ramp_rules,
             registry=registry,
             declared=declared,
             verdicts=verdicts,
@@ -87,17 +56,14 @@ async def roll_out(service: Service, settings: RolloutSettings) -> None:
             pipes_writer=pipes_writer,
             rollouts_writer=rollouts_writer,
         )
-        while not service.stopping.is_set():
-            try:
-                await follower.catch_up()
-                await reconciler.step()
-            except Overtaken:
-                raise
-            except (HifiError, KafkaError, OSError, TimeoutError) as error:
-                logger.warning("rollout-waits", reason=str(error) or repr(error))
-            with contextlib.suppress(TimeoutError):
-                pause_s = _IDLE_S if declared.settled else _INTERVAL_S
-                await asyncio.wait_for(service.stopping.wait(), pause_s)
+
+        async def step() -> float:
+            """Take the next step of the rollouts."""
+            await follower.catch_up()
+            await reconciler.step()
+            return _IDLE_S if declared.settled else _INTERVAL_S
+
+        await take_steps(service, step, waits="rollout-waits", retry_s=_INTERVAL_S, ends=(Overtaken,))
 
 
 def main() -> None:

@@ -5,9 +5,10 @@ from typing import Annotated
 from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 
-from hifi.control.settings import ControlSettings, RatingSettings
-from hifi.kafka.settings import ServiceSettings
+from hifi.control.settings import RatingSettings
+from hifi.kafka.settings import ControlSettings, ServiceSettings
 from hifi.pipe.revision import WHOLE
+from hifi_rollout.ramp import RampRules
 
 _PERCENT = WHOLE // 100
 
@@ -62,3 +63,16 @@ class RolloutSettings(ServiceSettings, ControlSettings, RatingSettings):
     def shares(self) -> tuple[int, ...]:
         """The phases' shares in 1/10,000."""
         return tuple(max(1, round(percent * _PERCENT)) for percent in self.rollout_phases)
+
+    @property
+    def ramp_rules(self) -> RampRules:
+        """How a new revision gets its share."""
+        return RampRules(
+            self.shares,
+            self.rollout_phase_s,
+            self.rollout_phase_events,
+            self.rollout_unstable_s,
+            self.rollout_error,
+            self.rollout_new_pipe_rate,
+            self.mesh_rating,
+        )

@@ -21,7 +21,7 @@ from tests.chaos.chaos_run import console
 from tests.chaos.colours.changes import ColourChange, colour_changes, write_release
 from tests.chaos.colours.outcome import MINUTE_NS, ChangeWindow, outcome
 
-from hifi.control.colours import WHOLE_SHARE, other
+from hifi.delivery.colours import WHOLE_SHARE, other
 from hifi_cli.demo.colours.coloured_load import ColouredLoad
 from hifi_cli.demo.load_test import LoadProcesses
 from hifi_cli.demo.tour_steps import StepFailed, TourSteps, require
@@ -109,13 +109,13 @@ class ColourChanges:
             url = self.run.stream.colours.colours[self._light].observe
             count = time.time_ns() // MINUTE_NS - first + 1
             path = f"/api/v1/pipes/{PIPE}/colours?last={count}"
-            found = await asyncio.to_thread(get_json, url, path)
-            return [row for row in found["minutes"] if first <= row["minute"] <= last]
+            answer = await asyncio.to_thread(get_json, url, path)
+            return [row for row in answer["minutes"] if first <= row["minute"] <= last]
 
         window.observed = await self.run.steps.until(
             rows,
-            lambda found: bool(found) and found[-1]["minute"] == last and not found[-1]["missing"],
-            lambda found: f"{len(found)} of {last - first + 1} minutes are closed",
+            lambda minutes: bool(minutes) and minutes[-1]["minute"] == last and not minutes[-1]["missing"],
+            lambda minutes: f"{len(minutes)} of {last - first + 1} minutes are closed",
         )
 
 
@@ -138,11 +138,11 @@ def main(
         folder = Path(temporary)
         log_to(folder / "runner.log")
         changes = colour_changes(folder)
-        wanted = names or [SHIFT, *changes]
-        if unknown := set(wanted) - {SHIFT, *changes}:
+        chosen = names or [SHIFT, *changes]
+        if unknown := set(chosen) - {SHIFT, *changes}:
             raise typer.BadParameter(f"{', '.join(unknown)}: expected {SHIFT}, {', '.join(changes)}")
         write_release(folder)
-        line = {"rate": rate, **asyncio.run(_run(folder, changes, wanted, rate, measured, ratio))}
+        line = {"rate": rate, **asyncio.run(_run(folder, changes, chosen, rate, measured, ratio))}
     if report is not None:
         with report.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
@@ -168,11 +168,11 @@ async def _run(
         with contextlib.suppress(StepFailed):
             await made.make(names)
         comparison = await run.compared()
-        found = outcome(
+        outcome_of_run = outcome(
             run.steps.ended, made.windows, run.sent(), comparison, run.expected, measured_s, ratio
         )
         await run.stop()
-        return found
+        return outcome_of_run
     finally:
         await run.kill()
 

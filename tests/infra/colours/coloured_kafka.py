@@ -6,9 +6,9 @@ from pathlib import Path
 from tests.committed import until_readable
 
 from hifi.control.action import Action
-from hifi.control.colours import Colour, Colours, ColourState
 from hifi.control.steps import ActionLog
 from hifi.control.verdict import Condition, Verdict
+from hifi.delivery.colours import Colour, Colours, ColourState
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.record.event import Record

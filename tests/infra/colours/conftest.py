@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.infra.colours.coloured_kafka import ColoursUnderTest
 
-from hifi.control.colours import NAMES
+from hifi.delivery.colours import NAMES
 from hifi.kafka.admin import create_topics
 from hifi.kafka.topics import ControlTopics
 from hifi_infra.colours.colour_mesh import colour_topics

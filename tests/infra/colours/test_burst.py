@@ -8,8 +8,8 @@ import pytest
 from tests.infra.colours.coloured_kafka import ColoursUnderTest
 
 from hifi.control.action import ActionKind
-from hifi.control.colours import ColourState
 from hifi.control.verdict import Condition
+from hifi.delivery.colours import ColourState
 from hifi_infra.colours.burst import BurstPolicy, BurstStep, RateSample, decide
 from hifi_infra.colours.burst_splitter import MEASURE_S, BurstSplitter, accepted_events, ingests_of
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from tests.infra.colours.coloured_kafka import ColoursUnderTest
 
-from hifi.control.colours import ColourSetup, ColourState
+from hifi.delivery.colours import ColourSetup, ColourState
 from hifi.kafka.topics import ControlTopics
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_loop import ColourLoop

@@ -9,7 +9,7 @@ import pytest
 from tests.infra.colours.coloured_meshes import Arrivals, coloured_meshes, until
 
 from hifi.control.action import ActionKind
-from hifi.control.colours import WHOLE_SHARE
+from hifi.delivery.colours import WHOLE_SHARE
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.sources.kind import MOST_EVENTS

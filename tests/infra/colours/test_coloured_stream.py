@@ -10,8 +10,8 @@ import pytest
 from tests.infra.colours.coloured_meshes import coloured_meshes, until
 
 from hifi.control.action import ActionKind
-from hifi.control.colours import WHOLE_SHARE
 from hifi.control.steps import ActionLog
+from hifi.delivery.colours import WHOLE_SHARE
 from hifi.runtime.errors import Retryable
 
 PIPE = """\

@@ -1,6 +1,6 @@
 """The record that whoever runs the colours writes at a start."""
 
-from hifi.control.colours import Colour, Colours, ColourSetup, ColourState, FrontAddress
+from hifi.delivery.colours import Colour, Colours, ColourSetup, ColourState, FrontAddress
 from hifi_infra.colours.first_record import first_record
 
 FRONTS = (FrontAddress("http://front", "socket"),)

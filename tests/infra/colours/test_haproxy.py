@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from hifi.control.colours import NAMES
+from hifi.delivery.colours import NAMES
 from hifi.runtime.errors import HifiError
 from hifi_infra.colours.haproxy import HAProxy, find_haproxy
 from hifi_infra.colours.haproxy_folder import HAProxyFolder

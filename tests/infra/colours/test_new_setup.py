@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hifi.control.colours import ColourSetup
+from hifi.delivery.colours import ColourSetup
 from hifi.runtime.errors import Misconfigured
 from hifi_infra.colours.colour_mesh import ColourAddress, ColourMesh, colour_topics
 from hifi_infra.colours.new_setup import SetupChange, read_settings, set_aside

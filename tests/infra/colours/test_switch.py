@@ -4,9 +4,9 @@ import pytest
 from tests.infra.colours.coloured_kafka import ColoursUnderTest
 
 from hifi.control.action import ActionKind, ActionState
-from hifi.control.colours import ColourSetup, ColourState
 from hifi.control.steps import StepRefused
 from hifi.control.verdict import Condition
+from hifi.delivery.colours import ColourSetup, ColourState
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish

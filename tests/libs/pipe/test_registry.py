@@ -9,11 +9,13 @@ import pytest
 from hifi.kafka.admin import create_topics, partition_counts
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import PipeRegistry, publish, stream_record
+from hifi.pipe.registry import PipeRegistry, publish, read_registry, stream_record
 from hifi.pipe.revision import deletion_record, pipe_record
 from hifi.record.event import Record
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
+from hifi.runtime.lifetime import Lifetime
+from hifi.runtime.running import running
 
 
 def pipe(name: str, url: str = "http://127.0.0.1:9/") -> Pipe:
@@ -40,7 +42,7 @@ async def registry(kafka: str, topics: Topics) -> AsyncIterator[PipeRegistry]:
 
 async def test_topics_are_created_once_with_the_streams_partitions(kafka: str, topics: Topics) -> None:
     assert await create_topics(kafka, topics, partitions=3, replication=1) == []
-    counts = await partition_counts(kafka, [one.name for one in topics.all()])
+    counts = await partition_counts(kafka, [topic.name for topic in topics.all()])
     assert counts[topics.raw] == counts[topics.dead_letter] == counts[topics.retry_in(topics.tiers[0])] == 3
     assert counts[topics.pipes] == 1
     with pytest.raises(Misconfigured, match=r"has 3 partitions .* needs 4"):
@@ -49,9 +51,9 @@ async def test_topics_are_created_once_with_the_streams_partitions(kafka: str, t
 
 async def test_all_published_pipes_are_loaded_at_start(registry: PipeRegistry) -> None:
     assert (registry.partitions, registry.offset) == (3, 1)
-    known = registry.get("old")
-    assert known is not None
-    assert (known.pipe, known.offset) == (pipe("old"), 1)
+    published = registry.get("old")
+    assert published is not None
+    assert (published.pipe, published.offset) == (pipe("old"), 1)
 
 
 async def test_changes_arrive_in_order_and_are_announced(
@@ -83,9 +85,9 @@ async def test_an_invalid_record_is_refused_and_the_old_one_stays(
         ],
     )
     assert await registry.wait_for_offset(4, timeout_s=20)
-    known = registry.get("old")
-    assert known is not None
-    assert known.offset == 1
+    published = registry.get("old")
+    assert published is not None
+    assert published.offset == 1
 
 
 async def test_waiting_for_an_offset_ends_at_the_timeout(registry: PipeRegistry) -> None:
@@ -104,3 +106,41 @@ async def test_a_stream_that_was_not_created_keeps_a_service_waiting(kafka: str,
         await start
     assert health.ready
     await registry.stop()
+
+
+async def test_a_stream_record_that_cannot_be_read_is_skipped(
+    kafka: str, topics: Topics, registry: PipeRegistry
+) -> None:
+    await publish(
+        kafka,
+        topics,
+        [
+            Record(b"__stream__", b"{}", []),
+            Record(b"__stream__", None, []),
+            Record(b"\xff", b"{}", []),
+            pipe_record(pipe("after")),
+        ],
+    )
+    assert await registry.wait_for_offset(5, timeout_s=20)
+    assert registry.get("after") is not None
+    assert registry.partitions == 3
+    assert (await read_registry(kafka, topics)).pipes.keys() == {"old", "after"}
+
+
+async def test_a_service_does_not_outlive_its_registry(kafka: str, topics: Topics) -> None:
+    await publish(kafka, topics, [stream_record(3)])
+    service = Lifetime(Health("test", "test-1"))
+    registry = PipeRegistry(kafka, topics, service.health)
+
+    def fail() -> None:
+        raise LookupError("a listener that fails")
+
+    registry.on_change(fail)
+
+    async def serve() -> None:
+        async with asyncio.timeout(30), running(service, registry):
+            await publish(kafka, topics, [pipe_record(pipe("new"))])
+            await service.stopping.wait()
+
+    with pytest.raises(LookupError, match="a listener that fails"):
+        await serve()

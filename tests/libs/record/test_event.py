@@ -42,9 +42,9 @@ def test_fields_that_a_later_release_appends_are_skipped_and_kept() -> None:
 
 def test_the_origin_of_an_event_is_a_field_that_stays_with_it() -> None:
     headers = [(event.IDENTITY, HEADER + b";backfill"), (event.HOP, b"5")]
-    found = event.fields(headers)
-    assert found[event.ORIGIN] == event.BACKFILL
-    assert event.packed(found) == headers
+    fields = event.fields(headers)
+    assert fields[event.ORIGIN] == event.BACKFILL
+    assert event.packed(fields) == headers
     assert event.identity(headers) == IDENTITY
     changed = event.with_fields(headers, {event.MINUTE: b"5"})
     assert changed[0][1].endswith(b";5;00000000000000ff:12;backfill")
@@ -99,8 +99,8 @@ def test_packed_fields_come_back(
     hop: tuple[str, ...], receipt: set[str], others: dict[str, bytes], data: st.DataObject
 ) -> None:
     outcome = (event.OUTCOME, *receipt) if receipt else ()
-    known = FIELDS | {name: data.draw(_TEXT) for name in (*hop, *outcome)} | others
-    assert event.fields(event.packed(known)) == known
+    fields = FIELDS | {name: data.draw(_TEXT) for name in (*hop, *outcome)} | others
+    assert event.fields(event.packed(fields)) == fields
 
 
 def test_with_fields_sets_once_removes_and_keeps_what_it_does_not_know() -> None:

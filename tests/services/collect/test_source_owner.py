@@ -6,7 +6,7 @@ from pathlib import Path
 from collected_stream import CollectedStream, collected_stream, ids_of, until
 from tests.stream_process import readyz
 
-from hifi.control.colours import Colour, Colours, ColourState
+from hifi.delivery.colours import Colour, Colours, ColourState
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import ControlTopics

@@ -94,12 +94,12 @@ class LiveStream:
         async with asyncio.timeout(TIMEOUT_S):
             while True:
                 records = await self.read(self.topics.enriched) + await self.read(self.topics.dead_letter)
-                found: dict[int, list[Any]] = {}
+                records_by_number: dict[int, list[Any]] = {}
                 for record in records:
                     seq = event.fields(record.headers).get(event.SEQ, b":-1")
-                    found.setdefault(int(seq.partition(b":")[2]), []).append(record)
-                if set(numbers) <= set(found):
-                    return found
+                    records_by_number.setdefault(int(seq.partition(b":")[2]), []).append(record)
+                if set(numbers) <= set(records_by_number):
+                    return records_by_number
                 await asyncio.sleep(0.2)
 
     async def committed(self) -> dict[int, int]:

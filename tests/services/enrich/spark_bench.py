@@ -21,22 +21,25 @@ SCHEMA = "key binary, value binary, partition int, headers array<struct<key stri
 
 def make_pipe(name: str = "p", /, destinations: Sequence[Any] = (), **enrich: Any) -> Pipe:
     """A pipe; destinations are names, or pairs of a name and a condition."""
-    declared = [one if isinstance(one, tuple) else (one, None) for one in destinations or ["one"]]
+    declared = [
+        destination if isinstance(destination, tuple) else (destination, None)
+        for destination in destinations or ["one"]
+    ]
     return Pipe.model_validate(
         {
             "pipe": name,
             "source": {"keys": [{"env": "KEY"}]},
             "enrich": enrich,
             "destinations": [
-                {"name": one, "url": "http://127.0.0.1/", **({"when": when} if when else {})}
-                for one, when in declared
+                {"name": destination, "url": "http://127.0.0.1/", **({"when": when} if when else {})}
+                for destination, when in declared
             ],
         }
     )
 
 
 def make_headers(pipe: str = "p", version: int = 0, number: int = 1, **more: bytes) -> event.Headers:
-    known = {
+    event_fields = {
         event.PIPE: pipe.encode(),
         event.REVISION: b"%d" % version,
         event.REVISION_OFFSET: b"%d" % version,
@@ -47,7 +50,7 @@ def make_headers(pipe: str = "p", version: int = 0, number: int = 1, **more: byt
         event.RAW: b"%d" % number,
         "ce_id": b"%d" % number,
     }
-    return event.packed(known | more)
+    return event.packed(event_fields | more)
 
 
 @dataclass(frozen=True)

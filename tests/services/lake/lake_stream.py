@@ -168,20 +168,20 @@ class LakeStream:
 
     async def receipts(self) -> Counter[tuple[int, str]]:
         """How many receipts there are by number of the event and outcome."""
-        found = Counter[tuple[int, str]]()
+        counts = Counter[tuple[int, str]]()
         for record in await read_all(self.kafka, self.topics.receipts):
             fields = event.fields(record.headers)
             number = int(event.identity(record.headers).seq.rpartition(b":")[2])
-            found[number, fields[event.OUTCOME].decode()] += 1
-        return found
+            counts[number, fields[event.OUTCOME].decode()] += 1
+        return counts
 
     async def until_receipts(self, count: int) -> Counter[tuple[int, str]]:
         """The receipts once there are so many."""
         end_s = time.monotonic() + WITHIN_S
-        while (found := await self.receipts()).total() < count:
-            assert time.monotonic() < end_s, f"{found}\n{self.log.read_text()[-6000:]}"
+        while (counts := await self.receipts()).total() < count:
+            assert time.monotonic() < end_s, f"{counts}\n{self.log.read_text()[-6000:]}"
             await asyncio.sleep(0.3)
-        return found
+        return counts
 
     async def until_caught_up(self) -> None:
         """Wait until the group has committed everything in `enriched`."""
@@ -199,9 +199,9 @@ class LakeStream:
     def unreferenced_files(self) -> list[str]:
         """Data files that no snapshot of the table refers to."""
         table = self.table()
-        known = set(table.inspect.all_files()["file_path"].to_pylist())
-        found = (f"file://{path}" for path in (self.warehouse / "shop/orders/data").rglob("*.parquet"))
-        return [url for url in found if url not in known]
+        referenced = set(table.inspect.all_files()["file_path"].to_pylist())
+        urls = (f"file://{path}" for path in (self.warehouse / "shop/orders/data").rglob("*.parquet"))
+        return [url for url in urls if url not in referenced]
 
 
 def order(number: int, total: float) -> bytes:

@@ -25,6 +25,7 @@ from hifi.runtime.clock import now_us
 sys.path.insert(0, str(Path(__file__).parent))
 from owner_webhook import SECRET, hook
 from stream_double import Stream, new_stream
+from tests.openapi_documents import require_described
 
 
 @pytest.fixture
@@ -236,10 +237,14 @@ async def test_a_silence_needs_the_operator_token(stream: Stream) -> None:
         for headers in ({}, {"authorization": "Bearer wrong"}):
             async with session.post(url + "/api/v1/silences", json=body, headers=headers) as answer:
                 assert answer.status == 401
-        async with session.post(
-            url + "/api/v1/silences", json=body, headers={"authorization": "Bearer open sesame"}
-        ) as answer:
+        document = await ask(url, "/openapi.json")
+        operator = {"authorization": "Bearer open sesame"}
+        for wrong in ({}, {"reason": "x", "seconds": 0}, {"reason": "x", "seconds": 1, "kind": "none"}, []):
+            async with session.post(url + "/api/v1/silences", json=wrong, headers=operator) as answer:
+                assert answer.status == 400
+        async with session.post(url + "/api/v1/silences", json=body, headers=operator) as answer:
             assert answer.status == 200
+            require_described(document, "POST", "/api/v1/silences", 200, await answer.json())
         known = await until(url, "/api/v1/alarms", lambda body: body["silences"])
         assert known["silences"][0]["reason"] == "new broker"
 
@@ -324,8 +329,11 @@ async def test_every_path_of_the_document_answers_and_what_is_not_there_is_a_pro
             "/static/plotly.min.js",
         ]
         for path in [*paths, *pages]:
-            async with session.get(url + path.format(pipe="flights", minute=minute)) as answer:
+            shown_path = path.format(pipe="flights", minute=minute)
+            async with session.get(url + shown_path) as answer:
                 assert answer.status == 200, path
+                if path in paths:
+                    require_described(document, "GET", shown_path, 200, await answer.json())
         for path, status in [
             ("/api/v1/pipes/nothing", 404),
             ("/api/v1/pipes/flights/minutes/1", 404),
@@ -335,6 +343,8 @@ async def test_every_path_of_the_document_answers_and_what_is_not_there_is_a_pro
         ]:
             async with session.get(url + path) as answer:
                 assert (answer.status, answer.content_type) == (status, "application/problem+json"), path
+                problem = await answer.json(content_type=None)
+                require_described(document, "GET", path.partition("?")[0], status, problem)
     assert not answers
 
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hifi.control.colours import WHOLE_SHARE, ColourState
+from hifi.delivery.colours import WHOLE_SHARE, ColourState
 from hifi.runtime.errors import Retryable
 from hifi_cli.demo.colours.colour_report import colour_report
 from hifi_cli.demo.colours.coloured_load import ColouredLoad

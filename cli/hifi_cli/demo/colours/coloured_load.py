@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from hifi.control.colours import WHOLE_SHARE, ColourState
 from hifi.control.verdict import Condition
+from hifi.delivery.colours import WHOLE_SHARE, ColourState
 from hifi.kafka.settings import StreamSettings
 from hifi.kafka.topics import Topics
 from hifi.runtime.errors import HifiError

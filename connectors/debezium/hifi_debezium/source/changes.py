@@ -1,4 +1,4 @@
-"""Records of Debezium as events. Pure.
+"""Records of Debezium as events. No I/O.
 
 The data of an event is the row at the top level, so that a pipe names columns as it names the fields of other events,
 and beside it what happened to the row, in `change`.

@@ -61,13 +61,16 @@ class TableProgress:
     def dump(self) -> str:
         """The value of the snapshot's property."""
         return orjson.dumps(
-            {str(key): list(progress) for key, progress in sorted(self.partitions.items())}
+            {
+                str(key): list(partition_progress)
+                for key, partition_progress in sorted(self.partitions.items())
+            }
         ).decode()
 
     @classmethod
     def load(cls, text: str) -> "TableProgress":
         """What `dump` wrote."""
-        return cls({int(key): PartitionProgress(*progress) for key, progress in orjson.loads(text).items()})
+        return cls({int(key): PartitionProgress(*values) for key, values in orjson.loads(text).items()})
 
 
 def progress_at(history: Iterable[str | None], offsets: Mapping[int, int]) -> TableProgress:

@@ -1,4 +1,4 @@
-"""Records of a source topic as events. Pure."""
+"""Records of a source topic as events. No I/O."""
 
 from collections.abc import Callable
 from typing import Any, Final

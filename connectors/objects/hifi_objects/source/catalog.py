@@ -1,4 +1,4 @@
-"""Which versions of objects are known, in the order in which they are read, and how far they are read. Pure.
+"""Which versions of objects are known, in the order in which they are read, and how far they are read.
 
 Every version gets an ordinal when it is first seen, and it is written down before the first row of it is written. So
 the position of a row, ordinal and row number, is the same whenever it is read, in whatever order objects are listed.

@@ -1,4 +1,4 @@
-"""How far a table is read: the last row, and the rows of the batch that may be written already. Pure.
+"""How far a table is read: the last row, and the rows of the batch that may be written already.
 
 A batch is written down before its rows are written, so the next reader knows which rows have which positions. Without
 it, a row that appears, moves or goes away in between would shift the positions of others, and rows that were never

@@ -1,4 +1,4 @@
-"""The audit: who changed what in the control plane, and with which outcome. Pure."""
+"""The audit: who changed what in the control plane, and with which outcome."""
 
 import uuid
 from dataclasses import asdict, dataclass, field, replace

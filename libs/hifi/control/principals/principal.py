@@ -1,4 +1,4 @@
-"""Principals of the management API: who may do what, and the tokens by which they are known. Pure."""
+"""Principals of the management API: who may do what, and the tokens by which they are known."""
 
 import hashlib
 import secrets

@@ -1,7 +1,7 @@
 """Compile the `normalize` section of a pipe into functions from data to data.
 
-Order: schema, function or fields, masks, removal of the fields that enrich adds. Pure, except for the secrets and files
-that the pipe names.
+Order: schema, function or fields, masks, removal of the fields that enrich adds. Only secrets and files that the pipe
+names are read.
 """
 
 import json
@@ -138,10 +138,10 @@ def _remove(removed: frozenset[str]) -> Callable[[bytes], bytes]:
 
     def step(data: bytes) -> bytes:
         root = open_object(data)
-        found = removed.intersection(root)
-        if not found:
+        names_present = removed.intersection(root)
+        if not names_present:
             return data
-        for name in found:
+        for name in names_present:
             del root[name]
         return encode(root)
 

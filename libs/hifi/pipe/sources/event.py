@@ -1,4 +1,4 @@
-"""An event that was read from a source, before it has an identity. Pure."""
+"""An event that was read from a source, before it has an identity. No I/O."""
 
 from collections.abc import Callable
 from typing import TypeAlias

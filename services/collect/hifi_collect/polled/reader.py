@@ -15,7 +15,7 @@ from hifi.runtime import log
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.clock import monotonic_s, now_us
 from hifi.runtime.errors import Fenced, Retryable
-from hifi.runtime.service import Service
+from hifi.runtime.lifetime import Lifetime
 from hifi_collect.pace.source_pace import SourcePace
 from hifi_collect.polled.entries import SourceEntries
 from hifi_collect.polled.source_backlog import SourceBacklog
@@ -110,7 +110,7 @@ class _ElectedTurn(SourceTurn):
 
     def warn(self, subject: str, reason: str | None) -> None:
         """Show a warning about a subject; None removes it."""
-        self._reader.service.health.warn(subject, reason)
+        self._reader.lifetime.health.warn(subject, reason)
 
     def works(self) -> None:
         """The source answers."""
@@ -123,7 +123,7 @@ class PolledReader:
 
     def __init__(
         self,
-        service: Service,
+        lifetime: Lifetime,
         settings: CollectSettings,
         pipe: str,
         declared: DeclaredSource,
@@ -135,7 +135,7 @@ class PolledReader:
         """Nothing is read before `run`.
 
         Args:
-            service: ends the reader, and shows its conditions.
+            lifetime: ends the reader, and shows its conditions.
             settings: of the service.
             pipe: name.
             declared: the source as the pipe declares it.
@@ -144,7 +144,7 @@ class PolledReader:
             writer: to `raw`.
             pace: of the source.
         """
-        self.service = service
+        self.lifetime = lifetime
         self.pipe = pipe
         self.declared = declared
         self.registry = registry
@@ -168,8 +168,8 @@ class PolledReader:
         """
         self._election.start()
         try:
-            while await self.service.unless_stopped(self._election.leading.wait()):
-                if self.service.stopping.is_set():
+            while await self.lifetime.unless_stopped(self._election.leading.wait()):
+                if self.lifetime.stopping.is_set():
                     break
                 self.over.clear()
                 self._election.query_stopped.clear()
@@ -177,7 +177,7 @@ class PolledReader:
                     await self._read_until_over()
                 except Fenced as error:
                     logger.warning("source-turn-ended", pipe=self.pipe, error=str(error))
-                    await self.service.unless_stopped(asyncio.sleep(_RETRY_S))
+                    await self.lifetime.sleep(_RETRY_S)
                 finally:
                     self._election.query_stopped.set()
                     self.pace.progress.keep(set())  # whoever is elected now tells of it
@@ -187,7 +187,8 @@ class PolledReader:
     async def _read_until_over(self) -> None:
         reading = asyncio.create_task(self._read())
         ends = [
-            asyncio.create_task(event.wait()) for event in (self.service.stopping, self._election.not_leading)
+            asyncio.create_task(event.wait())
+            for event in (self.lifetime.stopping, self._election.not_leading)
         ]
         try:
             await asyncio.wait({reading, *ends}, return_when=asyncio.FIRST_COMPLETED)

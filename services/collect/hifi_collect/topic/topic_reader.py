@@ -27,7 +27,7 @@ from hifi.pipe.sources.topic import TopicSource
 from hifi.runtime import log
 from hifi.runtime.clock import monotonic_s, now_us
 from hifi.runtime.errors import Fenced, Misconfigured, Retryable
-from hifi.runtime.service import Service
+from hifi.runtime.lifetime import Lifetime
 from hifi_collect.accepted_times import AcceptedTimes
 from hifi_collect.pace.catch_up import CatchUp
 from hifi_collect.pace.source_pace import SourcePace
@@ -69,7 +69,7 @@ class KafkaTopicReader:
 
     def __init__(
         self,
-        service: Service,
+        lifetime: Lifetime,
         settings: CollectSettings,
         pipe: str,
         source: TopicSource,
@@ -82,7 +82,7 @@ class KafkaTopicReader:
         """Nothing is read before `run`.
 
         Args:
-            service: ends the reader, and shows its conditions.
+            lifetime: ends the reader, and shows its conditions.
             settings: of the service.
             pipe: name.
             source: as the pipe declares it.
@@ -92,7 +92,7 @@ class KafkaTopicReader:
             writer: to `raw`.
             pace: of the source.
         """
-        self._service = service
+        self._lifetime = lifetime
         self._pipe = pipe
         self._source = source
         self._cluster = cluster
@@ -101,14 +101,14 @@ class KafkaTopicReader:
         self._pace = pace
         self._events_of_topic = events
         self._event = events.event_reader(cluster)
-        self._deleted = DeletedRecords(pipe, service.health, writer.reporter)
+        self._deleted = DeletedRecords(pipe, lifetime.health, writer.reporter)
         self._turns = asyncio.Lock()
         """Held by the partition whose records are worked on."""
         self._without_schemas: set[AssignedPartition] = set()
         """Partitions that wait for the schema registry."""
         self._readings: WeakKeyDictionary[AssignedPartition, _PartitionReading] = WeakKeyDictionary()
         self._consumer = Consumer(
-            service,
+            lifetime,
             settings.model_copy(update={"kafka": source.bootstrap}),
             ConsumerOptions(
                 [source.topic],
@@ -173,7 +173,7 @@ class KafkaTopicReader:
                 except (Retryable, Misconfigured) as error:
                     logger.warning("schemas-unknown", pipe=self._pipe, error=str(error))
                     self._without_schemas.add(assigned)
-                    self._service.health.warn(_REGISTRY, str(error))
+                    self._lifetime.health.warn(_REGISTRY, str(error))
                 else:
                     return
                 await _pause(assigned, "it was revoked before the schemas of its records were known")
@@ -181,7 +181,7 @@ class KafkaTopicReader:
             if assigned in self._without_schemas:
                 self._without_schemas.discard(assigned)
                 if not self._without_schemas:
-                    self._service.health.warn(_REGISTRY, None)
+                    self._lifetime.health.warn(_REGISTRY, None)
 
     def _end(self, assigned: AssignedPartition) -> int:
         """The end of a partition as the last fetch found it; 0: not known."""
@@ -317,13 +317,13 @@ class KafkaTopicReader:
         """Wait until the partition is taken away: it gives its offsets to new events, which would count as copies."""
         subject = f"{assigned.topic}[{assigned.partition}]"
         logger.error("source-truncated", pipe=self._pipe, partition=subject, committed=assigned.committed)
-        self._service.health.warn(
+        self._lifetime.health.warn(
             subject,
             f"it ends before the committed offset {assigned.committed}: Kafka has lost records of it. Give the pipe"
             " another name to read it from its beginning",
         )
         await assigned.revoked.wait()
-        self._service.health.warn(subject, None)
+        self._lifetime.health.warn(subject, None)
         raise _given_up(assigned, "it was truncated")
 
 

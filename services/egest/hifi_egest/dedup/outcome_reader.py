@@ -18,6 +18,7 @@ from hifi.kafka.topic_reader import read_ranges
 from hifi.kafka.topics import Topics
 from hifi.record.event import DESTINATION, REASON, SEQ, SOURCE, fields
 from hifi.runtime import log
+from hifi.runtime.running import cancel
 from hifi_egest.dedup.lineage import work_key
 from hifi_egest.dedup.outcome_index import OutcomeIndex
 
@@ -75,18 +76,16 @@ class OutcomeReader:
         self._requested = asyncio.Event()
         self._floors: dict[int, dict[str, int]] = {}
         self._consumer: Any = None
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
+        """Reads in the background."""
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Start reading in the background."""
-        self._task = asyncio.create_task(self._run())
+        self.task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
         """Stop reading."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await cancel(self.task)
         await self._close()
 
     def floors(self, partition: int) -> Mapping[str, int]:

@@ -1,4 +1,4 @@
-"""Parse the records of a fetch into events. Pure."""
+"""Parse the records of a fetch into events. No I/O."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias

@@ -78,7 +78,7 @@ def failure(max_record_bytes: int) -> str:
     Args:
         max_record_bytes: largest size of key and value together; a larger event becomes a dead letter.
     """
-    known = (
+    reason = (
         "case when not is_event then 'not-an-event: a header that hifi sets is missing or malformed' "
         "when pipe_index is null then 'pipe-deleted: the pipe of this event was deleted' "
         "when result is null then 'sql-failed: an expression of the pipe failed on this event' "
@@ -86,7 +86,7 @@ def failure(max_record_bytes: int) -> str:
     )
     too_large = literal(f"too-large: with the added fields the event exceeds {max_record_bytes} bytes")
     large = f"octet_length(merged) + coalesce(octet_length(key), 0) > {max_record_bytes}"
-    return f"coalesce({known}, if({large}, {too_large}, null))"
+    return f"coalesce({reason}, if({large}, {too_large}, null))"
 
 
 def output_value() -> str:

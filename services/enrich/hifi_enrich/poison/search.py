@@ -1,4 +1,4 @@
-"""Finds poison records in a range by halving it. Pure, apart from the functions that it calls."""
+"""Find poison records in a range by halving it, with functions that it is given."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

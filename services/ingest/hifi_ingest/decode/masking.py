@@ -1,4 +1,4 @@
-"""Apply the masks of a pipe's source to decoded events. Pure."""
+"""Apply the masks of a pipe's source to decoded events."""
 
 import asyncio
 from collections.abc import Sequence

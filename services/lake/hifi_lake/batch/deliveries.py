@@ -41,11 +41,12 @@ def parse(records: DataFrame) -> DataFrame:
 
 def deliveries(parsed: DataFrame, tables: Iterable[tuple[str, str]]) -> DataFrame:
     """One row for each event and destination among `tables`, pairs of pipe and destination."""
-    known = ", ".join(literal(f"{pipe}/{destination}") for pipe, destination in tables)
-    wanted = (
-        f"filter(array_distinct(split(hop[2], ',')), one -> concat(pipe, '/', one) in ({known or 'null'}))"
+    table_names = ", ".join(literal(f"{pipe}/{destination}") for pipe, destination in tables)
+    destinations_sql = (
+        "filter(array_distinct(split(hop[2], ',')), "
+        f"name -> concat(pipe, '/', name) in ({table_names or 'null'}))"
     )
-    return parsed.withColumn("destination", sql.expr(f"explode({wanted})")).select(*_KEPT)
+    return parsed.withColumn("destination", sql.expr(f"explode({destinations_sql})")).select(*_KEPT)
 
 
 def without_copies(rows: DataFrame, progress: TableProgress) -> DataFrame:
@@ -57,19 +58,26 @@ def without_copies(rows: DataFrame, progress: TableProgress) -> DataFrame:
     """
     new = rows.filter(beyond(progress))
     repeated = new.groupBy(WORK).agg(sql.min("offset").alias("first"), sql.count("*").alias("copies"))
-    firsts = [tuple(one) for one in repeated.filter("copies > 1").select(WORK, "first").collect()]
+    firsts = [tuple(row) for row in repeated.filter("copies > 1").select(WORK, "first").collect()]
     if not firsts:
         return new
     names = f"`{WORK}` string, first bigint"
-    known = sql.broadcast(rows.sparkSession.createDataFrame(firsts, names))
-    return new.join(known, WORK, "left").filter("first is null or offset = first").drop("first")
+    first_offsets = sql.broadcast(rows.sparkSession.createDataFrame(firsts, names))
+    return new.join(first_offsets, WORK, "left").filter("first is null or offset = first").drop("first")
 
 
 def beyond(progress: TableProgress) -> str:
     """SQL of whether a delivery is beyond the progress of its table: not decided yet, and no copy of a row."""
-    offsets = {partition: one.next for partition, one in progress.partitions.items()}
-    raws = {partition: one.raw for partition, one in progress.partitions.items()}
-    accepted = {partition: one.accepted_us for partition, one in progress.partitions.items()}
+    offsets = {
+        partition: partition_progress.next for partition, partition_progress in progress.partitions.items()
+    }
+    raws = {
+        partition: partition_progress.raw for partition, partition_progress in progress.partitions.items()
+    }
+    accepted = {
+        partition: partition_progress.accepted_us
+        for partition, partition_progress in progress.partitions.items()
+    }
     first = f"not ranked or raw > {_by_partition(raws, -1)} or accepted_us > {_by_partition(accepted, -1)}"
     return f"offset >= {_by_partition(offsets, 0)} and ({first})"
 

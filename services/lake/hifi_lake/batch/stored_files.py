@@ -61,7 +61,7 @@ class StoredFiles:
         if not files:
             return self._spark.createDataFrame([], schema)
         return self._spark.read.schema(schema).parquet(
-            *self._store.readable([one.file_path for one in files])
+            *self._store.readable([file.file_path for file in files])
         )
 
     @staticmethod

@@ -58,11 +58,11 @@ def _deletes(delete_when: Mapping[str, Any]) -> str:
         return "false"
     tests = []
     for path, value in delete_when.items():
-        found = literal("$" + "".join(f"['{part}']" for part in path.split(".")))
-        text = f"to_json(try_variant_get(try_parse_json({_TEXT}), {found}))"
-        wanted = literal(orjson.dumps(value).decode())
+        json_path = literal("$" + "".join(f"['{part}']" for part in path.split(".")))
+        text = f"to_json(try_variant_get(try_parse_json({_TEXT}), {json_path}))"
+        json_value = literal(orjson.dumps(value).decode())
         tests.append(
-            f"{text} is not distinct from {wanted}"
+            f"{text} is not distinct from {json_value}"
             if value is not None
             else f"coalesce({text}, 'null') = 'null'"
         )

@@ -43,7 +43,6 @@ class SchemaStore:
         self._writer = FencedWriter(bootstrap, transactional_id, client_id)
         self._owns = False
         """Whether the producer was initialized by this instance and nothing has failed since."""
-        self._reading = asyncio.Lock()
         self._changing = asyncio.Lock()
 
     async def start(self) -> None:
@@ -61,8 +60,7 @@ class SchemaStore:
         Raises:
             aiokafka.errors.KafkaError: Kafka did not answer.
         """
-        async with self._reading:
-            await self._follower.catch_up()
+        await self._follower.catch_up()
 
     async def change(self, plan: Plan) -> RegistryChange:
         """Make a change; returns it as it was decided at last.

@@ -1,4 +1,4 @@
-"""The fingerprint by which an event that a client sends again is recognized: digests of id and data. Pure."""
+"""The fingerprint by which an event that a client sends again is recognized: digests of id and data. No I/O."""
 
 import struct
 from collections.abc import Iterable, Iterator
@@ -60,7 +60,7 @@ def fingerprint(record: ConsumerRecord, event: Identity, *, declares_id: bool) -
 
 def pack(fingerprints: Iterable[Fingerprint]) -> bytes:
     """The value of a record on the topic `ids`: 36 bytes for each fingerprint."""
-    return b"".join([_ENTRY.pack(*one) for one in fingerprints])
+    return b"".join([_ENTRY.pack(*fields) for fields in fingerprints])
 
 
 def unpack(value: bytes) -> Iterator[Fingerprint]:

@@ -111,7 +111,8 @@ class AlarmRaiser:
         self._destination_states = follower.states
         try:
             await follower.start()
-            await asyncio.Event().wait()
+            assert follower.task is not None
+            await follower.task
         finally:
             await follower.stop()
 

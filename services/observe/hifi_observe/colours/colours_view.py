@@ -8,7 +8,7 @@ from urllib.parse import quote
 import aiohttp
 import orjson
 
-from hifi.control.colours import Colours, ColourState, decode
+from hifi.delivery.colours import Colours, ColourState, decode
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics
 from hifi.runtime import log
@@ -52,19 +52,13 @@ class ColoursView:
         return self._colours is not None
 
     async def follow(self) -> None:
-        """Follow the record until cancelled.
-
-        Raises:
-            aiokafka.errors.KafkaError, OSError: Kafka is unreachable.
-        """
+        """Follow the record until cancelled; while Kafka is away what was read last holds."""
         settings = self._settings
         topic = ControlTopics(settings.colours).colours
         follower = TopicFollower(settings.control_bootstrap, settings.instance, {topic: self._take})
         try:
             await follower.start()
-            while True:
-                await asyncio.sleep(_FOLLOW_S)
-                await follower.catch_up()
+            await follower.poll(_FOLLOW_S)
         finally:
             await follower.stop()
 

@@ -2,18 +2,19 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Final
 
-from aiokafka import TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 
-from hifi.kafka.clients import close
+from hifi.kafka.topic_follower import PartitionFollower, TakeRecord
 from hifi.kafka.topics import Topics
 from hifi.runtime.clock import monotonic_s
-from hifi_observe.kafka.topic_reader import bare_consumer
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.settings import ObserveSettings
 
-_BATCH = 2000
+_GATHER_MS: Final = 200
+_GATHER_BYTES: Final = 1024 * 1024
+"""A record may wait for others for 200 ms, which saves the mesh CPU time."""
 
 
 class MinutesFollower:
@@ -33,38 +34,30 @@ class MinutesFollower:
         self._topics = topics
         self._store = store
         self._alarms = alarms
-        self._positions: dict[TopicPartition, int] = {}
 
     async def run(self, partitions: int) -> None:
-        """Follow until cancelled; continues at its last position when it is run again.
-
-        Raises:
-            aiokafka.errors.KafkaError, OSError: Kafka is unreachable.
-        """
-        consumer: Any = bare_consumer(self._settings, wait_ms=200)
-        await consumer.start()
+        """Follow until cancelled; while Kafka is away what was read last holds."""
+        takes: dict[TopicPartition, TakeRecord] = {
+            TopicPartition(self._topics.minutes, number): self._take_minute for number in range(partitions)
+        }
+        takes[TopicPartition(self._topics.alarms, 0)] = self._take_alarm
+        settings = self._settings
+        follower = PartitionFollower(
+            settings.kafka, settings.instance, takes, wait_ms=_GATHER_MS, gather_bytes=_GATHER_BYTES
+        )
         try:
-            tps = [TopicPartition(self._topics.minutes, one) for one in range(partitions)]
-            tps.append(TopicPartition(self._topics.alarms, 0))
-            ends = await consumer.end_offsets(tps)
-            beginnings = await consumer.beginning_offsets(tps)
-            consumer.assign(tps)
-            for tp in tps:
-                self._positions[tp] = max(self._positions.get(tp, 0), beginnings[tp])
-                consumer.seek(tp, self._positions[tp])
-            while True:
-                for tp in tps:
-                    self._positions[tp] = await consumer.position(tp)
-                if not self.loaded.is_set() and all(self._positions[tp] >= ends[tp] for tp in tps):
-                    self.loaded.set()
-                fetched = await consumer.getmany(timeout_ms=500, max_records=_BATCH)
-                for tp, records in fetched.items():
-                    self.answered_s = monotonic_s()
-                    for record in records:
-                        if tp.topic == self._topics.alarms:
-                            self._alarms(record.key, record.value)
-                        else:
-                            self._store.take(record.key, record.value)
-                await asyncio.sleep(0)
+            await follower.start()
+            await self._note_answer()
+            self.loaded.set()
+            await follower.follow(self._note_answer)
         finally:
-            await close(consumer)
+            await follower.stop()
+
+    async def _note_answer(self) -> None:
+        self.answered_s = monotonic_s()
+
+    def _take_minute(self, record: ConsumerRecord) -> None:
+        self._store.take(record.key, record.value)
+
+    def _take_alarm(self, record: ConsumerRecord) -> None:
+        self._alarms(record.key, record.value)

@@ -1,23 +1,17 @@
 """Write to the topics `minutes` and `alarms`."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
-from aiokafka.errors import KafkaError
 
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
 from hifi.record.event import Record
-from hifi.runtime import log
-from hifi_observe.kafka.reconnection import PAUSE_S
 from hifi_observe.ledger.closing import MinuteResult
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.merged_minute import dump
-
-logger = log.get(__name__)
 
 
 class Publisher:
@@ -38,13 +32,7 @@ class Publisher:
 
     async def start(self) -> None:
         """Connect; tries again until Kafka answers."""
-        while True:
-            try:
-                await self._producer.start()
-                break
-            except (KafkaError, OSError) as error:
-                logger.warning("kafka-unreachable", error=repr(error))
-                await asyncio.sleep(PAUSE_S)
+        await self._producer.start()
         self.connected = True
 
     async def stop(self) -> None:

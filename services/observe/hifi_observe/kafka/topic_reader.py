@@ -25,18 +25,19 @@ from hifi_observe.traces.event_tracer import EventTracer
 _BATCH: Final = 250
 """Records a turn of the event loop. Larger batches exceed a core's cache and cost a fifth more per record."""
 _FETCH_BYTES: Final = 1024 * 1024
+_WAIT_MS: Final = 500
 
 logger = log.get(__name__)
 
 
-def bare_consumer(settings: ServiceSettings, *, wait_ms: int = 500) -> Any:
-    """A consumer without a group. It fetches large batches: a record may wait `wait_ms`, which saves the mesh CPU."""
+def bare_consumer(settings: ServiceSettings) -> Any:
+    """A consumer without a group. It fetches large batches: a record may wait half a second, which saves CPU time."""
     return AdaptiveConsumer(
         **client_options(settings.kafka),
         client_id=settings.instance,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
-        fetch_max_wait_ms=wait_ms,
+        fetch_max_wait_ms=_WAIT_MS,
         fetch_max_bytes=4 * 1024 * 1024,
         max_partition_fetch_bytes=_FETCH_BYTES,
         metadata_max_age_ms=60_000,
@@ -99,8 +100,8 @@ class TopicReader:
                 tasks.create_task(self._fail())
         finally:
             self._failed.cancel()
-            for one in (self._membership, self._snapshots, self._consumer):
-                await close(one)
+            for client in (self._membership, self._snapshots, self._consumer):
+                await close(client)
 
     async def _fail(self) -> None:
         await self._failed

@@ -19,7 +19,7 @@ BreakerStateName = Literal["open", "half-open", "closed", "unknown"]
 """`open` if any instance's breaker is, else `half-open`, else `closed`; `unknown` before the first report."""
 
 
-class BreakerState(TypedDict):
+class BreakerView(TypedDict):
     """The circuit breaker, as reported by the newest receipts; see docs/observe.md."""
 
     state: BreakerStateName
@@ -35,7 +35,7 @@ class BreakerState(TypedDict):
     partitions: Annotated[int, Field(description="Number of partitions with a report.")]
 
 
-def breaker_state(published: Iterable[list[list[Any]]]) -> BreakerState:
+def breaker_state(published: Iterable[list[list[Any]]]) -> BreakerView:
     """A destination's circuit breaker over all partition numbers.
 
     Args:

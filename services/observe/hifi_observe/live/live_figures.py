@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from hifi.runtime.clock import monotonic_s, now_us
 from hifi_observe.live import figures
-from hifi_observe.live.breaker_state import BreakerState
+from hifi_observe.live.breaker_state import BreakerView
 from hifi_observe.live.recent_series import RecentSeries
 from hifi_observe.minutes.minute_store import MinuteStore
 
@@ -42,7 +42,7 @@ class LiveFigures:
         """Whether events of a pipe were counted since the instances started."""
         return any(pipe in published["counts"] for published in self._store.live.values())
 
-    def breakers(self, pipe: str, destinations: Iterable[str]) -> dict[str, BreakerState]:
+    def breakers(self, pipe: str, destinations: Iterable[str]) -> dict[str, BreakerView]:
         """See `figures.breakers_of`."""
         return figures.breakers_of(pipe, destinations, self._store.live)
 

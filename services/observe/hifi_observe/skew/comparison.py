@@ -135,18 +135,18 @@ class _Span:
     """The events of some minutes by bucket."""
 
     def __init__(self, minutes: Sequence[Counter[str]]) -> None:
-        most = _HEAVIEST * median(one.total() for one in minutes) if minutes else 0
+        most = _HEAVIEST * median(counts.total() for counts in minutes) if minutes else 0
         self._usual: Counter[str] = Counter()
         self._heavy: list[tuple[Counter[str], float]] = []
         """Minutes with more events than count, and the weight of an event of theirs."""
         self.events: Counter[str] = Counter()
-        for one in minutes:
-            self.events.update(one)
-            total = one.total()
+        for counts in minutes:
+            self.events.update(counts)
+            total = counts.total()
             if total > most:
-                self._heavy.append((one, most / total))
+                self._heavy.append((counts, most / total))
             else:
-                self._usual.update(one)
+                self._usual.update(counts)
 
     def weighed(self, buckets: Buckets) -> list[float]:
         """Events of each bucket, where a minute counts as `_HEAVIEST` usual ones at most."""
@@ -179,18 +179,18 @@ def compare(
     declared = watch_id(watch)
     first = last - rules.window_minutes + 1
     middle = first + rules.window_minutes // 2
-    found = []
-    for position, one in enumerate(watch):
+    skews = []
+    for position, watched in enumerate(watch):
         before, early, late = (
             _span(minutes, range(*span), declared, position)
             for span in ((first - rules.reference_minutes, first), (first, middle), (middle, last + 1))
         )
-        buckets = buckets_of(one, before.events)
+        buckets = buckets_of(watched, before.events)
         halves = early.weighed(buckets), late.weighed(buckets)
-        state, distance = _judge(before.weighed(buckets), halves, rules, drifted=one.field in drifted)
-        found.append(
+        state, distance = _judge(before.weighed(buckets), halves, rules, drifted=watched.field in drifted)
+        skews.append(
             FieldSkew(
-                one.field,
+                watched.field,
                 state,
                 distance,
                 buckets.labels,
@@ -201,11 +201,11 @@ def compare(
                 rules,
             )
         )
-    return found
+    return skews
 
 
 def _span(minutes: Mapping[int, WatchCounts], span: range, declared: str, position: int) -> _Span:
-    found = []
+    totals = []
     for minute in span:
         if minute in minutes:
             counts = [
@@ -215,8 +215,8 @@ def _span(minutes: Mapping[int, WatchCounts], span: range, declared: str, positi
             ]
             # There is one, or one for each revision.
             if total := counts[0] if len(counts) == 1 else sum(counts, Counter[str]()):
-                found.append(total)
-    return _Span(found)
+                totals.append(total)
+    return _Span(totals)
 
 
 def _judge(
@@ -227,7 +227,10 @@ def _judge(
     if not enough or any(sum(half) < rules.least_events for half in halves):
         return TOO_FEW, None
     distance = difference(reference, [sum(pair) for pair in zip(*halves, strict=True)]).distance
-    found = [difference(reference, half) for half in halves]
-    begins = all(one.significant and one.distance >= rules.distance for one in found)
+    differences = [difference(reference, half) for half in halves]
+    begins = all(
+        half_difference.significant and half_difference.distance >= rules.distance
+        for half_difference in differences
+    )
     lasts = drifted and distance >= rules.distance * _ENDS_AT
     return DRIFTED if begins or lasts else STEADY, distance

@@ -46,10 +46,10 @@ class SkewTracker:
         for pipe in sorted(due, key=lambda pipe: self._compared_at.get(pipe, (-1,))[0])[:_PIPES_A_STEP]:
             self._compare(pipe, watched[pipe])
         return {
-            (SKEW, pipe, one.field): self._cause(one)
+            (SKEW, pipe, skew.field): self._cause(skew)
             for pipe, skews in self._skews.items()
-            for one in skews
-            if one.state == DRIFTED
+            for skew in skews
+            if skew.state == DRIFTED
         }
 
     def _last(self, pipe: str) -> int:
@@ -66,7 +66,7 @@ class SkewTracker:
             for minute, counts in self._store.watched.get(pipe, {}).items()
             if first < minute <= last
         }
-        drifted = {one.field for one in self.of(pipe) if one.state == DRIFTED}
+        drifted = {skew.field for skew in self.of(pipe) if skew.state == DRIFTED}
         self._skews[pipe] = compare(watch, minutes, last, self._rules, drifted)
         self._compared_at[pipe] = last, watch
 

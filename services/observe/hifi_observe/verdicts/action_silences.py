@@ -26,7 +26,7 @@ def silences(actions: Iterable[Action], now_us: int) -> dict[str, AlarmSilence]:
         actions: newest first.
         now_us: microseconds since 1970 UTC.
     """
-    found: dict[str, AlarmSilence] = {}
+    silences_by_id: dict[str, AlarmSilence] = {}
     for action in actions:
         until_us = (action.ended_us or action.expected_end_us) + AFTER_S * MICROSECONDS
         service = action.scope.removeprefix("service/")
@@ -36,7 +36,7 @@ def silences(actions: Iterable[Action], now_us: int) -> dict[str, AlarmSilence]:
         if service in _OWN_ALARMS:
             kinds.append((_OWN_ALARMS[service], ""))
         for kind, subject in kinds:
-            one = AlarmSilence(
+            silence = AlarmSilence(
                 f"{_ID_PREFIX}{action.token}/{kind}",
                 f"{action.actor}: {action.step}",
                 action.started_us,
@@ -44,8 +44,8 @@ def silences(actions: Iterable[Action], now_us: int) -> dict[str, AlarmSilence]:
                 kind,
                 subject=subject,
             )
-            found[one.id] = one
-    return found
+            silences_by_id[silence.id] = silence
+    return silences_by_id
 
 
 def made_by_action(silence_id: str) -> bool:

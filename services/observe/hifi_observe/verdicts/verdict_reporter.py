@@ -50,7 +50,9 @@ class VerdictReporter:
         await connect(producer.start)
         try:
             while True:
-                records = [Record(one.scope.encode(), one.encode(), []) for one in self._verdicts()]
+                records = [
+                    Record(verdict.scope.encode(), verdict.encode(), []) for verdict in self._verdicts()
+                ]
                 if records:
                     await producer.send_and_wait(self._topics.health, 0, records)
                 await asyncio.sleep(PUBLISH_S)

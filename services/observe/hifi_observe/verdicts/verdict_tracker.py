@@ -44,9 +44,9 @@ class VerdictTracker:
         return self.verdicts
 
     def _judged(self, scope: str, judgement: Reasons, now_us: int) -> _Kept:
-        known = self._kept.get(scope)
-        last_bad_us = known.last_bad_us if known else None
-        last_reasons = known.last_reasons if known else ()
+        before = self._kept.get(scope)
+        last_bad_us = before.last_bad_us if before else None
+        last_reasons = before.last_reasons if before else ()
         reasons = judgement.by_scope.get(scope, ())
         shown: tuple[str, ...]
         if judgement.unknown:
@@ -59,5 +59,5 @@ class VerdictTracker:
             shown = tuple(f"{text} ({ago_s:.0f} s ago)" for text in last_reasons)
         else:
             condition, shown, last_bad_us = Condition.STABLE, (), None
-        since_us = known.verdict.since_us if known and known.verdict.condition is condition else now_us
+        since_us = before.verdict.since_us if before and before.verdict.condition is condition else now_us
         return _Kept(Verdict(scope, condition, since_us, now_us, shown), last_bad_us, last_reasons)

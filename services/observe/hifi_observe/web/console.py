@@ -15,7 +15,7 @@ from hifi.runtime.console.console_pages import ConsolePages, navigation
 from hifi.runtime.http.problem import Problem
 from hifi_observe.alarms import runbooks
 from hifi_observe.alarms.alarm import KINDS
-from hifi_observe.live.breaker_state import BreakerState
+from hifi_observe.live.breaker_state import BreakerView
 from hifi_observe.minutes.open_minute import PROVISIONAL
 from hifi_observe.web.answers import Answers
 
@@ -201,7 +201,7 @@ def _moment(us: int | None) -> str:
     return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S") if us else _UNKNOWN
 
 
-def _breaker(breaker: BreakerState) -> str:
+def _breaker(breaker: BreakerView) -> str:
     """Details of a circuit breaker that is not closed; must match `breakerDetails` in pipe.js."""
     if breaker["since_ms"] is None:
         return ""

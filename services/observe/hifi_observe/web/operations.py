@@ -6,7 +6,7 @@ from hifi.runtime.http.openapi import ApiDescription, Operation
 from hifi_observe.alarms.alarm import AlarmSilence
 from hifi_observe.web.alarm_answers import AlarmList, SilenceRequest
 from hifi_observe.web.control_answers import Control, VerdictList
-from hifi_observe.web.pipe_answers import Overview, PipeView, WatchedFields
+from hifi_observe.web.pipe_answers import Overview, PipeNow, WatchedFields
 from hifi_observe.web.replays import ReplayRequest, ReplayResult
 
 API: Final = ApiDescription(
@@ -54,7 +54,7 @@ OPERATIONS: Final = (
         "pipe",
         "Current state of one pipe: rates, lags, hops, destinations with their circuit breakers, availability.",
         statuses=(404,),
-        answer=PipeView,
+        answer=PipeNow,
     ),
     Operation(
         "GET",

@@ -8,7 +8,7 @@ from hifi.pipe.model import HttpDestination
 from hifi.runtime.clock import now_us
 from hifi.runtime.http.problem import Problem
 from hifi_observe.alarms.alarm import AlarmJson
-from hifi_observe.live.breaker_state import BreakerState
+from hifi_observe.live.breaker_state import BreakerView
 from hifi_observe.live.live_figures import LiveFigures
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.pipes import ObservedPipes
@@ -26,23 +26,23 @@ class PipeSlo(TypedDict):
     loss: int
 
 
-class DestinationView(TypedDict):
+class DestinationNow(TypedDict):
     """A destination of a pipe."""
 
     name: str
     host: str
     """Of an HTTP destination; of others, their kind."""
-    breaker: BreakerState
+    breaker: BreakerView
 
 
-class PipeView(TypedDict):
+class PipeNow(TypedDict):
     """The current state of one pipe."""
 
     pipe: str
     seen: bool
     description: str
     slo: PipeSlo | None
-    destinations: list[DestinationView]
+    destinations: list[DestinationNow]
     now: dict[str, Any]
     groups: list[dict[str, Any]]
     latest: dict[str, Any] | None
@@ -119,7 +119,7 @@ class PipeAnswers:
             "status": status,
         }
 
-    def pipe(self, name: str) -> PipeView:
+    def pipe(self, name: str) -> PipeNow:
         """The current state of one pipe."""
         pipe, latest = self._pipes.get(name), self._store.latest(name)
         declared = pipe.destinations if pipe else []

@@ -14,7 +14,7 @@ from polled_reader import RawEnd
 from polled_table import PolledTable
 from tests.stream_process import PARTITIONS, readyz
 
-from hifi.control.colours import Colour, Colours, ColourState
+from hifi.delivery.colours import Colour, Colours, ColourState
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import ControlTopics

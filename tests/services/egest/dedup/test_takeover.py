@@ -250,7 +250,7 @@ async def test_a_partition_that_was_quiet_for_long_is_taken_over_without_reading
     await until(lambda: time.time() * 1000 > quiet_until_ms + 5)
     await stream.producer.send_and_wait(topic, 0, [receipt(offset) for offset in range(900, 910)])
     reader = OutcomeReader(stream.kafka, stream.topics)
-    reader.start()
+    await reader.start()
     found = await reader.read("enriched", 0, 905, quiet_until_ms, {})
     await reader.stop()
     assert len(found.keys) == EXTRA_RECEIPTS + 5

@@ -17,8 +17,8 @@ def watching(watch: list[dict[str, Any]], **enrich: Any) -> Pipe:
 
 
 def buckets(pipe: Pipe, record: OutputRecord) -> list[str]:
-    found, _, names = event.fields(record.headers)[event.WATCH].decode().partition(":")
-    assert found == watch_id(pipe.watch)
+    identifier, _, names = event.fields(record.headers)[event.WATCH].decode().partition(":")
+    assert identifier == watch_id(pipe.watch)
     return names.split(",")
 
 
@@ -54,15 +54,15 @@ def test_numbers_texts_and_missing_values_have_their_buckets(either: SparkBench)
         b"{}": ["!", "!", "!", "!"],
     }  # fmt: skip
     written = either.values(pipe, list(expected))
-    assert [buckets(pipe, one) for one in written] == list(expected.values())
-    assert {one.to for one in written} == {"one"}
-    assert {event.hop(one.headers).to for one in written} == {b"one"}
+    assert [buckets(pipe, record) for record in written] == list(expected.values())
+    assert {record.to for record in written} == {"one"}
+    assert {event.hop(record.headers).to for record in written} == {b"one"}
 
 
 def test_events_that_no_destination_wants_have_no_buckets_and_no_data(either: SparkBench) -> None:
     pipe = watching([{"field": "n", "bounds": [5]}], fields={"n": "int"}, filter="n > 1")
-    wanted, filtered = either.values(pipe, [b'{"n":2}', b'{"n":1}'])
-    assert (buckets(pipe, wanted), wanted.value) == (["0"], b'{"n":2}')
+    delivered, filtered = either.values(pipe, [b'{"n":2}', b'{"n":1}'])
+    assert (buckets(pipe, delivered), delivered.value) == (["0"], b'{"n":2}')
     assert (filtered.to, filtered.value) == ("", None)
     assert event.WATCH not in event.fields(filtered.headers)
 
@@ -74,7 +74,8 @@ def test_pipes_beside_a_watched_one_are_written_as_before(either: SparkBench) ->
     def written(plan: QueryPlan) -> list[tuple[Any, ...]]:
         given = [(b"k", b'{"n":1}', 1, make_headers(name)) for name in ("plain", "derived")]
         return [
-            (one.value, event.with_fields(one.headers, {event.IN: None})) for one in either.run(plan, given)
+            (record.value, event.with_fields(record.headers, {event.IN: None}))
+            for record in either.run(plan, given)
         ]
 
     with_watch = written(either.plan([watched, plain, derived]))

@@ -85,10 +85,8 @@ def test_code_is_never_broken_over_lines() -> None:
 
 def test_the_document_of_the_api_promises_breaker_and_runbook() -> None:
     schemas = document(OPERATIONS, "1", API)["components"]["schemas"]
-    assert schemas["DestinationView"]["properties"]["breaker"] == {
-        "$ref": "#/components/schemas/BreakerState"
-    }
-    assert schemas["BreakerState"]["properties"]["state"]["enum"] == [
+    assert schemas["DestinationNow"]["properties"]["breaker"] == {"$ref": "#/components/schemas/BreakerView"}
+    assert schemas["BreakerView"]["properties"]["state"]["enum"] == [
         "open", "half-open", "closed", "unknown",
     ]  # fmt: skip
     assert schemas["AlarmList"]["properties"]["active"]["items"] == {"$ref": "#/components/schemas/AlarmJson"}

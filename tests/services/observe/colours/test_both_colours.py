@@ -17,7 +17,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import async_playwright
 
-from hifi.control.colours import Colour, Colours, ColourState, FrontAddress
+from hifi.delivery.colours import Colour, Colours, ColourState, FrontAddress
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import ControlTopics

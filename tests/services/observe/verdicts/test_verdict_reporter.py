@@ -10,7 +10,7 @@ import pytest
 from hifi.control.action import Action, ActionKind, ActionState
 from hifi.control.permission import GRANTED
 from hifi.control.steps import StepRight
-from hifi.control.verdict import Condition, Verdicts, decode
+from hifi.control.verdict import Condition, Verdicts
 from hifi.kafka.admin import create_topics
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics
@@ -43,9 +43,7 @@ async def until(condition, within_s: float = WITHIN_S) -> None:
 
 async def test_verdicts_change_with_what_happens(stream: Stream, control: ControlTopics) -> None:
     verdicts = Verdicts()
-    follower = TopicFollower(
-        stream.kafka, "test", {control.health: lambda _, value, __: verdicts.put(decode(value or b""))}
-    )
+    follower = TopicFollower(stream.kafka, "test", {control.health: verdicts.take})
     await follower.start()
 
     async def judged(condition: Condition) -> None:

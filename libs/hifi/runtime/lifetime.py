@@ -1,0 +1,64 @@
+"""When a service, or a part that ends before it, has to stop, and its health."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable
+from typing import Any
+
+from hifi.runtime.health import Health
+
+
+class Lifetime:
+    """Health and end of a service or of a part of it.
+
+    Args:
+        health: where its conditions and warnings are shown.
+    """
+
+    def __init__(self, health: Health) -> None:
+        self.health = health
+        self.stopping = asyncio.Event()
+        """Set when it has to end: begin nothing new, finish what runs, commit, leave."""
+        self.error: BaseException | None = None
+        """Because of which it has to end; None: it was asked to."""
+
+    def stop(self) -> None:
+        """Begin to drain; calling it again does nothing."""
+        self.stopping.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop because of an error; only the first one is kept."""
+        if self.error is None:
+            self.error = error
+        self.stop()
+
+    def watch(self, task: "asyncio.Future[Any]") -> None:
+        """Fail when a task or a future ends with an error."""
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Future[Any]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(error)
+
+    async def unless_stopped(self, work: Awaitable[object]) -> bool:
+        """Wait for something that may take long, such as Kafka coming up; False: the stop came first.
+
+        What is awaited is cancelled at the stop. Its exception is raised here.
+        """
+        working, stop = asyncio.ensure_future(work), asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait({working, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                return False
+            working.result()
+            return True
+        finally:
+            for task in (working, stop):
+                task.cancel()
+            await asyncio.wait({working, stop})
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep, at most until the stop."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.stopping.wait()

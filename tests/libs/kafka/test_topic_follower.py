@@ -1,0 +1,111 @@
+"""A follower reads everything, in order, and no record keeps it from those that come after."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+from aiokafka import ConsumerRecord, TopicPartition
+from prometheus_client import REGISTRY
+
+from hifi.delivery.destination_state import DestinationName, DestinationState, DestinationStates
+from hifi.kafka.producer import Producer
+from hifi.kafka.topic_follower import PartitionFollower, TopicFollower
+from hifi.kafka.topics import Topics
+from hifi.pipe.registry import PipeRegistry
+from hifi.record.event import Record
+from hifi.runtime.health import Health
+
+PARKED = b'{"state": "parked", "by": "egest", "reason": "", "at_us": 1}'
+
+
+def unreadable(topic: str) -> float:
+    return REGISTRY.get_sample_value("hifi_unreadable_records_total", {"topic": topic}) or 0.0
+
+
+def records(topic: str, *contents: tuple[bytes | None, bytes | None]) -> list[ConsumerRecord]:
+    return [
+        ConsumerRecord(topic, 0, offset, 1000, 1, key, value, None, 0, 0, ())
+        for offset, (key, value) in enumerate(contents)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(b"p/d", b"{}"), (b"p/d/0", b"{}"), (b"p/d", b"[]"), (None, b"{}"), (b"p/d", b"\xff")]
+)
+def test_a_record_of_destinations_that_cannot_be_read_is_skipped_and_counted(
+    key: bytes | None, value: bytes | None
+) -> None:
+    states, topic, before = DestinationStates(), "s.destinations", unreadable("s.destinations")
+    follower = TopicFollower("nowhere:1", "test", {topic: states.take})
+    follower._take(records(topic, (key, value), (b"p/d", PARKED)))
+    assert states.get(DestinationName("p", "d")).state is DestinationState.PARKED
+    assert unreadable(topic) == before + 1
+
+
+@pytest.mark.parametrize("value", [b"{}", b"[]", b'{"partitions": "many"}', None, b"\xff"])
+def test_a_record_of_the_stream_that_cannot_be_read_is_skipped_and_counted(value: bytes | None) -> None:
+    registry = PipeRegistry("nowhere:1", Topics("s"), Health("test", "test-1"))
+    before = unreadable("s.pipes")
+    registry._follower._take(
+        records("s.pipes", (b"__stream__", b'{"partitions": 3}'), (b"__stream__", value), (b"p", None))
+    )
+    assert (registry.partitions, registry.offset) == (3, 2)
+    assert unreadable("s.pipes") == before + 1
+
+
+async def write(kafka: str, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
+    producer = Producer(kafka, "test")
+    await producer.start()
+    await producer.send_and_wait(topic, partition, [Record(b"k", value, []) for value in values])
+    await producer.stop()
+
+
+def collect(values: list[bytes]) -> Callable[[bytes | None, bytes | None, int], None]:
+    """Takes numbers alone."""
+
+    def take(_key: bytes | None, value: bytes | None, _offset: int) -> None:
+        int(value or b"")
+        values.append(value or b"")
+
+    return take
+
+
+async def test_a_follower_reads_what_was_written_before_and_what_comes(kafka, topic) -> None:
+    name, values = await topic(), []
+    await write(kafka, name, [b"1", b"not a number", b"2"])
+    follower = TopicFollower(kafka, "test", {name: collect(values)})
+    try:
+        await follower.start()
+        assert values == [b"1", b"2"]
+        await write(kafka, name, [b"", b"3"])
+        await asyncio.gather(follower.catch_up(), follower.catch_up())
+        assert values == [b"1", b"2", b"3"]
+    finally:
+        await follower.stop()
+
+
+async def test_a_follower_of_several_partitions_is_told_of_each_record_once(kafka, topic) -> None:
+    name, seen, read = await topic(partitions=3), [], asyncio.Event()
+
+    def take(record: ConsumerRecord) -> None:
+        seen.append((record.partition, record.value))
+
+    async def on_records() -> None:
+        if len(seen) == 6:
+            read.set()
+
+    for partition in range(3):
+        await write(kafka, name, [b"before"], partition)
+    follower = PartitionFollower(kafka, "test", {TopicPartition(name, number): take for number in range(3)})
+    await follower.start()
+    following = asyncio.create_task(follower.follow(on_records))
+    try:
+        assert sorted(seen) == [(number, b"before") for number in range(3)]
+        for partition in range(3):
+            await write(kafka, name, [b"after"], partition)
+        await asyncio.wait_for(read.wait(), 20)
+        assert sorted(seen[3:]) == [(number, b"after") for number in range(3)]
+    finally:
+        following.cancel()
+        await asyncio.wait({following})
+        await follower.stop()
