@@ -75,6 +75,13 @@ def test_an_image_compiles_only_what_its_service_imports() -> None:
     assert set(modules) < set(planned(CONFIG).modules)
 
 
+def test_an_image_compiles_what_the_connectors_of_its_service_import() -> None:
+    modules = planned(CONFIG, "hifi_collect").modules
+    assert "hifi_kafka.source.records" in modules
+    assert "hifi_postgres.source.row_events" in modules
+    assert "hifi_debezium.source.changes" not in planned(CONFIG, "hifi_egest").modules
+
+
 @pytest.mark.skipif(not has_compiler(), reason="no C compiler")
 def test_code_that_cannot_be_compiled_is_told_and_leaves_no_build(tmp_path: Path) -> None:
     roots = packages(tmp_path, total="def total(net: int) -> str:\n    return net\n")
