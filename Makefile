@@ -1,9 +1,9 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python3
-PACKAGES := libs services/ingest services/normalize services/enrich services/egest services/retrier services/collect services/lake services/observe services/provision services/scale services/manage services/deploy infra cli
+PACKAGES := libs services/ingest services/normalize services/enrich services/egest services/retrier services/collect services/lake services/observe services/rollout services/scale services/manage services/deploy infra cli
 ARGS ?=
 
-.PHONY: help setup demo demo-control demo-colours demo-cdc bench bench-quick bench-connectors bench-rows test s3-server test-more test-containers images compose chaos chaos-quick chaos-control chaos-colours soak lint audit types lock clean
+.PHONY: help setup demo demo-control demo-colours demo-cdc bench bench-quick bench-connectors bench-rows test test-fast s3-server test-more test-containers images compose chaos chaos-quick chaos-control chaos-colours soak lint format audit types lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,18 +18,21 @@ setup: .venv/.installed  ## create .venv, compile modules, find or install Java,
 demo: setup  ## send recorded flights through a mesh on this machine (ARGS="--rate 500 --for 60")
 	.venv/bin/hifi demo $(ARGS)
 
-demo-control: setup  ## take a tour of the control plane under load, about ten minutes (ARGS="--report FILE")
+demo-control: setup  ## take a tour of the control plane under load, in four to ten minutes (ARGS="--report FILE")
 	.venv/bin/hifi demo --control $(ARGS)
 
-demo-colours: setup  ## take a tour of two colours under load, about six minutes (ARGS="--report FILE")
+demo-colours: setup  ## take a tour of two colours under load, in about six minutes (ARGS="--report FILE")
 	.venv/bin/hifi demo --colours $(ARGS)
 
-demo-cdc: setup  ## deliver the changes of a PostgreSQL table to a webhook, a database and an Iceberg table (ARGS="--kill")
+demo-cdc: setup  ## deliver the changes of a PostgreSQL table to a webhook, a database and an Iceberg table, in about three minutes (ARGS="--kill")
 	.venv/bin/hifi demo --cdc $(ARGS)
 
 # Without ARGS some pytest processes share the work; with ARGS one does, which suits a selection.
 test: setup  ## run all tests with a real Kafka (ARGS="-k name", KAFKA=HOST:PORT or KAFKA=testcontainers)
 	$(if $(ARGS),.venv/bin/pytest --durations=10,.venv/bin/python tests/run_groups.py) $(if $(KAFKA),--kafka=$(KAFKA)) $(ARGS)
+
+test-fast: setup  ## run the tests that need no Kafka, no Spark and no mesh, in less than a minute (ARGS="-k name")
+	.venv/bin/python tests/run_groups.py --fast $(ARGS)
 
 s3-server: .venv/.installed  ## build the S3 server that tests of object destinations use, with Go, in about five minutes
 	GOBIN=$(CURDIR)/.venv/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
@@ -38,21 +41,23 @@ test-more: setup  ## run the tests marked "more", which CI leaves out; adds the 
 	.venv/bin/python tests/run_more.py $(ARGS)
 
 images:  ## build the image of every service (ARGS="egest" for one; HIFI_TAG=...)
-	DOCKER_HOST=$$(infra/docker/engine.sh) infra/docker/images.sh $(ARGS)
+	HIFI_TAG=$(or $(HIFI_TAG),latest) DOCKER_HOST=$$(infra/docker/engine.sh) infra/docker/images.sh $(ARGS)
 
 compose:  ## start the whole mesh in containers, wait until it is ready, print its addresses (ARGS="--scale normalize=3"; HIFI_CONTROL=hifi-control)
 	$(MAKE) images ARGS=
 	infra/docker/up.sh $(ARGS)
 
-test-containers: setup  ## build every image, run the mesh in containers, inject faults (ARGS="-k name")
-	HIFI_TEST_CONTAINERS=1 .venv/bin/python tests/run_twice.py tests/containers $(ARGS)
+test-containers: setup  ## build every image, run the mesh in containers, inject faults (ARGS="-k name"; HIFI_TEST_TAG: of images that exist)
+	$(if $(HIFI_TEST_TAG),,$(MAKE) --no-print-directory images HIFI_TAG=test ARGS=)
+	HIFI_TEST_CONTAINERS=1 HIFI_TEST_TAG=$(or $(HIFI_TEST_TAG),test) .venv/bin/python tests/run_twice.py tests/containers $(ARGS)
 
 chaos: setup  ## inject random faults into a mesh under load (ARGS="--seconds 600 --seed 7"); adds to bench/results
 	mkdir -p bench/results
 	.venv/bin/python -m tests.chaos --seconds 600 --report bench/results/chaos.ndjson $(ARGS)
 
-chaos-quick: setup  ## as chaos, in about four minutes and with one broker
-	.venv/bin/python -m tests.chaos --seconds 90 --rate 300 --brokers 1 --freeze 6 --within 90 $(ARGS)
+chaos-quick: setup  ## as chaos, in two to three minutes with one broker: kills of each service and Kafka, a freeze, a bad destination
+	.venv/bin/python -m tests.chaos --seconds 240 --rate 300 --brokers 1 --freeze 6 --within 90 \
+		--faults kill=6 --faults freeze=1 --faults kill_all_brokers=1 --faults misbehave=1 $(ARGS)
 
 chaos-control: setup  ## kill and freeze the services of a control plane while they work (ARGS="--times 20"); adds to bench/results
 	mkdir -p bench/results
@@ -66,10 +71,10 @@ soak: setup  ## ten minutes of recorded flights, observe checked against request
 	mkdir -p bench/results
 	.venv/bin/python -m tests.soak --report bench/results/soak.ndjson $(ARGS)
 
-bench: setup .venv-bench/.installed  ## compare the mesh with a FastStream chain and plain Kafka; writes docs/benchmarks.md (ARGS="--runs 1")
+bench: setup .venv-bench/.installed  ## compare the mesh with a FastStream chain and plain Kafka; writes docs/benchmarks.md and bench/notes/benchmarks.md (ARGS="--runs 1")
 	.venv/bin/python bench/run.py $(ARGS)
 
-bench-quick: setup .venv-bench/.installed  ## measure cost at a small load in about four minutes; ends with a line of JSON, fails when cost has multiplied
+bench-quick: setup .venv-bench/.installed  ## measure cost at a small load in about two minutes; ends with a line of JSON, fails when cost has multiplied
 	.venv/bin/python bench/quick.py
 
 bench-connectors: setup  ## compare each connector's step with a loop by hand (ARGS="kafka --rounds 1 --whole"); adds to bench/results
@@ -85,6 +90,10 @@ lint: .venv/.installed  ## check style, format, docstrings, imports between pack
 	.venv/bin/interrogate --config pyproject.toml libs services infra cli
 	.venv/bin/lint-imports --no-logo
 	.venv/bin/pylint --disable=all --enable=duplicate-code,cyclic-import libs/hifi libs/aiokafka_cooperative services/*/hifi_* infra/hifi_infra cli/hifi_cli
+
+format: .venv/.installed  ## correct style and format where a tool can
+	.venv/bin/ruff check --fix
+	.venv/bin/ruff format
 
 audit: .venv/.installed  ## check the pinned packages for known vulnerabilities, where the package index lists them
 	.venv/bin/python -m hifi_infra.vulnerability_audit

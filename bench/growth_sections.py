@@ -1,4 +1,4 @@
-"""Writes the sections of docs/benchmarks.md from the results of rows.py. Pure."""
+"""Writes the sections of bench/notes/benchmarks.md from the results of rows.py. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -42,16 +42,16 @@ BACKFILL_TEXT = (
 MOST_HARM_OF_A_BACKFILL = 1.2
 
 
-def trouble(found: Mapping[str, Any]) -> str:
+def trouble(point: Mapping[str, Any]) -> str:
     """Why a result must not be shown; empty: it may be shown."""
-    if "failed" in found:
-        return str(found["failed"]).splitlines()[0]
-    steps = found.get("steps", ())
-    for step in [*steps, {**found.get("warm_up", _NOTHING), "refused": 0}]:  # the warm-up's: see _remarks
+    if "failed" in point:
+        return str(point["failed"]).splitlines()[0]
+    steps = point.get("steps", ())
+    for step in [*steps, {**point.get("warm_up", _NOTHING), "refused": 0}]:  # the warm-up's: see _remarks
         if not sound(step):
             return f"{step['lost']} lost, {step['wrong']} wrong, {step['refused']} not accepted"
-    if not steps and (found.get("lost") or found.get("wrong")):
-        return f"{found['lost']} lost, {found['wrong']} wrong"
+    if not steps and (point.get("lost") or point.get("wrong")):
+        return f"{point['lost']} lost, {point['wrong']} wrong"
     return ""
 
 
@@ -62,18 +62,18 @@ def sections(kinds: Mapping[str, Runs]) -> Iterator[str]:
             yield f"## {title}\n\n" + _growth(kinds[kind], by_instance=kind == "instances")
     for kind, section in (
         ("lag", _lags),
-        ("dead", lambda found: _harm(found, DEAD_TEXT, ALIVE, DEAD, MOST_HARM)),
-        ("greedy", lambda found: _harm(found, GREEDY_TEXT, WITHIN_QUOTA, ABOVE_QUOTA, MOST_HARM_OF_A_SENDER)),
+        ("dead", lambda runs: _harm(runs, DEAD_TEXT, ALIVE, DEAD, MOST_HARM)),
+        ("greedy", lambda runs: _harm(runs, GREEDY_TEXT, WITHIN_QUOTA, ABOVE_QUOTA, MOST_HARM_OF_A_SENDER)),
         (
             "backfill",
-            lambda found: _harm(
-                found, BACKFILL_TEXT, WITHOUT_BACKFILL, BESIDE_BACKFILL, MOST_HARM_OF_A_BACKFILL
+            lambda runs: _harm(
+                runs, BACKFILL_TEXT, WITHOUT_BACKFILL, BESIDE_BACKFILL, MOST_HARM_OF_A_BACKFILL
             ),
         ),
         ("backlog", _backlog),
         ("start", _start),
-        ("restart", lambda found: _kills(found, RESTART)),
-        ("standby", lambda found: _kills(found, STANDBY)),
+        ("restart", lambda runs: _kills(runs, RESTART)),
+        ("standby", lambda runs: _kills(runs, STANDBY)),
     ):
         if kind in kinds:
             yield section(kinds[kind])
@@ -90,9 +90,9 @@ def shown(runs: Runs, name: str) -> list[Mapping[str, Any]]:
 
 def _remarks(runs: Runs, name: str) -> list[str]:
     points = [run["points"][name] for run in runs if name in run["points"]]
-    found = [f"a run went wrong: {why}" for why in dict.fromkeys(map(trouble, points)) if why]
+    remarks = [f"a run went wrong: {why}" for why in dict.fromkeys(map(trouble, points)) if why]
     cold = max((point.get("warm_up", _NOTHING)["refused"] for point in points), default=0)
-    return [*found, *([f"cold, it refused {cold:,} events of the warm-up"] if cold else [])]
+    return [*remarks, *([f"cold, it refused {cold:,} events of the warm-up"] if cold else [])]
 
 
 def cost_of(point: Mapping[str, Any]) -> float | None:
@@ -107,9 +107,9 @@ def ratio_between(runs: Runs, name: str, base: str, figure: Any) -> float | None
     """Ratio of a figure between two rows of the same run; the median over runs that have both."""
     ratios = []
     for run in runs:
-        one, other = (run["points"].get(which) for which in (name, base))
-        if one and other and not trouble(one) and not trouble(other):
-            above, below = figure(one), figure(other)
+        point, base_point = (run["points"].get(which) for which in (name, base))
+        if point and base_point and not trouble(point) and not trouble(base_point):
+            above, below = figure(point), figure(base_point)
             if above is not None and below:
                 ratios.append(above / below)
     return median(ratios)
@@ -164,7 +164,10 @@ def _shares(runs: Runs, names: Sequence[str]) -> str:
         return median(step["core_shares"].get(service, 0) / max(1, instances) for step in point["steps"])
 
     rows = [
-        [name, *(percent(median(share(point, one) for point in shown(runs, name))) for one in SERVICES)]
+        [
+            name,
+            *(percent(median(share(point, service) for point in shown(runs, name))) for service in SERVICES),
+        ]
         for name in names
     ]
     head = [
@@ -271,7 +274,7 @@ def _backlog(runs: Runs) -> str:
 def _start(runs: Runs) -> str:
     rows = []
     for name in _names(runs):
-        seconds = [one for point in shown(runs, name) for one in point["seconds"]]
+        seconds = [second for point in shown(runs, name) for second in point["seconds"]]
         rows.append([name, len(seconds), one_digit(median(seconds)), "; ".join(_remarks(runs, name)) or DASH])
     return (
         "## Start time, from `hifi up` to ready\n\nReal-time, the demo's pipe, one broker, including observe. "
@@ -290,9 +293,12 @@ def _kills(runs: Runs, title: str) -> str:
             [
                 name,
                 len(points),
-                *(times(median(one[key] for one in good)) for key in ("flowing_again_s", "longest_pause_s")),
                 *(
-                    count(sum(one.get(key, 0) for one in points))
+                    times(median(point[key] for point in good))
+                    for key in ("flowing_again_s", "longest_pause_s")
+                ),
+                *(
+                    count(sum(point.get(key, 0) for point in points))
                     for key in ("not_accepted", "lost", "duplicates", "wrong")
                 ),
                 "; ".join(_remarks(runs, name)) or DASH,

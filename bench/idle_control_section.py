@@ -1,4 +1,4 @@
-"""Writes the section of docs/benchmarks.md about what an idle control plane costs. Pure."""
+"""Writes the section of bench/notes/benchmarks.md about what an idle control plane costs. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from growth_sections import trouble
 from markdown_tables import DASH, count, goal, median, one_digit, table
 
 KIND = "idle_control"
-CONTROL = ("provision", "deploy", "scale", "manage")
+CONTROL = ("rollout", "deploy", "scale", "manage")
 MOST_SHARE = 5.0
 _TEXT = (
     "## An idle control plane\n\nReal-time, 200 ev/s, a mesh with its control plane of which nothing is asked. "
@@ -22,19 +22,21 @@ def sections(kinds: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
         head = [
             "ev/s",
             "mesh, % of a core",
-            *(f"{one}, % of a core" for one in CONTROL),
+            *(f"{service}, % of a core" for service in CONTROL),
             "share, %",
             "remark",
         ]
-        share = median(share_percent(one) for one in points if not trouble(one))
+        share = median(share_percent(point) for point in points if not trouble(point))
         what = "CPU of the idle control plane, relative to that of the mesh,"
-        yield _TEXT + table(head, [_row(one) for one in points]) + "\n" + goal(what, share, MOST_SHARE, "%")
+        yield (
+            _TEXT + table(head, [_row(point) for point in points]) + "\n" + goal(what, share, MOST_SHARE, "%")
+        )
 
 
 def share_percent(point: Mapping[str, Any]) -> float | None:
     """CPU time of the control plane in percent of that of the mesh without it."""
     mesh = _mesh(point)
-    control = sum(_used(point, one) or 0.0 for one in CONTROL)
+    control = sum(_used(point, service) or 0.0 for service in CONTROL)
     return 100 * control / mesh if mesh else None
 
 
@@ -42,7 +44,7 @@ def _row(point: Mapping[str, Any]) -> list[str]:
     if why := trouble(point):
         return [*[DASH] * (len(CONTROL) + 3), why]
     rate = median(step["rate"] for step in point["steps"])
-    used = [one_digit(_percent(_used(point, one))) for one in CONTROL]
+    used = [one_digit(_percent(_used(point, service))) for service in CONTROL]
     return [count(rate), one_digit(_percent(_mesh(point))), *used, one_digit(share_percent(point)), DASH]
 
 

@@ -189,7 +189,7 @@ async def _passed(folder: Path, cluster: KafkaCluster, name: str) -> dict[str, A
     topics = Topics(stream)
     await prepare(cluster.bootstrap, topics, PARTITIONS)
     await put_in_force(cluster.bootstrap, topics, [PIPE])
-    version = (await read_registry(cluster.bootstrap, topics)).pipes[PIPE.pipe].version
+    version = (await read_registry(cluster.bootstrap, topics)).pipes[PIPE.pipe].offset
     source, target = getattr(topics, service.reads), getattr(topics, service.writes)
     process = _process(folder, cluster.bootstrap, stream, service, [source, target])
     await process.start()
@@ -253,7 +253,7 @@ class Cost:
 
 
 def section(runs: Iterable[Mapping[str, Any]]) -> str:
-    """The section of docs/benchmarks.md for these runs."""
+    """The section of bench/notes/benchmarks.md for these runs."""
     runs = list(runs)
     rows = []
     text = ""

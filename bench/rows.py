@@ -99,11 +99,11 @@ def instances(keep: Keep) -> None:
 def idle_control(keep: Keep) -> None:
     """200 single events a second through a mesh whose control plane is not asked for anything. About 2.5 minutes."""
 
-    def told(name: str, found: Mapping[str, Any]) -> None:
-        keep(name, found)
-        if "steps" in found:
+    def told(name: str, point: Mapping[str, Any]) -> None:
+        keep(name, point)
+        if "steps" in point:
             print(
-                f"{name}: the control plane takes {share_percent(found):.1f} % of the mesh's CPU", flush=True
+                f"{name}: the control plane takes {share_percent(point):.1f} % of the mesh's CPU", flush=True
             )
 
     bounds = {"normalize": (1, 2), "egest": (1, 2)}
@@ -112,8 +112,8 @@ def idle_control(keep: Keep) -> None:
 
 
 KINDS = {
-    one.__name__: one
-    for one in (
+    kind.__name__: kind
+    for kind in (
         lag,
         partitions,
         pipes,
@@ -161,7 +161,7 @@ def main() -> None:
             began_s = time.monotonic()
             bad += _run(kind, results, options.into)
             print(f"== {kind}: {time.monotonic() - began_s:.0f} s", flush=True)
-    (ROOT / "docs/benchmarks.md").write_text(benchmarks_page.page(results, options.into.name))
+    benchmarks_page.write(results, options.into.name)
     if bad:
         sys.exit("no figures of:\n" + "\n".join(bad))
 
@@ -180,9 +180,9 @@ def _run(kind: str, results: dict[str, Any], into: Path) -> list[str]:
     bad = []
     results.setdefault("rows", {}).setdefault(kind, []).append({"at": _now(), "points": points})
 
-    def keep(name: str, found: Mapping[str, Any]) -> None:
-        points[name] = found
-        if why := trouble(found):
+    def keep(name: str, point: Mapping[str, Any]) -> None:
+        points[name] = point
+        if why := trouble(point):
             bad.append(f"{kind}: {name}: {why}")
         into.parent.mkdir(exist_ok=True)
         part = into.with_suffix(".part")

@@ -1,4 +1,4 @@
-"""make bench: measures every case on this machine, keeps the raw results and writes docs/benchmarks.md.
+"""make bench: measures every case on this machine, keeps the raw results and writes the pages of benchmarks.
 
 `python bench/run.py [--only TEXT] [--runs N] [--seconds S] [--into FILE] [--fresh]`. Cases whose name does not
 fit TEXT (`*` stands for anything) are left out; what the file of results has already is kept, so that a long run
@@ -43,47 +43,49 @@ def main() -> None:
         results = orjson.loads(options.into.read_bytes())
     results.setdefault("machine", []).append(machine_info.describe())
 
-    def wanted(name: str) -> bool:
+    def selected(name: str) -> bool:
         return not options.only or any(fnmatch.fnmatch(name, pattern) for pattern in options.only)
 
     if options.fresh:
-        _forget(results, wanted)
+        _forget(results, selected)
     for _ in range(options.runs):
-        _alone(results, options.into, wanted)
+        _alone(results, options.into, selected)
         for name, case in CASES.items():
-            if wanted(name):
+            if selected(name):
                 print(name, flush=True)
                 _keep(results, options.into, "rates", name, rate(case, options.seconds))
     for way in destination_outage.WAYS:
-        if wanted(f"ack: {way}"):
+        if selected(f"ack: {way}"):
             print(f"destination down for 6 s: {way}", flush=True)
             _keep(results, options.into, "ack", way, destination_outage.measure(way))
-    (ROOT / "docs/benchmarks.md").write_text(benchmarks_page.page(results, options.into.name))
+    benchmarks_page.write(results, options.into.name)
 
 
-def _alone(results: dict[str, Any], into: Path, wanted: Callable[[str], bool]) -> None:
+def _alone(results: dict[str, Any], into: Path, selected: Callable[[str], bool]) -> None:
     for kind, (what, measure) in ALONE.items():
-        if wanted(kind):
+        if selected(kind):
             print(kind, flush=True)
             _keep(results, into, kind, what, measure())
 
 
-def _forget(results: dict[str, Any], wanted: Callable[[str], bool]) -> None:
+def _forget(results: dict[str, Any], selected: Callable[[str], bool]) -> None:
     """Drop earlier results of the selected cases, also those with other settings, as in `NAME (SETTINGS)`."""
     results.pop("notes", None)
     for kind in ALONE:
-        if wanted(kind):
+        if selected(kind):
             results.pop(kind, None)
     results["rates"] = {
         name: runs
         for name, runs in results.get("rates", {}).items()
-        if not any(wanted(case) and (name == case or name.startswith(f"{case} (")) for case in CASES)
+        if not any(selected(case) and (name == case or name.startswith(f"{case} (")) for case in CASES)
     }
-    results["ack"] = {way: runs for way, runs in results.get("ack", {}).items() if not wanted(f"ack: {way}")}
+    results["ack"] = {
+        way: runs for way, runs in results.get("ack", {}).items() if not selected(f"ack: {way}")
+    }
 
 
-def _keep(results: dict[str, Any], into: Path, kind: str, name: str, found: Any) -> None:
-    results.setdefault(kind, {}).setdefault(name, []).append(found)
+def _keep(results: dict[str, Any], into: Path, kind: str, name: str, figures: Any) -> None:
+    results.setdefault(kind, {}).setdefault(name, []).append(figures)
     into.parent.mkdir(exist_ok=True)
     into.write_bytes(orjson.dumps(results, option=orjson.OPT_INDENT_2))
 

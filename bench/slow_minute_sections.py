@@ -1,4 +1,4 @@
-"""Writes the sections of docs/benchmarks.md about minutes that are easily slow. Pure."""
+"""Writes the sections of bench/notes/benchmarks.md about minutes that are easily slow. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -34,18 +34,18 @@ def _table(kind: str, points: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
         ]
     else:
         head += ["slowest part: p95, ms", "remark"]
-    return table(head, [_row(kind, name, one) for name, one in points])
+    return table(head, [_row(kind, name, point) for name, point in points])
 
 
-def _row(kind: str, name: str, one: Mapping[str, Any]) -> list[str]:
-    lag = one.get("lag_ms", {})
-    row = [name, one_digit(one.get("start_seconds")), ms(lag.get("p50")), ms(lag.get("p95"))]
-    row += [count(one.get("lost")), count(one.get("duplicates"))]
+def _row(kind: str, name: str, point: Mapping[str, Any]) -> list[str]:
+    lag = point.get("lag_ms", {})
+    row = [name, one_digit(point.get("start_seconds")), ms(lag.get("p50")), ms(lag.get("p95"))]
+    row += [count(point.get("lost")), count(point.get("duplicates"))]
     if kind == "overload":
-        refused = one.get("refused_after_ms", {})
-        row += [count(one.get(key)) for key in ("rated", "offered_rate", "accepted_rate")]
+        refused = point.get("refused_after_ms", {})
+        row += [count(point.get(key)) for key in ("rated", "offered_rate", "accepted_rate")]
         row.append(ms(refused.get("p95")))
     else:
-        parts = one.get("lag_ms_by_10_s") or one.get("lag_ms_by_minute") or ()
+        parts = point.get("lag_ms_by_10_s") or point.get("lag_ms_by_minute") or ()
         row.append(ms(max((part["p95"] for part in parts), default=None)))
-    return [*row, trouble(one) or DASH]
+    return [*row, trouble(point) or DASH]

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
@@ -24,7 +25,10 @@ CONTAINER_WITHIN_S = 180
 
 
 hypothesis.settings.register_profile("hifi", deadline=None)  # a busy machine must not fail a test
+hypothesis.settings.register_profile("fast", deadline=None, max_examples=20)
 hypothesis.settings.load_profile("hifi")
+PROGRAMS = {"kafka", "start_hifi", "hifi"}
+"""Fixtures that start programs."""
 
 
 class MakeTopic(Protocol):
@@ -45,6 +49,43 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="use this Kafka (host:port,...) instead of starting one, or `testcontainers` for one in a container; "
         "default: the variable HIFI_TEST_KAFKA",
     )
+    parser.addoption(
+        "--fast", action="store_true", help="run only tests without Kafka, Spark and other programs"
+    )
+
+
+class NoPrograms:
+    """Skips each test that starts a program or uses Kafka: `--fast`."""
+
+    def __init__(self) -> None:
+        self._is_in_test = False
+        sys.addaudithook(self._refuse_programs)
+
+    def _refuse_programs(self, what: str, _: object) -> None:
+        if what == "subprocess.Popen" and self._is_in_test:
+            pytest.skip("it starts a program")
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Leave out what needs Kafka or a command line of its own."""
+        real = [item for item in items if not PROGRAMS.isdisjoint(getattr(item, "fixturenames", ()))]
+        config.hook.pytest_deselected(items=real)
+        items[:] = [item for item in items if item not in set(real)]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self) -> Iterator[None]:
+        """Watch for programs while a test runs, its fixtures included."""
+        self._is_in_test = True
+        try:
+            return (yield)
+        finally:
+            self._is_in_test = False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepare `--fast`."""
+    if config.getoption("--fast"):
+        hypothesis.settings.load_profile("fast")
+        config.pluginmanager.register(NoPrograms())
 
 
 @pytest.fixture(scope="session")

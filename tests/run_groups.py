@@ -5,7 +5,8 @@ Each process has a Kafka of its own and writes build/tests/<group>.log, which is
 
 When all have ended, a few failed tests run again, alone (tests/run_twice.py).
 
-Usage: `python tests/run_groups.py [ARGUMENT...]`; the arguments go to every pytest process.
+Usage: `python tests/run_groups.py [ARGUMENT...]`; the arguments go to every pytest process. With `--fast` only the
+tests run that need no Kafka and no other program: `make test-fast`.
 Exit status: 0 when all groups passed, else pytest's.
 """
 
@@ -31,41 +32,23 @@ FOLDERS: Final = {
         "tests/services/normalize",
         "tests/services/manage",
     ),
-    "libs": ("tests/libs", "tests/services/provision", "tests/services/scale", "tests/services/deploy"),
+    "libs": ("tests/libs", "tests/services/rollout", "tests/services/scale", "tests/services/deploy"),
 }
 """Group to its folders, so that all groups take about the same time. The group `others` has everything else."""
 UNCOMPILED: Final = (
-    "tests/libs/record/test_partitioner.py",
     "tests/libs/kafka/test_offset_tracker.py",
-    "tests/libs/pipe/normalize",
     "tests/libs/record/test_event.py",
-    "tests/libs/runtime/test_token_bucket.py",
-    "tests/services/collect/test_accepted_times.py",
-    "tests/services/collect/test_cloudevent_records.py",
-    "tests/services/collect/test_raw_records.py",
-    "tests/services/collect/debezium/test_changes.py",
-    "tests/services/collect/objects/test_rows.py",
-    "tests/services/collect/polled/test_source_backlog.py",
-    "tests/services/collect/sql/test_positions.py",
-    "tests/services/collect/sql/test_sql_progress.py",
-    "tests/services/egest/dedup/test_deduplicator.py",
-    "tests/services/egest/dedup/test_outcome_index.py",
-    "tests/services/egest/delivery/test_parsing.py",
     "tests/services/egest/lanes/test_queue.py",
     "tests/services/ingest/decode",
-    "tests/services/observe/ledger",
 )
-"""Pure tests of the modules that `make setup` compiles. They run a second time, with the sources as they are."""
-LEDGER: Final = "tests/services/observe/ledger/test_partition_ledger.py"
-NOT_REPEATED: Final = (
-    f"{LEDGER}::test_exactly_the_lost_ids_are_reported_whatever_happens",
-    f"{LEDGER}::test_with_nothing_dropped_nothing_is_ever_said_to_be_lost",
-    f"{LEDGER}::test_1_and_7_and_1000_of_100000_dropped_are_named_at_exactly_their_hops",
-)
-"""Tests of these modules that take most of a minute each: they run once, with the compiled modules."""
+"""Pure tests of compiled modules that run a second time, with the sources as they are; `run_more.py` has the others."""
 POLL_S: Final = 0.5
 PROGRESS_S: Final = 120.0
 """How often a line says that groups still run."""
+
+
+FAST: Final = {"services": ["tests/services"], "others": ["tests", "--ignore=tests/services"]}
+"""Groups of `make test-fast`."""
 
 
 def groups() -> dict[str, list[str]]:
@@ -91,9 +74,10 @@ def main(arguments: list[str]) -> int:
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
     )  # so that `finally` ends the groups
     began = said = time.monotonic()
-    once = [f"--deselect={test}" for test in NOT_REPEATED]
-    runs: dict[str, tuple[list[str], dict[str, str]]] = {name: (own, {}) for name, own in groups().items()}
-    runs["uncompiled"] = ([*UNCOMPILED, *once], {"HIFI_COMPILED": "0"})
+    chosen = FAST if "--fast" in arguments else groups()
+    runs: dict[str, tuple[list[str], dict[str, str]]] = {name: (paths, {}) for name, paths in chosen.items()}
+    if "--fast" not in arguments:
+        runs["uncompiled"] = ([*UNCOMPILED], {"HIFI_COMPILED": "0"})
     running = {name: start(name, [*own, *arguments], env) for name, (own, env) in runs.items()}
     ended: dict[str, int] = {}
     try:

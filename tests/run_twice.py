@@ -25,7 +25,15 @@ TESTS_FAILED: Final = 1
 
 def command(name: str, arguments: list[str]) -> list[str]:
     """The command of a first run. `name` tells the runs that are under way at the same time apart."""
-    return [str(PYTEST), "-o", f"cache_dir={CACHES / name}", "--cache-clear", "--durations=10", *arguments]
+    return [
+        str(PYTEST),
+        "-o",
+        f"cache_dir={CACHES / name}",
+        "--cache-clear",
+        "--durations=0",
+        "--durations-min=0.05",
+        *arguments,
+    ]
 
 
 def failed_tests(name: str) -> list[str]:

@@ -15,6 +15,7 @@ def path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_test_belongs_to_exactly_one_group() -> None:
     import run_groups
+    import run_more
 
     chosen = run_groups.groups()
     others = chosen.pop("others")
@@ -22,7 +23,8 @@ def test_each_test_belongs_to_exactly_one_group() -> None:
     assert len(folders) == len(set(folders))
     assert others == ["tests", *(f"--ignore={folder}" for folder in folders)]
     assert all((TESTS.parent / folder).is_dir() for folder in folders)
-    assert all((TESTS.parent / path).exists() for path in run_groups.UNCOMPILED)
+    paths = {*run_groups.UNCOMPILED, *run_more.UNCOMPILED}
+    assert [path for path in paths if not (TESTS.parent / path).exists()] == []
 
 
 def test_a_run_of_more_tests_is_a_row_of_the_table() -> None:
@@ -36,6 +38,19 @@ def test_a_run_of_more_tests_is_a_row_of_the_table() -> None:
     named = run_more.row(at, "abc", "1 passed in 2 s", 2.0, ["tests/a.py", "tests/b"])
     assert named == "| 2026-01-02 03:04 | abc | 1 passed of tests/a.py, tests/b | 2 |\n"
     assert "no result" in run_more.row(at, "abc", "INTERNALERROR", 1.0)
+
+
+def test_a_whole_run_that_is_older_than_a_week_is_a_warning() -> None:
+    import run_more
+
+    whole = "| 2026-01-02 03:04 | abc | 7 passed | 61 |\n"
+    part = "| 2026-01-09 03:04 | abc | 7 passed of tests/a.py | 61 |\n"
+    text = run_more.HEADER + whole + part
+    assert run_more.age(text, datetime(2026, 1, 8, tzinfo=UTC)) == (
+        "make test-more ran as a whole 5 day(s) ago: 7 passed"
+    )
+    assert run_more.age(text, datetime(2026, 1, 9, 4, tzinfo=UTC)).startswith("warning: ")
+    assert run_more.age(run_more.HEADER + part, datetime(2026, 1, 9, tzinfo=UTC)).startswith("warning: ")
 
 
 @pytest.mark.parametrize("broken", [-9, 2])

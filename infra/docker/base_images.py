@@ -125,11 +125,11 @@ class Root:
     def add_tools(self) -> None:
         """The shell and its friends."""
         for name in TOOLS:
-            found = shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin")
-            if found is not None:
+            program = shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin")
+            if program is not None:
                 # Debian's ldconfig is a script around the real one.
-                real = Path(f"{found}.real")
-                self.add(real if real.exists() else Path(found).resolve(), f"/usr/bin/{name}")
+                real = Path(f"{program}.real")
+                self.add(real if real.exists() else Path(program).resolve(), f"/usr/bin/{name}")
 
     def add_libraries(self) -> None:
         """Every shared library that something in the image asks for, and the loader."""
@@ -140,9 +140,9 @@ class Root:
             if (system / name).exists():
                 self.add(system / name, str(system / name))
         inside = str(self.path)
-        own = {path.name for path in (self.path / "usr/local/lib").glob("*.so*")}
+        copied = {path.name for path in (self.path / "usr/local/lib").glob("*.so*")}
         for line in _linked(_programs(self.path)):
-            if not line.startswith(inside) and Path(line).name not in own:
+            if not line.startswith(inside) and Path(line).name not in copied:
                 self.add(Path(line), line)
         (self.path / "etc/ld.so.conf").write_text(f"/usr/local/lib\n{system}\n/usr/lib\n")
         subprocess.run(["/sbin/ldconfig", "-r", inside], check=True)
@@ -157,11 +157,11 @@ def _programs(folder: Path) -> Iterator[Path]:
 
 
 def _linked(programs: Iterable[Path]) -> set[str]:
-    found: set[str] = set()
+    libraries: set[str] = set()
     for program in programs:
         output = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
-        found |= set(re.findall(r"^\s+(?:\S+ => )?(/\S+) \(0x", output, re.MULTILINE))
-    return found
+        libraries |= set(re.findall(r"^\s+(?:\S+ => )?(/\S+) \(0x", output, re.MULTILINE))
+    return libraries
 
 
 def add_python(root: Root) -> list[str]:

@@ -15,7 +15,7 @@ DOCKER_HOST=${DOCKER_HOST:-$(infra/docker/engine.sh)}
 HIFI_DOCKER_SOCKET=${HIFI_DOCKER_SOCKET:-${DOCKER_HOST#unix://}}
 HIFI_DOCKER_GROUP=${HIFI_DOCKER_GROUP:-$(stat -L -c %g "$HIFI_DOCKER_SOCKET")}
 export DOCKER_HOST HIFI_DOCKER_SOCKET HIFI_DOCKER_GROUP
-NAME=${HIFI_COLOURS:-hifi}
+NAME=${HIFI_COLOURS_PROJECT:-hifi}
 
 front() {
     infra/docker/compose.sh -p "$NAME-colours" -f infra/compose.colours.yaml \

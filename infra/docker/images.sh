@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds all images, or the ones named as arguments.
+# Builds all images, or the ones named as arguments: first what they share (base.Dockerfile), then each of them.
 #
 #   infra/docker/images.sh                      # hifi-ingest:latest, hifi-normalize:latest, ...
 #   infra/docker/images.sh lake                 # the one image that is built only when it is named
@@ -22,7 +22,7 @@ OWN_JDK=hifi-base:jdk
 PUBLIC_HAPROXY=haproxy:3.2
 OWN_HAPROXY=hifi-base:haproxy
 TAG=${HIFI_TAG:-latest}
-ALL="kafka tools destination ingest collect normalize enrich egest retrier observe provision manage deploy scale connect haproxy"
+ALL="kafka tools destination ingest collect normalize enrich egest retrier observe rollout manage deploy scale connect haproxy"
 
 say() { echo "images.sh: $*" >&2; }
 
@@ -85,46 +85,108 @@ choose_haproxy() {
     fi
 }
 
-dockerfile() {
-    if [ -f "services/$1/Dockerfile" ]; then echo "services/$1/Dockerfile"; else echo "infra/docker/$1/Dockerfile"; fi
-}
-
 # A service imports everything it may need at run time, so that a missing dependency is found here and not by a start.
-IMPORT_ALL='import importlib, pkgutil, sys
+IMPORT_ALL='import importlib, os, pkgutil, sys
+from hifi.runtime.compiled.import_hook import in_use
 package = importlib.import_module(sys.argv[1])
 for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-    importlib.import_module(module.name)'
+    importlib.import_module(module.name)
+if os.path.isdir("/opt/hifi/compiled") and not in_use():
+    sys.exit("the compiled modules do not match their sources")'
 
 check_imports() {
     docker run --rm --network none --entrypoint /opt/hifi/bin/python "hifi-$1:$TAG" -c "$IMPORT_ALL" "hifi_$1" >&2 && return
     say "hifi-$1:$TAG lacks what hifi_$1 imports: add it to services/$1/pyproject.toml and run requirements/lock.sh"
-    exit 1
+    return 1
 }
 
+# Whether one of the images is among some others.
+any() {
+    local image
+    for image in $IMAGES; do
+        if [[ " $* " = *" $image "* ]]; then return 0; fi
+    done
+    return 1
+}
+
+# Builds targets of base.Dockerfile as hifi-base:<target>-$TAG.
+build_base() {
+    local target started
+    for target in "$@"; do
+        started=$SECONDS
+        build -f infra/docker/base.Dockerfile --target "$target" -t "hifi-base:$target-$TAG" \
+            --build-arg "BASE_IMAGE=$BASE_IMAGE" --build-arg "COMPILER_IMAGE=$COMPILER_IMAGE" --build-arg "JDK_IMAGE=$JDK_IMAGE"
+        echo "hifi-base:$target-$TAG in $((SECONDS - started)) s"
+    done
+}
+
+build() {
+    local log
+    for _ in 1 2; do
+        if log=$(docker build "${options[@]}" "$@" . 2>&1); then return; fi
+        # Docker's own builder can fail so after a layer that adds nothing (moby issue 37965).
+        [[ "$log" = *"layer does not exist"* ]] || break
+    done
+    echo "$log" >&2
+    return 1
+}
+
+about() { sed -n "s/^$2 = \"\(.*\)\"/\1/p" "$1/pyproject.toml"; }
+
+build_image() {
+    local image=$1 started=$SECONDS runtime file=infra/docker/$1/Dockerfile own=() port=
+    case "$image" in
+    haproxy) own=(--build-arg "HAPROXY_IMAGE=$HAPROXY_IMAGE") ;;
+    kafka | connect) runtime=java ;;
+    destination) runtime=runtime ;;
+    enrich | lake | manage) runtime=spark ;;
+    *) runtime=services ;;
+    esac
+    case "$image" in ingest) port=8080 ;; observe) port=9200 ;; manage) port=9300 ;; esac
+    if [ -d "services/$image" ]; then
+        file=infra/docker/service.Dockerfile
+        own+=(--build-arg "SERVICE=$image" --build-arg "PORT=$port" --build-arg "DESCRIPTION=$(about "services/$image" description)")
+    fi
+    case "$image" in
+    haproxy) ;;
+    kafka | connect) own+=(--build-arg "RUNTIME=hifi-base:$runtime-$TAG" --build-arg "JARS=hifi-base:jars-$TAG") ;;
+    *) own+=(--build-arg "RUNTIME=hifi-base:$runtime-$TAG" --build-arg "PARTS=hifi-base:parts-$TAG") ;;
+    esac
+    [ "$image" != lake ] || own+=(--build-arg OWNED=/lake)
+    [[ "$image" = kafka || "$image" = connect ]] || own+=(--build-arg "VERSION=$(about libs version)")
+    own+=(--build-arg "COMMIT=$COMMIT")
+    build "${own[@]}" -f "$file" -t "hifi-$image:$TAG" || return
+    echo "hifi-$image:$TAG $(($(docker image inspect -f '{{.Size}}' "hifi-$image:$TAG") / 1000000)) MB in $((SECONDS - started)) s"
+}
+
+IMAGES=${*:-$ALL}
+for image in $IMAGES; do
+    [[ " $ALL lake " = *" $image "* ]] || { say "unknown image $image; expected one of $ALL lake"; exit 2; }
+done
 choose_bases
-commit=$(git rev-parse --short=12 HEAD 2>/dev/null || true)
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' libs/pyproject.toml)
-options=(--build-arg "BASE_IMAGE=$BASE_IMAGE" --build-arg "COMMIT=${HIFI_COMMIT:-$commit}")
-read -r -a further <<<"${HIFI_BUILD_ARGS:-}"
-options+=("${further[@]}")
+! any haproxy || choose_haproxy
+COMMIT=${HIFI_COMMIT:-$(git rev-parse --short=12 HEAD 2>/dev/null || true)}
+read -r -a options <<<"--quiet ${HIFI_BUILD_ARGS:-}"
 # An engine without a default bridge reaches the network only through the host's.
 docker network inspect bridge >/dev/null 2>&1 || options+=(--network host)
 docker buildx version >/dev/null 2>&1 || export DOCKER_BUILDKIT=0
 
-for image in ${*:-$ALL}; do
-    file=$(dockerfile "$image")
-    [ -f "$file" ] || { say "unknown image $image; expected one of $ALL"; exit 2; }
-    own=("${options[@]}")
-    grep -q '^ARG COMPILER_IMAGE' "$file" && own+=(--build-arg "COMPILER_IMAGE=$COMPILER_IMAGE")
-    grep -q '^ARG JDK_IMAGE' "$file" && own+=(--build-arg "JDK_IMAGE=$JDK_IMAGE")
-    if grep -q '^ARG HAPROXY_IMAGE' "$file"; then
-        choose_haproxy
-        own+=(--build-arg "HAPROXY_IMAGE=$HAPROXY_IMAGE")
+# In the order of base.Dockerfile: the builder runs the stages before a target, too.
+targets=(runtime)
+if any kafka connect enrich lake manage; then targets+=(java jars); fi
+if [ "$(tr ' ' '\n' <<<"$IMAGES" | grep -cvx 'kafka\|connect\|haproxy')" -gt 0 ]; then targets+=(parts services); fi
+if any enrich lake manage; then targets+=(spark); fi
+build_base "${targets[@]}"
+# One build at a time: two that make the same layer at the same time can fail. Checks run beside the builds.
+checks=()
+for image in $IMAGES; do
+    build_image "$image"
+    if [ -d "services/$image" ]; then
+        check_imports "$image" &
+        checks+=($!)
     fi
-    [[ "$image" = kafka || "$image" = connect ]] || own+=(--build-arg "VERSION=$version")
-    started=$SECONDS
-    log=$(docker build --quiet "${own[@]}" -f "$file" -t "hifi-$image:$TAG" . 2>&1) || { echo "$log" >&2; exit 1; }
-    [ ! -f "services/$image/Dockerfile" ] || check_imports "$image"
-    size=$(docker image inspect -f '{{.Size}}' "hifi-$image:$TAG")
-    echo "hifi-$image:$TAG $((size / 1000000)) MB in $((SECONDS - started)) s"
 done
+failed=0
+for check in "${checks[@]}"; do wait "$check" || failed=1; done
+echo "all images in $SECONDS s"
+exit "$failed"

@@ -1,15 +1,13 @@
-"""Takes out of installed packages what a running service never reads.
+"""Removes from installed packages what a running service never reads.
 
-    python trim.py FOLDER [PATTERN...]      # patterns: further files or folders to remove, as for `glob`
-
-Goes: sources of compiled modules, type stubs, the tables of symbols and debugging in shared objects. The loader
-reads an object's program headers only, so everything behind the last segment they name can go (uvloop alone:
-16 MB to 2). Stays: Python sources, for tracebacks; licences.
+These are sources of compiled modules, type stubs, and the tables of symbols in shared objects: the loader reads an
+object's program headers only, so everything behind the last segment that they name can go (uvloop: 16 MB become 2).
+Python sources stay, for tracebacks, and so do licences.
 """
 
 import shutil
 import struct
-import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -33,10 +31,9 @@ def without_sections(content: bytes) -> bytes:
     return bytes(cut)
 
 
-def main() -> None:
-    """The command."""
-    folder = Path(sys.argv[1])
-    for pattern in (*SOURCES, *sys.argv[2:]):
+def trim(folder: Path, patterns: Iterable[str] = ()) -> None:
+    """Remove from a folder what no running service reads, and files and folders that patterns name, as for `glob`."""
+    for pattern in (*SOURCES, *patterns):
         for path in list(folder.rglob(pattern)):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -45,7 +42,3 @@ def main() -> None:
     for path in folder.rglob("*.so*"):
         if path.is_file() and not path.is_symlink():
             path.write_bytes(without_sections(path.read_bytes()))
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,7 @@ from backlog_drain import drained
 from backlog_drain import shape as shape_backlog
 from benchmarks_page import CASES as SHOWN_CASES
 from benchmarks_page import KINDS as SHOWN_KINDS
-from benchmarks_page import page
+from benchmarks_page import details
 from benchmarks_summary import MESH, summary
 from cases import CASES
 from dead_destination import ALIVE, DEAD
@@ -47,7 +47,7 @@ def point(*steps, instances=None):
 
 
 def runs(*points):
-    return [{"at": "now", "points": one} for one in points]
+    return [{"at": "now", "points": run_points} for run_points in points]
 
 
 def shown(kind, *points):
@@ -108,7 +108,7 @@ def test_instances_say_what_each_got():
 
 def test_lag_has_goals_beside_the_chain_and_in_milliseconds():
     lags = {"mesh, real-time": step(p95=50), CHAIN: step(p95=40), "mesh, micro-batch": step(p95=490)}
-    text = shown("lag", {name: point(one) for name, one in lags.items()})
+    text = shown("lag", {name: point(lag) for name, lag in lags.items()})
     assert "| mesh, real-time | 1 | 300 | 50 | 50 | 150 | 30 | 5.0 | 1,000 | - |" in text
     assert (
         "p95, relative to FastStream, tuned batches, at most 1.5 times. It is 1.25 times: reached, 17%"
@@ -163,11 +163,11 @@ def test_a_backlog_tells_its_drain_rate_beside_what_is_declared():
 
 def test_the_drain_rate_is_of_the_drain_alone():
     times = [10 * SECOND_NS + n * SECOND_NS // 500 for n in range(5000)]
-    found = drained(times, 4 * SECOND_NS)
-    assert found["first_after_s"] == 6
-    assert found["per_second"] == pytest.approx(500)
-    assert found["fullest_second"] == 500
-    assert found["drained_s"] == 10
+    drain = drained(times, 4 * SECOND_NS)
+    assert drain["first_after_s"] == 6
+    assert drain["per_second"] == pytest.approx(500)
+    assert drain["fullest_second"] == 500
+    assert drain["drained_s"] == 10
 
 
 def passed(**costs):
@@ -209,8 +209,8 @@ def test_a_kill_counts_to_the_first_event_that_was_due_later():
     }
     arrived = {("/x", "a"): 5 * SECOND_NS, ("/x", "b"): 6 * SECOND_NS}
     expected = {name: {"/x": {}} for name in sends}
-    found = flowing("egest-1", sends, expected, Comparison(arrived=arrived), 2 * SECOND_NS)
-    assert (found["flowing_again_s"], found["longest_pause_s"], found["lost"]) == (4, 1, 1)
+    recovery = flowing("egest-1", sends, expected, Comparison(arrived=arrived), 2 * SECOND_NS)
+    assert (recovery["flowing_again_s"], recovery["longest_pause_s"], recovery["lost"]) == (4, 1, 1)
 
 
 def test_a_goal_that_nothing_is_known_of_is_not_reached():
@@ -223,7 +223,7 @@ def test_every_case_and_kind_is_shown_or_told_as_missing():
     [file] = sorted(Path("bench/results").glob("20*.json"))[-1:]
     results = json.loads(file.read_text())
     results["notes"], results["rows"] = [], {"pipes": runs({"1 pipes": point(step())})}
-    text = page(results, file.name)
+    text = details(results, file.name)
     assert "Not measured yet: " in text
     [told] = [line for line in text.splitlines() if "Not measured yet" in line]
     assert "brokers" in told
@@ -247,14 +247,16 @@ def test_a_load_declares_what_it_expects(tmp_path, load):
     expected = load.write(stage, 200, 0)
     assert len(pipes) == load.pipes
     assert {key.env for pipe in pipes for key in pipe.source.keys} == {"FLIGHTS_KEY", *load.secrets()}
-    paths = {f"/{str(one.url).rpartition('/')[2]}" for one in pipes[0].destinations}
+    paths = {f"/{str(destination.url).rpartition('/')[2]}" for destination in pipes[0].destinations}
     assert {path for deliveries in expected.values() for path in deliveries} <= paths
     if load.rows:
         file = Path(str(pipes[0].enrich.lookups[FLEET].file))
         table = {row["code"]: row["size"] for row in map(json.loads, file.read_text().splitlines())}
         assert len(table) == load.rows
-        wholes = [one for deliveries in expected.values() for one in deliveries.values() if "carrier" in one]
-        assert all(one[FLEET] == table[one["carrier"]] for one in wholes)
+        wholes = [
+            event for deliveries in expected.values() for event in deliveries.values() if "carrier" in event
+        ]
+        assert all(event[FLEET] == table[event["carrier"]] for event in wholes)
 
 
 def test_the_pipe_of_the_backlog_has_a_rate(tmp_path):
@@ -266,18 +268,18 @@ def test_the_pipe_of_the_backlog_has_a_rate(tmp_path):
 
 
 def test_slow_minutes_show_their_slowest_part() -> None:
-    one = {
+    minute = {
         "start_seconds": 11.5, "lost": 0, "wrong": 0, "duplicates": 2, "lag_ms": {"p50": 50, "p95": 300},
         "lag_ms_by_10_s": [{"p95": 900}, {"p95": 80}],
     }  # fmt: skip
-    (text,) = slow_minute_sections.sections({"first_minute": runs({"real-time": one})})
+    (text,) = slow_minute_sections.sections({"first_minute": runs({"real-time": minute})})
     assert "| real-time | 11.5 | 50 | 300 | 0 | 2 | 900 | - |" in text
     (text,) = slow_minute_sections.sections({"overload": runs({"8,000 ev/s offered": {"failed": "no mesh"}})})
     assert "no mesh |" in text
 
 
 def test_an_idle_control_plane_is_compared_with_the_mesh_without_it() -> None:
-    shares = {"ingest": 0.4, "kafka": 0.6, "provision": 0.01, "deploy": 0.02, "scale": 0.005, "manage": 0.005}
+    shares = {"ingest": 0.4, "kafka": 0.6, "rollout": 0.01, "deploy": 0.02, "scale": 0.005, "manage": 0.005}
     (text,) = idle_control_section.sections({"idle_control": runs({"idle": point(step(core_shares=shares))})})
     assert "| 300 | 100.0 | 1.0 | 2.0 | 0.5 | 0.5 | 4.0 | - |" in text
     assert "reached, 20% below the bound" in text
@@ -293,8 +295,8 @@ def test_a_round_of_load_is_counted_by_slices_of_its_due_times() -> None:
     sent["refused"] = SentEvent(second, second, 3 * second, 429)
     arrived = {("/w", name): sent[name].due_ns + int(name) * 10_000_000 for name in "123"}
     verdict = Comparison(arrived=arrived, duplicates=1)
-    one = LoadRound(sent, {name: {"/w": {}} for name in sent}, verdict)
-    assert one.totals() == {"sent": 5, "refused": 1, "lost": 1, "duplicates": 1, "wrong": 0}
-    assert [part["max"] for part in one.lags_ms(2)] == [20, 30]
-    assert one.answer_ms(accepted=False) == {"p50": 2000, "p95": 2000, "max": 2000}
+    load_round = LoadRound(sent, {name: {"/w": {}} for name in sent}, verdict)
+    assert load_round.totals() == {"sent": 5, "refused": 1, "lost": 1, "duplicates": 1, "wrong": 0}
+    assert [part["max"] for part in load_round.lags_ms(2)] == [20, 30]
+    assert load_round.answer_ms(accepted=False) == {"p50": 2000, "p95": 2000, "max": 2000}
     assert lag_figures([]) == {}

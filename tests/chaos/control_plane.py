@@ -43,7 +43,7 @@ from hifi_infra.mesh.mesh import Mesh, processes
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
 
-ACTORS: Final = ("provision", "deploy", "scale")
+ACTORS: Final = ("rollout", "deploy", "scale")
 TARGETS: Final = (*ACTORS, "manage", "observe")
 STEP_S: Final = 30
 """Longest wait for a step of the service that gets the fault, seconds."""
@@ -55,9 +55,9 @@ SETTINGS: Final = {
     "CHAOS_KEY": KEY,
     "HIFI_OBSERVE_SETTLE_S": str(SETTLE_S),
     "HIFI_OBSERVE_STABLE_S": "3",
-    "HIFI_PROVISION_PHASES": "10,50,100",
-    "HIFI_PROVISION_PHASE_S": "3",
-    "HIFI_PROVISION_PHASE_EVENTS": "30",
+    "HIFI_ROLLOUT_PHASES": "10,50,100",
+    "HIFI_ROLLOUT_PHASE_S": "3",
+    "HIFI_ROLLOUT_PHASE_EVENTS": "30",
     "HIFI_DEPLOY_STABLE_S": "5",
     "HIFI_DEPLOY_EVENTS": "50",
     "HIFI_SCALE_DOWN_AFTER_S": "5",

@@ -81,10 +81,10 @@ class ControlWork:
             for name, one in (("the pipe", status), (DEPLOYED, deployment))
             if not one.state.final
         ]
-        version = (await read_registry(self._mesh.bootstrap, self._mesh.topics)).pipes[self._pipe.pipe]
+        revision = (await read_registry(self._mesh.bootstrap, self._mesh.topics)).pipes[self._pipe.pipe]
         promoted = status.state is RolloutState.IN_FORCE
-        if status.state.final and (version.rollout or (version.revision == status.revision) != promoted):
-            found.append(f"the pipe is {status.state.value}, and in the registry {version}")
+        if status.state.final and (revision.rollout or (revision.number == status.revision) != promoted):
+            found.append(f"the pipe is {status.state.value}, and in the registry {revision}")
         if len(self._mesh.instances[SCALED]) != 1:
             found.append(f"{SCALED} has {len(self._mesh.instances[SCALED])} instances, expected 1")
         expected = {f"{DEPLOYED}-{number}": deployment.settled for number in (1, 2)}

@@ -7,8 +7,9 @@ import random
 import secrets
 import signal
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import aiohttp
@@ -49,6 +50,8 @@ class FaultContext:
     destination_url: str
     random_source: random.Random
     longest_freeze_s: float
+    hits: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How often a fault has met a service."""
 
 
 Fault: TypeAlias = Callable[[FaultContext], Awaitable[FaultWindow]]
@@ -56,7 +59,7 @@ Fault: TypeAlias = Callable[[FaultContext], Awaitable[FaultWindow]]
 
 async def kill(context: FaultContext) -> FaultWindow:
     """SIGKILL of one instance and its children."""
-    name, process = _instance(context)
+    name, process = _instance(context, "kill")
     start_s = time.time()
     await process.kill()
     return FaultWindow("kill", name, start_s, time.time())
@@ -64,7 +67,7 @@ async def kill(context: FaultContext) -> FaultWindow:
 
 async def terminate(context: FaultContext) -> FaultWindow:
     """SIGTERM of one instance: it drains, ends and is started again."""
-    name, process = _instance(context)
+    name, process = _instance(context, "terminate")
     start_s = time.time()
     os.kill(process.pid, signal.SIGTERM)
     await asyncio.wait_for(process.wait(), 40)
@@ -73,13 +76,13 @@ async def terminate(context: FaultContext) -> FaultWindow:
 
 async def freeze(context: FaultContext) -> FaultWindow:
     """SIGSTOP of one instance for a while: its connections stay open and it answers nothing."""
-    name, process = _instance(context)
+    name, process = _instance(context, "freeze")
     return await _frozen("freeze", name, [process], context)
 
 
 async def kill_driver(context: FaultContext) -> FaultWindow:
     """SIGKILL of the JVM of an instance of enrich; its Python process stays."""
-    name, process = _instance(context, "enrich")
+    name, process = _instance(context, "kill_driver", "enrich")
     start_s = time.time()
     for child in psutil.Process(process.pid).children(recursive=True):
         if "java" in child.name():
@@ -265,13 +268,16 @@ async def _brokers_answer(mesh: Mesh) -> bool:
     return all(numbers == everyone for numbers in seen)
 
 
-def _instance(context: FaultContext, service: str | None = None) -> tuple[str, Process]:
+def _instance(context: FaultContext, fault: str, service: str | None = None) -> tuple[str, Process]:
+    """An instance of a service that this fault has met least often."""
     choices = {
         name: process
         for name, process in processes(context.mesh).items()
         if not name.startswith("broker") and (service is None or name.startswith(service)) and process.running
     }
-    name = context.random_source.choice(sorted(choices))
+    hits = {name: context.hits[fault, name.partition("-")[0]] for name in choices}
+    name = context.random_source.choice(sorted(name for name in hits if hits[name] == min(hits.values())))
+    context.hits[fault, name.partition("-")[0]] += 1
     return name, choices[name]
 
 

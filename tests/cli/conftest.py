@@ -60,12 +60,12 @@ class Command:
 
 
 def marked(mark):
-    found = []
+    processes = []
     for process in psutil.process_iter(["pid", "cmdline", "status"]):
         with contextlib.suppress(psutil.Error):
             if process.info["status"] != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == mark:
-                found.append((process.info["pid"], " ".join(process.info["cmdline"])[-100:]))
-    return found
+                processes.append((process.info["pid"], " ".join(process.info["cmdline"])[-100:]))
+    return processes
 
 
 @pytest.fixture(autouse=True)

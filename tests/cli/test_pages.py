@@ -25,8 +25,8 @@ def commands(page):
     """Return the commands of code blocks without a language; joins continued lines and removes comments."""
     blocks = re.findall(r"^```\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
     lines = "".join(block for block in blocks if "─▶" not in block).replace("\\\n", "").splitlines()
-    found = [line.partition("  #")[0].strip() for line in lines]
-    return [line.replace(".venv/bin/hifi", "hifi") for line in found if line]
+    typed = [line.partition("  #")[0].strip() for line in lines]
+    return [line.replace(".venv/bin/hifi", "hifi") for line in typed if line]
 
 
 class Shell:
@@ -93,16 +93,17 @@ class Shell:
 @pytest.fixture
 def shell(tmp_path):
     assert all(map(is_free, PORTS)), f"the pages use the ports {PORTS}"
-    one = Shell(tmp_path)
-    yield one
-    one.end("hifi up")
-    one.end("python3")
-    for _, process, _ in one.running:
+    started = Shell(tmp_path)
+    yield started
+    started.end("hifi up")
+    started.end("python3")
+    for _, process, _ in started.running:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+# Faster than the quickstart: the README, and tests/cli/commands, which use the same commands.
+@pytest.mark.parametrize("page", ["README.md", pytest.param("docs/quickstart.md", marks=pytest.mark.more)])
 def test_every_command_of_the_page_works(page, shell):
     makefile = (ROOT / "Makefile").read_text()
     for line in commands(page):

@@ -41,11 +41,10 @@ def engine_access() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def tag(engine: None) -> str:
-    """Tag of the images, built from this tree. HIFI_TEST_TAG names images that exist already."""
-    if given := os.environ.get("HIFI_TEST_TAG"):
-        return given
-    print(run("infra/docker/images.sh", env={"HIFI_TAG": "test"}).stdout)
-    return "test"
+    """Tag of the images. `make test-containers` builds them before the tests: that may take as long as it takes."""
+    given = os.environ.get("HIFI_TEST_TAG", "")
+    assert given, "HIFI_TEST_TAG is not set: use `make test-containers`, or name the tag of images that exist"
+    return given
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ import aiohttp
 
 ROOT = Path(__file__).parents[2]
 DATA_PLANE = ("ingest", "collect", "normalize", "enrich", "egest", "retrier", "observe")
-CONTROL = ("provision", "manage", "deploy", "scale")
+CONTROL = ("rollout", "manage", "deploy", "scale")
 IMAGES = ("kafka", "tools", "destination", "connect", *DATA_PLANE, *CONTROL)
 WITHIN_S = float(os.environ.get("HIFI_TEST_WITHIN_S", "300"))
 """Bound on every wait; far above what a quiet machine takes."""

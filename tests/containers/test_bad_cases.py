@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,35 +13,41 @@ MakeMesh = Callable[..., ComposeMesh]
 MakeSender = Callable[[ComposeMesh], SteadySender]
 
 
-def test_a_missing_secret_is_named_and_nothing_runs(make_mesh: MakeMesh, tmp_path: Path) -> None:
-    mesh = make_mesh("secret")
-    mesh.env["HIFI_SECRETS"] = str(tmp_path)
-    done = mesh.compose("up", "--detach", "--no-deps", "ingest", check=False)
+@pytest.fixture(scope="module")
+def mesh(make_mesh: MakeMesh) -> ComposeMesh:
+    """A project of which no service becomes ready."""
+    return make_mesh("bad")
+
+
+def wrong(mesh: ComposeMesh, **env: str) -> ComposeMesh:
+    """The same project with other variables."""
+    return replace(mesh, env=mesh.env | env)
+
+
+def test_a_missing_secret_is_named_and_nothing_runs(mesh: ComposeMesh, tmp_path: Path) -> None:
+    without = wrong(mesh, HIFI_SECRETS=str(tmp_path))
+    done = without.compose("up", "--detach", "--no-deps", "ingest", check=False)
     assert done.returncode != 0
     assert "write_key" in done.stderr
     assert "does not exist" in done.stderr or "not found" in done.stderr
 
 
-def test_a_wrong_folder_of_pipes_is_named(make_mesh: MakeMesh, tmp_path: Path) -> None:
-    mesh = make_mesh("folder")
-    mesh.env["HIFI_PIPES"] = str(tmp_path / "nowhere")
-    done = mesh.compose("up", "--detach", "--no-deps", "normalize", check=False)
+def test_a_wrong_folder_of_pipes_is_named(mesh: ComposeMesh, tmp_path: Path) -> None:
+    without = wrong(mesh, HIFI_PIPES=str(tmp_path / "nowhere"))
+    done = without.compose("up", "--detach", "--no-deps", "normalize", check=False)
     assert done.returncode != 0
     assert "nowhere" in done.stderr
 
 
-def test_a_wrong_pipe_ends_the_setup_with_file_and_line(make_mesh: MakeMesh, tmp_path: Path) -> None:
-    mesh = make_mesh("pipe")
+def test_a_wrong_pipe_ends_the_setup_with_file_and_line(mesh: ComposeMesh, tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("pipe: broken\nsource: {keys: []}\n")
     tmp_path.chmod(0o755)
-    mesh.env["HIFI_PIPES"] = str(tmp_path)
-    done = mesh.compose("run", "--rm", "--no-deps", "setup", check=False)
+    done = wrong(mesh, HIFI_PIPES=str(tmp_path)).compose("run", "--rm", "--no-deps", "setup", check=False)
     assert done.returncode == 2
     assert "/pipes/broken.yaml:2:" in done.stderr + done.stdout
 
 
-def test_a_port_in_use_is_told(make_mesh: MakeMesh) -> None:
-    mesh = make_mesh("port")
+def test_a_port_in_use_is_told(mesh: ComposeMesh) -> None:
     with socket.create_server(("127.0.0.1", int(mesh.env["HIFI_PORT"]))):
         done = mesh.compose("up", "--detach", "--no-deps", "ingest", check=False)
     assert done.returncode != 0
@@ -49,6 +56,7 @@ def test_a_port_in_use_is_told(make_mesh: MakeMesh) -> None:
     mesh.compose("up", "--detach", "--no-deps", "ingest")
 
 
+@pytest.mark.more  # without containers: tests of each service's start
 def test_services_wait_for_an_unreachable_kafka_say_so_and_recover(make_mesh: MakeMesh) -> None:
     mesh = make_mesh("kafka")
 
@@ -63,8 +71,7 @@ def test_services_wait_for_an_unreachable_kafka_say_so_and_recover(make_mesh: Ma
     assert mesh.waiting("normalize") == mesh.waiting("egest") == {}
 
 
-def test_the_setup_gives_up_on_an_absent_kafka_with_a_sentence(make_mesh: MakeMesh) -> None:
-    mesh = make_mesh("absent")
+def test_the_setup_gives_up_on_an_absent_kafka_with_a_sentence(mesh: ComposeMesh) -> None:
     done = mesh.compose("run", "--rm", "--no-deps", "-e", "HIFI_WAIT_S=3", "setup", check=False)
     assert done.returncode == 1
     assert "waited 3 s for Kafka at kafka:9092" in done.stderr + done.stdout
@@ -89,6 +96,7 @@ def two(make_mesh: MakeMesh) -> tuple[ComposeMesh, ComposeMesh]:
     return make_mesh("one"), make_mesh("two")
 
 
+@pytest.mark.more
 def test_two_meshes_on_one_host_share_no_network_and_no_volume(two: tuple[ComposeMesh, ComposeMesh]) -> None:
     for mesh in two:
         mesh.up("kafka", "setup")
@@ -102,6 +110,7 @@ def test_two_meshes_on_one_host_share_no_network_and_no_volume(two: tuple[Compos
     assert two[1].health("kafka") == ["healthy"]
 
 
+@pytest.mark.more  # without containers: tests/services/rollout/test_restore.py
 async def test_a_backup_restores_what_was_not_delivered(
     make_mesh: MakeMesh, sender: MakeSender, tmp_path: Path
 ) -> None:

@@ -7,6 +7,9 @@ from collections.abc import Callable
 import pytest
 from stack import ComposeMesh, SteadySender, all_arrived_once, run, until
 
+# Without containers: test_three_brokers_accept_with_one_dead_refuse_with_two_and_lose_nothing, tests of the standby in
+# tests/services/enrich, and test_security.py there, which uses a Spark cluster.
+pytestmark = pytest.mark.more
 MakeMesh = Callable[..., ComposeMesh]
 MakeSender = Callable[[ComposeMesh], SteadySender]
 
@@ -17,7 +20,6 @@ async def beside(*steps: Callable[[], object]) -> None:
         await asyncio.sleep(5)
 
 
-@pytest.mark.more  # without containers: test_three_brokers_accept_with_one_dead_refuse_with_two_and_lose_nothing
 async def test_one_broker_of_three_may_die_under_load(make_mesh: MakeMesh, sender: MakeSender) -> None:
     mesh = make_mesh("three", "infra/compose.three.yaml")
     mesh.up()
@@ -49,7 +51,6 @@ async def test_events_pass_a_spark_cluster_whose_workers_scale_alone_and_one_may
     all_arrived_once(spark, one)
 
 
-@pytest.mark.more
 async def test_a_standby_driver_takes_over(spark: ComposeMesh, sender: MakeSender) -> None:
     def leader() -> str:
         for container in spark.containers("enrich"):

@@ -62,7 +62,7 @@ def mesh(tag: str, secrets: Path, tmp_path_factory: pytest.TempPathFactory) -> I
         "HIFI_PIPES": slow_pipes(folder),
         "HIFI_TAG": tag,
         "HIFI_SECRETS": str(secrets),
-        "HIFI_COLOURS": NAME,
+        "HIFI_COLOURS_PROJECT": NAME,
         "HIFI_FRONT": NAME,
         "HIFI_COLOUR_FILES": str(file),
         "HIFI_PORT": str(free_port()),

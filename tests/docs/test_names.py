@@ -63,3 +63,25 @@ def test_every_metric_and_header_on_a_page_exists(page):
 def test_every_module_on_a_page_exists(page):
     for name in names(page, r"`(hifi(?:_[a-z]+)?(?:\.\w+)+)`"):
         assert module_exists(name) or f'"{name}"' in source(), name  # or an attribute of spans
+
+
+REJECTED = re.compile(r"""Rejected\(\s*f?["']([a-z-]+)["']""")
+NOT_LETTERS = {"not-replayable"}
+"""Reasons that answer a command or a request, and are in no dead letter."""
+
+
+def test_every_reason_of_a_dead_letter_is_on_a_page():
+    documented = "\n".join(page.read_text("utf-8") for page in PAGES)
+    reasons = set(REJECTED.findall(source())) - NOT_LETTERS
+    assert len(reasons) > 20
+    assert not [reason for reason in sorted(reasons) if f"`{reason}`" not in documented]
+
+
+def test_every_test_that_a_page_names_without_its_file_exists():
+    files = (ROOT / "tests").rglob("*.py")
+    tests = set(
+        re.findall(r"^(?:async )?def (test_\w+)\(", "\n".join(map(Path.read_text, files)), re.MULTILINE)
+    )
+    for page in PAGES:
+        for name in names(page, r"`(test_\w+)`"):
+            assert name in tests, f"{page.name}: {name}"

@@ -47,7 +47,7 @@ def test_the_identity_is_the_same_on_every_topic_and_the_hop_leads_back_to_raw()
         accepted = [identity(record.headers) for record in found["raw"][partition]]
         assert [(one.pipe, one.revision) for one in accepted] == [("recorded", 1)] * EVENTS
         assert [one.minute for one in accepted] == [one.accepted_us // 60_000_000 for one in accepted]
-        assert [one.barrier for one in accepted] == [1] * EVENTS
+        assert [one.revision_offset for one in accepted] == [1] * EVENTS
         for name in ("normalized", "enriched"):
             records = found[name][partition]
             assert [identity(record.headers) for record in records] == accepted

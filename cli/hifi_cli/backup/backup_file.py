@@ -25,7 +25,7 @@ def encode(state: State) -> bytes:
         "at": datetime.fromtimestamp(state.at_us / MICROSECONDS, UTC).isoformat(timespec="microseconds"),
         "counts": state.counts(),
     }
-    body = _lines([header, *(asdict(one) for one in state.records)])
+    body = _lines([header, *(asdict(record) for record in state.records)])
     return body + _lines([{"records": len(state.records), "sha256": hashlib.sha256(body).hexdigest()}])
 
 
@@ -55,7 +55,7 @@ def decode(content: bytes, name: str) -> State:
     _check_complete(lines, name)
     try:
         records = [StateRecord(**orjson.loads(line)) for line in lines[1:-1]]
-        unknown = sorted({one.topic for one in records} - set(ALL))
+        unknown = sorted({record.topic for record in records} - set(ALL))
         if unknown:
             raise ValueError(f"it has records of {', '.join(unknown)}, which this release does not know")
         at = datetime.fromisoformat(header["at"])

@@ -25,26 +25,26 @@ class Numbers:
     declared: dict[int, int] = field(default_factory=dict)
     releases: dict[int, int] = field(default_factory=dict)
 
-    def declaration(self, one: StateRecord) -> StateRecord:
+    def declaration(self, record: StateRecord) -> StateRecord:
         """A declaration with the number of the one that it replaces; those that it replaces were written before."""
-        replaced = self.declared.get(one.value["replaces"], self.present.get(one.key, NONE))
-        return _with(one, replaces=replaced)
+        replaced = self.declared.get(record.value["replaces"], self.present.get(record.key, NONE))
+        return _with(record, replaces=replaced)
 
-    def referring(self, one: StateRecord) -> StateRecord | None:
+    def referring(self, record: StateRecord) -> StateRecord | None:
         """A record of another topic; None: it is a request about an earlier declaration or release, without effect."""
-        if one.topic == ROLLOUTS:
-            return _with(one, declaration=self.declared.get(one.value["declaration"], NONE))
-        if one.topic == DEPLOYMENTS:
-            return _with(one, number=self.releases.get(one.value["number"], NONE))
-        if one.topic == REQUESTS:
-            number = self._of(one.value["scope"]).get(one.value["number"])
-            return None if number is None else _with(one, number=number)
-        if one.topic == AUDIT:
-            known = self._of(one.value["subject"])
+        if record.topic == ROLLOUTS:
+            return _with(record, declaration=self.declared.get(record.value["declaration"], NONE))
+        if record.topic == DEPLOYMENTS:
+            return _with(record, number=self.releases.get(record.value["number"], NONE))
+        if record.topic == REQUESTS:
+            number = self._of(record.value["scope"]).get(record.value["number"])
+            return None if number is None else _with(record, number=number)
+        if record.topic == AUDIT:
+            numbers = self._of(record.value["subject"])
             return _with(
-                one, **{name: _renumbered(one.value.get(name), known) for name in ("before", "after")}
+                record, **{name: _renumbered(record.value.get(name), numbers) for name in ("before", "after")}
             )
-        return one
+        return record
 
     def _of(self, scope: str) -> Mapping[int, int]:
         if scope.startswith(_DECLARED):
@@ -52,10 +52,10 @@ class Numbers:
         return self.releases if scope.startswith(_RELEASE) else {}
 
 
-def _renumbered(value: Any, known: Mapping[int, int]) -> Any:
+def _renumbered(value: Any, numbers: Mapping[int, int]) -> Any:
     """A number of a declaration; principals, which are objects, stay as they are."""
-    return known.get(value, NONE) if known and isinstance(value, int) else value
+    return numbers.get(value, NONE) if numbers and isinstance(value, int) else value
 
 
-def _with(one: StateRecord, **changes: Any) -> StateRecord:
-    return replace(one, value={**one.value, **changes})
+def _with(record: StateRecord, **changes: Any) -> StateRecord:
+    return replace(record, value={**record.value, **changes})

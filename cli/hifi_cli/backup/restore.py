@@ -55,7 +55,7 @@ async def restore(
     """Write the state of a backup; everything is checked before the first record is written.
 
     The stream's records are one transaction, and those of the control plane another one after it, so that the
-    provisioner finds each declared pipe as it was in force.
+    rollout service finds each declared pipe as it was in force.
 
     Args:
         state: of the backup.
@@ -76,7 +76,7 @@ async def restore(
         Retryable: Kafka did not acknowledge everything; the text says what was written.
     """
     check(state)
-    if control is None and any(one.topic in CONTROL for one in state.records):
+    if control is None and any(record.topic in CONTROL for record in state.records):
         raise Misconfigured(
             "the backup has records of a control plane and the mesh has none: start it with `hifi up --control`"
         )
@@ -122,14 +122,14 @@ async def _write_stream(
     state: State, bootstrap: str, topics: Topics, published: RegistrySnapshot
 ) -> dict[str, int]:
     names, pipes = stream_topics(topics), list(_pipes(state, published))
-    positions = [_position(one) for one in state.of(SOURCE_POSITIONS)]
+    positions = [_position(record) for record in state.of(SOURCE_POSITIONS)]
     async with _transaction(bootstrap, f"{topics.stream}.restore") as producer:
         for record in pipes:
             await producer.send(names[PIPES], record.value, key=record.key, partition=0)
-        for one in positions:
-            record = one.record()
+        for position in positions:
+            record = position.record()
             await producer.send(
-                names[SOURCE_POSITIONS], record.value, key=record.key, partition=one.partition
+                names[SOURCE_POSITIONS], record.value, key=record.key, partition=position.partition
             )
     return _present({PIPES: len(pipes), SOURCE_POSITIONS: len(positions)})
 
@@ -138,26 +138,30 @@ def _pipes(state: State, published: RegistrySnapshot) -> list[Record]:
     """The records of the pipes: bodies of revisions before the records that name them.
 
     A pipe that is in force already gets the backup's current revision as a new one, since events of the revisions that
-    it has may be on their way. The provisioner begins a rollout that ran anew.
+    it has may be on their way. The rollout service begins a rollout that ran anew.
     """
     records = state.of(PIPES)
-    named = [one for one in records if read_key(one.key.encode())[1] is None]
-    replaced = {one.key for one in named} & set(published.pipes)
+    named = [pipe_record for pipe_record in records if read_key(pipe_record.key.encode())[1] is None]
+    replaced = {pipe_record.key for pipe_record in named} & set(published.pipes)
     bodies = [
-        one.record() for one in records if one not in named and read_key(one.key.encode())[0] not in replaced
+        body.record()
+        for body in records
+        if body not in named and read_key(body.key.encode())[0] not in replaced
     ]
     written = [
-        replace(one, value={**one.value, "since": None}).record() for one in named if one.key not in replaced
+        replace(pipe_record, value={**pipe_record.value, "since": None}).record()
+        for pipe_record in named
+        if pipe_record.key not in replaced
     ]
-    for one in named:
-        if one.key in replaced:
-            written += rollout.put_at_once(published, PipeRecord.model_validate(one.value).pipe)
+    for pipe_record in named:
+        if pipe_record.key in replaced:
+            written += rollout.put_at_once(published, PipeRecord.model_validate(pipe_record.value).pipe)
     return bodies + written
 
 
-def _position(one: StateRecord) -> StateRecord:
+def _position(position: StateRecord) -> StateRecord:
     """The highest position of a source partition. Its runs lie in offsets that the new `raw` does not have."""
-    return replace(one, value={"highest": one.value["highest"], "through": -1, "runs": []})
+    return replace(position, value={"highest": position.value["highest"], "through": -1, "runs": []})
 
 
 async def _write_control(
@@ -167,22 +171,24 @@ async def _write_control(
     numbers = Numbers(declared_numbers(present))
     written = dict.fromkeys(CONTROL, 0)
 
-    async def send(producer: AIOKafkaProducer, one: StateRecord) -> Any:
-        written[one.topic] += 1
-        record = one.record()
-        return await producer.send(topics[one.topic], record.value, key=record.key, partition=0)
+    async def send(producer: AIOKafkaProducer, state_record: StateRecord) -> Any:
+        written[state_record.topic] += 1
+        record = state_record.record()
+        return await producer.send(topics[state_record.topic], record.value, key=record.key, partition=0)
 
     async with _transaction(bootstrap, f"{control.control}.restore") as producer:
-        for one in state.of(DECLARED):
-            numbers.declared[one.offset] = (await (await send(producer, numbers.declaration(one)))).offset
-        for one in state.of(RELEASES):
-            numbers.releases[one.offset] = (await (await send(producer, one))).offset
+        for declaration in state.of(DECLARED):
+            numbers.declared[declaration.offset] = (
+                await (await send(producer, numbers.declaration(declaration)))
+            ).offset
+        for release in state.of(RELEASES):
+            numbers.releases[release.offset] = (await (await send(producer, release))).offset
         for topic in CONTROL:
             # A registry that has schemas keeps them: no id may get another meaning.
             has_schemas = topic == SCHEMAS and present.of(SCHEMAS)
             if topic not in (DECLARED, RELEASES) and not has_schemas:
-                for one in state.of(topic):
-                    renumbered = numbers.referring(one)
+                for state_record in state.of(topic):
+                    renumbered = numbers.referring(state_record)
                     if renumbered is not None:
                         await send(producer, renumbered)
         done = entry.ended(AuditOutcome.DONE, f"{len(state.records)} records").record()

@@ -103,11 +103,11 @@ class State:
 
     def of(self, topic: str) -> list[StateRecord]:
         """The records of one of the topics."""
-        return [one for one in self.records if one.topic == topic]
+        return [record for record in self.records if record.topic == topic]
 
     def counts(self) -> dict[str, int]:
         """Topic to the number of its records, of those that have any."""
-        counted = Counter(one.topic for one in self.records)
+        counted = Counter(record.topic for record in self.records)
         return {topic: counted[topic] for topic in ALL if counted[topic]}
 
     def declared_counts(self) -> dict[str, int]:
@@ -116,7 +116,7 @@ class State:
 
     def without_source_positions(self) -> "State":
         """The state without the positions of sources."""
-        return replace(self, records=[one for one in self.records if one.topic != SOURCE_POSITIONS])
+        return replace(self, records=[record for record in self.records if record.topic != SOURCE_POSITIONS])
 
 
 def effective(topic: str, records: Iterable[StateRecord]) -> list[StateRecord]:
@@ -124,34 +124,36 @@ def effective(topic: str, records: Iterable[StateRecord]) -> list[StateRecord]:
     if topic not in _NEWEST_BY_KEY:
         return list(records)
     newest: dict[tuple[int, str], StateRecord] = {}
-    for one in records:
-        newest.pop((one.partition, one.key), None)
-        newest[one.partition, one.key] = one
-    return [one for one in newest.values() if one.value is not None]
+    for record in records:
+        newest.pop((record.partition, record.key), None)
+        newest[record.partition, record.key] = record
+    return [record for record in newest.values() if record.value is not None]
 
 
 def declared_numbers(state: State) -> dict[str, int]:
     """Pipe to the number that its next declaration replaces."""
     declared = Declarations()
-    for one in state.of(DECLARED):
+    for record in state.of(DECLARED):
         with contextlib.suppress(
             ValueError
         ):  # a pipe that this release cannot read has a number all the same
-            declared.take(one.key.encode(), orjson.dumps(one.value), one.offset)
-    return {one.key: declared.number(one.key) for one in state.of(DECLARED)}
+            declared.take(record.key.encode(), orjson.dumps(record.value), record.offset)
+    return {record.key: declared.number(record.key) for record in state.of(DECLARED)}
 
 
 def pipes_of(state: State) -> list[Pipe]:
     """The pipes that a restore brings into force, at once or in a rollout; `check` has passed."""
     records = state.of(PIPES)
-    in_force = [one for one in records if read_key(one.key.encode())[1] is None]
-    pipes = [PipeRecord.model_validate(one.value).pipe for one in in_force]
-    pipes += [RevisionBody.model_validate(one.value).pipe for one in records if one not in in_force]
+    in_force = [record for record in records if read_key(record.key.encode())[1] is None]
+    pipes = [PipeRecord.model_validate(record.value).pipe for record in in_force]
+    pipes += [RevisionBody.model_validate(record.value).pipe for record in records if record not in in_force]
     declared = Declarations()
-    for one in state.of(DECLARED):
+    for record in state.of(DECLARED):
         with contextlib.suppress(ValueError):
-            declared.take(one.key.encode(), orjson.dumps(one.value), one.offset)
-    return pipes + [one.pipe for one in declared.newest.values() if one.pipe is not None]
+            declared.take(record.key.encode(), orjson.dumps(record.value), record.offset)
+    return pipes + [
+        declaration.pipe for declaration in declared.newest.values() if declaration.pipe is not None
+    ]
 
 
 def check(state: State) -> None:
@@ -160,64 +162,66 @@ def check(state: State) -> None:
     Raises:
         Misconfigured: it cannot; the text names the record.
     """
-    keys = {one.key for one in state.of(PIPES)}
+    keys = {record.key for record in state.of(PIPES)}
     newest = set(declared_numbers(state).values())
-    for one in state.records:
+    for record in state.records:
         try:
-            if one.topic == PIPES:
-                _check_pipe(one, keys)
-            elif one.topic == DECLARED:
-                _check_declaration(one, newest=one.offset in newest)
+            if record.topic == PIPES:
+                _check_pipe(record, keys)
+            elif record.topic == DECLARED:
+                _check_declaration(record, newest=record.offset in newest)
             else:
-                _CHECKS[one.topic](one)
+                _CHECKS[record.topic](record)
         except (KeyError, TypeError, ValueError) as error:
             raise Misconfigured(
-                f"the record {one.key!r} of {one.topic} (offset {one.offset}) cannot be restored by this release: "
-                f"{error}. Restore with the release that made the backup"
+                f"the record {record.key!r} of {record.topic} (offset {record.offset}) cannot be restored by this "
+                f"release: {error}. Restore with the release that made the backup"
             ) from None
 
 
-def _check_pipe(one: StateRecord, keys: Iterable[str]) -> None:
-    name, revision = read_key(one.key.encode())
+def _check_pipe(state_record: StateRecord, keys: Iterable[str]) -> None:
+    name, revision = read_key(state_record.key.encode())
     if revision is not None:
-        found = RevisionBody.model_validate(one.value).pipe
+        pipe = RevisionBody.model_validate(state_record.value).pipe
     else:
-        record = PipeRecord.model_validate(one.value)
-        found = record.pipe
+        record = PipeRecord.model_validate(state_record.value)
+        pipe = record.pipe
         if record.next is not None and revision_key(name, record.next.revision) not in keys:
             raise ValueError(f"its next revision {record.next.revision} is missing")
-    if found.pipe != name:
-        raise ValueError(f"it contains the pipe {found.pipe!r}")
+    if pipe.pipe != name:
+        raise ValueError(f"it contains the pipe {pipe.pipe!r}")
 
 
-def _check_declaration(one: StateRecord, *, newest: bool) -> None:
+def _check_declaration(record: StateRecord, *, newest: bool) -> None:
     """Earlier declarations are history, whose pipes this release need not know."""
     if newest:
-        Declarations().take(one.key.encode(), orjson.dumps(one.value), one.offset)
-    elif not isinstance(one.value["replaces"], int):
+        Declarations().take(record.key.encode(), orjson.dumps(record.value), record.offset)
+    elif not isinstance(record.value["replaces"], int):
         raise ValueError("`replaces` is no whole number")
 
 
-def _check_schema(one: StateRecord) -> None:
-    kind, *parts = orjson.loads(one.key)
+def _check_schema(record: StateRecord) -> None:
+    kind, *parts = orjson.loads(record.key)
     if kind == "version" and not (
-        len(parts) == 2 and isinstance(one.value["id"], int) and one.value["schema"]
+        len(parts) == 2 and isinstance(record.value["id"], int) and record.value["schema"]
     ):
         raise ValueError("it is no version of a subject")
 
 
-def _check_position(one: StateRecord) -> None:
-    if not isinstance(one.value["highest"], int):
+def _check_position(record: StateRecord) -> None:
+    if not isinstance(record.value["highest"], int):
         raise ValueError("`highest` is no whole number")  # noqa: TRY004 - as the decoders of the other records
 
 
 _CHECKS: Final[Mapping[str, Callable[[StateRecord], object]]] = {
     SOURCE_POSITIONS: _check_position,
-    RELEASES: lambda one: desired_release.decode(orjson.dumps(one.value), one.offset),
-    REQUESTS: lambda one: request.decode(orjson.dumps(one.value)),
-    ROLLOUTS: lambda one: rollout_status.decode(orjson.dumps(one.value)),
-    DEPLOYMENTS: lambda one: deployment.decode(orjson.dumps(one.value)),
-    PRINCIPALS: lambda one: Principals().take(one.key.encode(), orjson.dumps(one.value), one.offset),
-    AUDIT: lambda one: Audit().take(None, orjson.dumps(one.value), one.offset),
+    RELEASES: lambda record: desired_release.decode(orjson.dumps(record.value), record.offset),
+    REQUESTS: lambda record: request.decode(orjson.dumps(record.value)),
+    ROLLOUTS: lambda record: rollout_status.decode(orjson.dumps(record.value)),
+    DEPLOYMENTS: lambda record: deployment.decode(orjson.dumps(record.value)),
+    PRINCIPALS: lambda record: Principals().take(
+        record.key.encode(), orjson.dumps(record.value), record.offset
+    ),
+    AUDIT: lambda record: Audit().take(None, orjson.dumps(record.value), record.offset),
     SCHEMAS: _check_schema,
 }

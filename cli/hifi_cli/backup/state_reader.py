@@ -68,7 +68,7 @@ async def read_state(
             f"the state of the stream {topics.stream} cannot be read from Kafka at {bootstrap} ({error!r}); "
             "is the mesh running, and is this its stream?"
         ) from error
-    partitions = [one.value["partitions"] for one in records if one.key == _STREAM_KEY]
+    partitions = [record.value["partitions"] for record in records if record.key == _STREAM_KEY]
     if not partitions:
         raise Misconfigured(
             f"Kafka at {bootstrap} has no stream {topics.stream}: `hifi up` creates it, --stream names another one"
@@ -78,7 +78,7 @@ async def read_state(
         control[1].control if control else "",
         partitions[0],
         now_us(),
-        [one for one in records if one.key != _STREAM_KEY],
+        [record for record in records if record.key != _STREAM_KEY],
     )
 
 
@@ -105,8 +105,10 @@ async def _read_all(clusters: Sequence[_Cluster]) -> list[StateRecord]:
     """Every record that counts, of a moment in which nothing changed."""
     async with contextlib.AsyncExitStack() as stack:
         consumers = [
-            await stack.enter_async_context(topic_consumer(one.bootstrap, isolation_level="read_committed"))
-            for one in clusters
+            await stack.enter_async_context(
+                topic_consumer(cluster.bootstrap, isolation_level="read_committed")
+            )
+            for cluster in clusters
         ]
         while True:
             before = await _ends(clusters, consumers)
@@ -126,16 +128,18 @@ async def _ends(
     """The ends of all topics but `source-positions`: it is written as events pass, and its records stand alone."""
     return [
         await consumer.end_offsets(
-            [tp for name, tps in one.partitions.items() if name != SOURCE_POSITIONS for tp in tps]
+            [tp for name, tps in cluster.partitions.items() if name != SOURCE_POSITIONS for tp in tps]
         )
-        for one, consumer in zip(clusters, consumers, strict=True)
+        for cluster, consumer in zip(clusters, consumers, strict=True)
     ]
 
 
 async def _read(consumer: AIOKafkaConsumer, name: str, partitions: list[TopicPartition]) -> list[StateRecord]:
-    found: list[StateRecord] = []
+    state_records: list[StateRecord] = []
     async for records in read_ranges(consumer, await offset_ranges(consumer, partitions)):
-        for one in records:
-            value = None if one.value is None else orjson.loads(one.value)
-            found.append(StateRecord(name, one.partition, one.offset, (one.key or b"").decode(), value))
-    return effective(name, found)
+        for record in records:
+            value = None if record.value is None else orjson.loads(record.value)
+            state_records.append(
+                StateRecord(name, record.partition, record.offset, (record.key or b"").decode(), value)
+            )
+    return effective(name, state_records)

@@ -63,7 +63,7 @@ def show(
     """Print what each service, the publisher of pipes and the operator may do.
 
     Every service needs a Kafka user of its own. `publisher` is for `hifi apply`
-    and provisioning, `operator` for all other commands.
+    and the setup job, `operator` for all other commands.
 
     Examples:
       hifi acl show

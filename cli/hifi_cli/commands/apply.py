@@ -29,7 +29,7 @@ _COLOURS: Final = {
     "unchanged": "dim",
     "deleted": "red",
 }
-_NO_SHARE: Final = "--share is for meshes without a control plane: here the provisioner sets the shares"
+_NO_SHARE: Final = "--share is for meshes without a control plane: here the rollout service sets the shares"
 DeleteMissing = Annotated[
     bool,
     typer.Option("--delete-missing", help="Delete published pipes that are not in the folder."),
@@ -65,7 +65,7 @@ def apply(
     If any pipe has a problem, nothing is published. A pipe that has not changed
     keeps its revision. With --share a changed pipe becomes the next revision for
     a share of its keys; go on with --share again or with `hifi rollout`. In a
-    mesh with a control plane the pipes are declared, and the provisioner puts
+    mesh with a control plane the pipes are declared, and the rollout service puts
     them into force in phases: `hifi rollout status` shows how far it is. With
     --manage they are declared through the management API; if somebody changes a
     pipe at the same time, it is left as it is and the command fails.
@@ -100,8 +100,10 @@ def apply(
         _print_declared(declared, as_json=as_json)
         return
     per_10000 = None if share is None else round(share * WHOLE / 100)
-    for name, one in targets.items():
-        changes, revisions = asyncio.run(_publish(one, pipes, delete_missing=delete_missing, share=per_10000))
+    for name, target in targets.items():
+        changes, revisions = asyncio.run(
+            _publish(target, pipes, delete_missing=delete_missing, share=per_10000)
+        )
         _print_published(name, changes, revisions, as_json=as_json)
 
 
@@ -112,9 +114,9 @@ async def declared_pipes(target: Target) -> tuple[dict[str, Pipe | None], Mappin
         Misconfigured: Kafka does not answer.
     """
     published = await read_registry(target.kafka, target.topics)
-    before: dict[str, Pipe | None] = {name: known.pipe for name, known in published.pipes.items()}
+    before: dict[str, Pipe | None] = {name: revision.pipe for name, revision in published.pipes.items()}
     declared = {} if target.control is None else await target.control.declared()
-    return before | {name: one.pipe for name, one in declared.items()}, declared
+    return before | {name: declaration.pipe for name, declaration in declared.items()}, declared
 
 
 def wanted_pipes(
@@ -127,12 +129,12 @@ def wanted_pipes(
         before: as `declared_pipes` returns them.
         delete_missing: whether pipes that are not in the folder are to be deleted.
     """
-    wanted: dict[str, Pipe | None] = {pipe.pipe: pipe for pipe in pipes}
+    after: dict[str, Pipe | None] = {pipe.pipe: pipe for pipe in pipes}
     if delete_missing:
-        wanted |= dict.fromkeys(
-            name for name, pipe in before.items() if name not in wanted and pipe is not None
+        after |= dict.fromkeys(
+            name for name, pipe in before.items() if name not in after and pipe is not None
         )
-    return wanted
+    return after
 
 
 async def _declare(
@@ -142,31 +144,33 @@ async def _declare(
     if (await read_registry(target.kafka, target.topics)).coloured:
         require_fit_for_colours(pipes)
     before, declared = await declared_pipes(target)
-    wanted = wanted_pipes(pipes, before, delete_missing=delete_missing)
-    changed = {name: pipe for name, pipe in wanted.items() if name not in before or before[name] != pipe}
+    declared_now = wanted_pipes(pipes, before, delete_missing=delete_missing)
+    changed = {
+        name: pipe for name, pipe in declared_now.items() if name not in before or before[name] != pipe
+    }
     if changed:
         await control.declare(changed, declared)
-    return {name: _change(name, wanted, before) for name in sorted(wanted)}
+    return {name: _change(name, declared_now, before) for name in sorted(declared_now)}
 
 
 def _declare_by_api(api: ManageApi, pipes: list[Pipe], *, delete_missing: bool) -> Mapping[str, str]:
     """Declare what differs, one pipe after the other."""
-    names = {one.pipe for one in pipes}
+    names = {pipe.pipe for pipe in pipes}
     before = {name: api.pipe(name) for name in sorted(names | set(api.names() if delete_missing else ()))}
-    known = {name: one.pipe for name, one in before.items()}
-    wanted = wanted_pipes(pipes, known, delete_missing=delete_missing)
-    for name in sorted(wanted):
-        if wanted[name] != known[name]:
-            api.change(name, wanted[name], before[name])
-    return {name: _change(name, wanted, known) for name in sorted(wanted)}
+    pipes_before = {name: managed.pipe for name, managed in before.items()}
+    pipes_after = wanted_pipes(pipes, pipes_before, delete_missing=delete_missing)
+    for name in sorted(pipes_after):
+        if pipes_after[name] != pipes_before[name]:
+            api.change(name, pipes_after[name], before[name])
+    return {name: _change(name, pipes_after, pipes_before) for name in sorted(pipes_after)}
 
 
-def _change(name: str, wanted: Mapping[str, Pipe | None], before: Mapping[str, Pipe | None]) -> str:
+def _change(name: str, after: Mapping[str, Pipe | None], before: Mapping[str, Pipe | None]) -> str:
     if before.get(name) is None:
         return "new"
-    if wanted[name] is None:
+    if after[name] is None:
         return "deleted"
-    return "unchanged" if wanted[name] == before[name] else "changed"
+    return "unchanged" if after[name] == before[name] else "changed"
 
 
 def _print_declared(changes: Mapping[str, str], *, as_json: bool) -> None:
@@ -178,7 +182,7 @@ def _print_declared(changes: Mapping[str, str], *, as_json: bool) -> None:
         rows.add_row(name, f"[{_COLOURS[change]}]{change}[/]")
     print_table(rows, console)
     if set(changes.values()) != {"unchanged"}:
-        console.print("The provisioner puts them into force: `hifi rollout status` shows how far it is.")
+        console.print("The rollout service puts them into force: `hifi rollout status` shows how far it is.")
 
 
 def _print_published(
@@ -186,10 +190,10 @@ def _print_published(
 ) -> None:
     """Print the changes of one mesh; of a colour with its name."""
     if as_json:
-        found = {
+        output = {
             name: {"change": change, "revision": revisions.get(name)} for name, change in changes.items()
         }
-        print_json({colour: found} if colour else found)
+        print_json({colour: output} if colour else output)
         return
     rows = table("pipe", "change", ">revision", title=colour or None)
     for name, change in changes.items():
@@ -206,5 +210,6 @@ async def _publish(
     )
     published = (await read_registry(target.kafka, target.topics)).pipes
     return changes, {
-        name: (known.rollout.next if known.rollout else known).revision for name, known in published.items()
+        name: (revision.rollout.next if revision.rollout else revision).number
+        for name, revision in published.items()
     }

@@ -32,14 +32,16 @@ async def audit(
     """
     entries = (await kafka_target(data, kafka, stream).require_control().audit())[-limit:]
     if as_json:
-        print_json([asdict(one) for one in entries])
+        print_json([asdict(entry) for entry in entries])
         return
     rows = table("time\nUTC", "who", "what", "subject", "before", "after", "outcome")
-    for one in entries:
-        time = datetime.fromtimestamp(one.at_us / MICROSECONDS, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        what = f"{one.what}, taken over" if one.take_over else one.what
-        outcome = f"{one.outcome.value}: {one.reason}" if one.reason else one.outcome.value
-        rows.add_row(time, one.principal, what, one.subject, _short(one.before), _short(one.after), outcome)
+    for entry in entries:
+        time = datetime.fromtimestamp(entry.at_us / MICROSECONDS, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        what = f"{entry.what}, taken over" if entry.take_over else entry.what
+        outcome = f"{entry.outcome.value}: {entry.reason}" if entry.reason else entry.outcome.value
+        rows.add_row(
+            time, entry.principal, what, entry.subject, _short(entry.before), _short(entry.after), outcome
+        )
     print_table(rows, console)
 
 

@@ -23,7 +23,7 @@ RatingOption = Annotated[
     float,
     typer.Option(
         "--rating",
-        envvar="HIFI_OBSERVE_RATING",
+        envvar="HIFI_RATING",
         min=0,
         metavar="EV_PER_S",
         help="MeshRating of the mesh, with which the quotas of all pipes are compared.",
@@ -57,13 +57,18 @@ def check(
       hifi check --quick pipes/       (for editors and commit hooks)
     """
     pipes, problems = check_folder(folder, trigger, sql=not quick)
-    if not problems and (found := overload(pipes, MeshRating(rating))):
-        problems = [PipeProblem(folder, 1, "source.quota.events", found)]
+    if not problems and (excess := overload(pipes, MeshRating(rating))):
+        problems = [PipeProblem(folder, 1, "source.quota.events", excess)]
     if as_json:
         print_json(
             [
-                {"file": str(one.file), "line": one.line, "where": one.where, "message": one.message}
-                for one in problems
+                {
+                    "file": str(problem.file),
+                    "line": problem.line,
+                    "where": problem.where,
+                    "message": problem.message,
+                }
+                for problem in problems
             ]
         )
     elif problems:

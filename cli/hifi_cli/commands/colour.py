@@ -48,29 +48,33 @@ async def status(data: Data = DEFAULT_DATA, *, as_json: AsJson = False) -> None:
       hifi colour status --json
     """
     switch = _switch(data)
-    found = await switch.colours()
+    colours = await switch.colours()
     accounts = dict(zip(NAMES, await asyncio.gather(*map(switch.account, NAMES)), strict=True))
     if as_json:
         seen = {
-            name: {"condition": one.condition.value, "reasons": one.reasons, "waiting": one.waiting}
-            for name, one in accounts.items()
+            name: {
+                "condition": account.condition.value,
+                "reasons": account.reasons,
+                "waiting": account.waiting,
+            }
+            for name, account in accounts.items()
         }
-        print_json(found.json() | {"seen": seen})
+        print_json(colours.json() | {"seen": seen})
         return
     rows = table("colour", "state", ">share", "condition", ">records that wait", "runs on", "why")
-    for name, one in found.colours.items():
-        seen_one = accounts[name]
-        waiting = f"{sum(seen_one.waiting.values()):,}" if seen_one.waiting else "-"
+    for name, colour in colours.colours.items():
+        account = accounts[name]
+        waiting = f"{sum(account.waiting.values()):,}" if account.waiting else "-"
         rows.add_row(
             name,
-            one.state.value,
-            f"{one.share / 100:g} %",
-            seen_one.condition.value,
+            colour.state.value,
+            f"{colour.share / 100:g} %",
+            account.condition.value,
             waiting,
-            one.setup.text() or "-",
-            "; ".join(seen_one.reasons),
+            colour.setup.text() or "-",
+            "; ".join(account.reasons),
         )
-    rows.caption = f"front {' and '.join(one.url for one in found.fronts)}; decided by {found.by}"
+    rows.caption = f"front {' and '.join(front.url for front in colours.fronts)}; decided by {colours.by}"
     print_table(rows, console)
 
 
@@ -240,12 +244,12 @@ def _switch(data: Path, *, forced: bool = False) -> Switch:
     if settings.colours_api:
         places = ColourProjects(settings.colours_api)
         return Switch(settings.kafka, settings.topics, places, author(), forced)
-    found = running.find(data)
-    if found is None or not found.colours:
+    mesh = running.find(data)
+    if mesh is None or not mesh.colours:
         raise Misconfigured(
             f"no stream with two colours is running on {data}: start one with `hifi up --colours`, or give its "
             "folder with --data"
         )
     return Switch(
-        found.control_kafka, stream_topics(found.stream), ColourFolders(found.colours), author(), forced
+        mesh.control_kafka, stream_topics(mesh.stream), ColourFolders(mesh.colours), author(), forced
     )

@@ -17,7 +17,7 @@ from hifi.delivery.dead_letters.reader import letter, letters
 from hifi.delivery.dead_letters.replay import replay as replay_letters
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import read_registry
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.runtime.errors import Misconfigured, Rejected
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.display.tables import print_table, table
@@ -82,23 +82,23 @@ async def list_(
       hifi dead list --json | jq -r '.[].event'
     """
     target = kafka_target(data, kafka, stream)
-    found = [
-        one
-        async for one in letters(
-            target.kafka, target.topics, _wanted(pipe, destination, reason, since, until)
+    dead = [
+        dead_letter
+        async for dead_letter in letters(
+            target.kafka, target.topics, _filter(pipe, destination, reason, since, until)
         )
     ]
-    found.sort(key=lambda one: (one.dead_ms, one.partition, one.offset))
+    dead.sort(key=lambda dead_letter: (dead_letter.dead_ms, dead_letter.partition, dead_letter.offset))
     if as_json:
-        print_json([one.summary() for one in found])
+        print_json([dead_letter.summary() for dead_letter in dead])
         return
-    if not found:
+    if not dead:
         console.print("no dead letters")
         return
-    print_table(dead_letter_table(found[-limit:], wide=wide), console)
-    if len(found) > limit:
+    print_table(dead_letter_table(dead[-limit:], wide=wide), console)
+    if len(dead) > limit:
         console.print(
-            f"These are the newest {limit:,} of {len(found):,}; --limit shows more.", highlight=False
+            f"These are the newest {limit:,} of {len(dead):,}; --limit shows more.", highlight=False
         )
 
 
@@ -126,24 +126,28 @@ async def show(
       hifi dead show 3:1042 --value
     """
     target = kafka_target(data, kafka, stream)
-    one = await letter(target.kafka, target.topics, *parse_id(name))
-    body = (one.value or b"").decode("utf-8", "replace")
-    headers = {header: content.decode("utf-8", "replace") for header, content in one.facts.items()}
+    dead_letter = await letter(target.kafka, target.topics, *parse_id(name))
+    body = (dead_letter.value or b"").decode("utf-8", "replace")
+    headers = {header: content.decode("utf-8", "replace") for header, content in dead_letter.facts.items()}
     if as_json:
-        facts: dict[str, Any] = one.summary() | {
-            "key": (one.key or b"").decode("utf-8", "replace"),
+        facts: dict[str, Any] = dead_letter.summary() | {
+            "key": (dead_letter.key or b"").decode("utf-8", "replace"),
             "headers": headers,
         }
-        print_json(facts | ({"value": body} if value else {"value_bytes": len(one.value or b"")}))
+        print_json(facts | ({"value": body} if value else {"value_bytes": len(dead_letter.value or b"")}))
         return
-    rows = table("=header", "value", title=f"Dead letter {one.id}, {local_time(one.dead_ms / 1000)}")
+    rows = table(
+        "=header", "value", title=f"Dead letter {dead_letter.id}, {local_time(dead_letter.dead_ms / 1000)}"
+    )
     for header, content in headers.items():
         rows.add_row(header, escape(content))
     print_table(rows, console)
     if value:
         print(body)
     else:
-        console.print(f"{len(one.value or b''):,} bytes of data; use --value to show them", highlight=False)
+        console.print(
+            f"{len(dead_letter.value or b''):,} bytes of data; use --value to show them", highlight=False
+        )
 
 
 @app.command()
@@ -173,8 +177,8 @@ async def replay(
       hifi dead replay 3:1042
       hifi dead replay --pipe orders --destination warehouse --since 1d
     """
-    wanted = _wanted(pipe, destination, reason, since, until)
-    if not names and wanted == DeadLetterFilter() and not everything:
+    chosen = _filter(pipe, destination, reason, since, until)
+    if not names and chosen == DeadLetterFilter() and not everything:
         raise Misconfigured("no dead letters selected: give ids, a filter such as --pipe, or --all")
     wanted_places = {parse_id(name) for name in names or ()}
     target = kafka_target(data, kafka, stream)
@@ -191,9 +195,9 @@ async def replay(
         ) as bars:
             bar = bars.add_task("", total=None)
             show_progress = lambda done, total: bars.update(bar, completed=done, total=total)  # noqa: E731
-            async for one in letters(target.kafka, target.topics, wanted, show_progress):
-                if not wanted_places or (one.partition, one.offset) in wanted_places:
-                    outcomes[await _replayed(producer, target, one, pipes)] += 1
+            async for dead_letter in letters(target.kafka, target.topics, chosen, show_progress):
+                if not wanted_places or (dead_letter.partition, dead_letter.offset) in wanted_places:
+                    outcomes[await _replayed(producer, target, dead_letter, pipes)] += 1
     missing = len(wanted_places) - outcomes.total() if wanted_places else 0
     counts = {
         "replayed": outcomes["replayed"],
@@ -212,13 +216,13 @@ async def replay(
 
 
 async def _replayed(
-    producer: Producer, target: Target, one: DeadLetter, pipes: Mapping[str, PipeVersion]
+    producer: Producer, target: Target, dead_letter: DeadLetter, pipes: Mapping[str, PipeRevision]
 ) -> str:
     try:
-        async for _, topic in replay_letters(producer, target.topics, [one], pipes):
+        async for _, topic in replay_letters(producer, target.topics, [dead_letter], pipes):
             return "replayed" if topic else "already"
     except Rejected as error:
-        errors.print(f"{one.id}: {error.detail}", highlight=False, markup=False)
+        errors.print(f"{dead_letter.id}: {error.detail}", highlight=False, markup=False)
     return "refused"
 
 
@@ -237,7 +241,7 @@ async def _producer(target: Target) -> AsyncIterator[Producer]:
         await producer.stop()
 
 
-def _wanted(
+def _filter(
     pipe: str | None, destination: str | None, reason: str | None, since: str | None, until: str | None
 ) -> DeadLetterFilter:
     now_s = time.time()
@@ -250,16 +254,23 @@ def _wanted(
     )
 
 
-def dead_letter_table(found: list[DeadLetter], *, wide: bool = False) -> Table:
+def dead_letter_table(dead_letters: list[DeadLetter], *, wide: bool = False) -> Table:
     """Make the table of dead letters, in the order given."""
     more = ["detail"] if wide else []
     rows = table("=id", "=time", "pipe", "event", "refused by", "reason", *more, "replayed")
-    for one in found:
-        facts = one.summary()
+    for dead_letter in dead_letters:
+        facts = dead_letter.summary()
         refused_by = facts["service"] + (f" for {facts['destination']}" if facts["destination"] else "")
         detail = facts["detail"] + (f" at {facts['pointer']}" if facts["pointer"] else "")
-        at = local_time(one.dead_ms / 1000)
-        cells = [one.id, at if wide else at[5:], facts["pipe"], facts["event"], refused_by, facts["reason"]]
+        at = local_time(dead_letter.dead_ms / 1000)
+        cells = [
+            dead_letter.id,
+            at if wide else at[5:],
+            facts["pipe"],
+            facts["event"],
+            refused_by,
+            facts["reason"],
+        ]
         if wide:
             cells.append(detail)
         rows.add_row(*map(escape, cells), "yes" if facts["replayed"] else "")

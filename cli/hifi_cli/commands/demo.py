@@ -167,7 +167,7 @@ def _kind(**chosen: bool) -> str:
     Raises:
         Misconfigured: more than one was chosen.
     """
-    names = [name for name, wanted in chosen.items() if wanted]
+    names = [name for name, is_chosen in chosen.items() if is_chosen]
     if len(names) > 1:
         raise Misconfigured(
             f"{' and '.join(f'--{name}' for name in names)} are different demos: give one of them"
@@ -249,13 +249,13 @@ def _print_tour(title: str, numbers: Mapping[str, Any]) -> None:
 
 
 def _print_changes(numbers: Mapping[str, Any]) -> None:
-    for one in report_tables(numbers):
-        print_table(one, console)
+    for table in report_tables(numbers):
+        print_table(table, console)
 
 
 def _print_report(numbers: Mapping[str, Any]) -> None:
-    for one in tables(numbers):
-        print_table(one, console)
+    for table in tables(numbers):
+        print_table(table, console)
     for difference in numbers["differences"]:
         console.print(f"[red]{escape(difference)}[/]", highlight=False)
     accepted = numbers["accepted"]

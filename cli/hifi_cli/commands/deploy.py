@@ -73,17 +73,24 @@ async def status(
     Examples:
       hifi deploy status
     """
-    found = await kafka_target(data, kafka, stream).require_control().deployments()
+    deployments = await kafka_target(data, kafka, stream).require_control().deployments()
     if as_json:
-        print_json([one.json() for one in found.values()])
+        print_json([deployment.json() for deployment in deployments.values()])
         return
-    if not found:
+    if not deployments:
         console.print("No release was deployed. Deploy one with `hifi deploy start SERVICE RELEASE`.")
         return
     rows = table("service", "state", "canary", "release", "before", "why")
-    for one in found.values():
-        state = f"{one.state.value}, paused" if one.paused_by else one.state.value
-        rows.add_row(one.service, state, one.canary or "-", one.release, one.before, one.reason)
+    for deployment in deployments.values():
+        state = f"{deployment.state.value}, paused" if deployment.paused_by else deployment.state.value
+        rows.add_row(
+            deployment.service,
+            state,
+            deployment.canary or "-",
+            deployment.release,
+            deployment.before,
+            deployment.reason,
+        )
     print_table(rows, console)
 
 
@@ -143,5 +150,7 @@ async def force(
 
 
 async def _ask(data: Path, kafka: str | None, stream: str | None, service: str, kind: RequestKind) -> None:
-    found = await kafka_target(data, kafka, stream).require_control().ask_deployer(service, kind)
-    console.print(f"Asked the deployer to {kind.value} the deployment of {found.release}.", highlight=False)
+    deployment = await kafka_target(data, kafka, stream).require_control().ask_deployer(service, kind)
+    console.print(
+        f"Asked the deployer to {kind.value} the deployment of {deployment.release}.", highlight=False
+    )

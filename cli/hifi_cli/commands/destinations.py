@@ -42,7 +42,7 @@ async def list_(
       hifi destinations list
     """
     target = kafka_target(data, kafka, stream)
-    found = sorted((await _read(target)).all().items())
+    changes = sorted((await _read(target)).all().items())
     rows = [
         {
             "pipe": name.pipe,
@@ -52,7 +52,7 @@ async def list_(
             "by": change.by,
             "reason": change.reason,
         }
-        for name, change in found
+        for name, change in changes
     ]
     if as_json:
         print_json(rows)
@@ -142,8 +142,10 @@ async def _set(target: Target, pipe: str, destination: str, state: DestinationSt
         Misconfigured: there is no such destination.
     """
     name = DestinationName(pipe, destination)
-    known = (await read_registry(target.kafka, target.topics)).pipes.get(pipe)
-    declared = {one.name for one in known.pipe.destinations} if known is not None else set()
+    revision = (await read_registry(target.kafka, target.topics)).pipes.get(pipe)
+    declared = (
+        {destination.name for destination in revision.pipe.destinations} if revision is not None else set()
+    )
     if destination not in declared and name not in (await _read(target)).all():
         choice = f"; it has {', '.join(sorted(declared))}" if declared else ""
         raise Misconfigured(f"the pipe {pipe!r} has no destination {destination!r}{choice}")

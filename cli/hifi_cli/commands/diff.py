@@ -45,23 +45,25 @@ def diff(
     pipes = load_checked_pipes(folder, "micro-batch", quick=quick)
     if manage:
         api = ManageApi(manage, manage_token_file)
-        before = {name: api.pipe(name).pipe for name in {*api.names(), *(one.pipe for one in pipes)}}
+        before = {name: api.pipe(name).pipe for name in {*api.names(), *(pipe.pipe for pipe in pipes)}}
     else:
         before, _ = asyncio.run(declared_pipes(kafka_target(data, kafka, stream)))
-    wanted = wanted_pipes(pipes, before, delete_missing=delete_missing)
-    found = {
+    after = wanted_pipes(pipes, before, delete_missing=delete_missing)
+    differences = {
         name: difference(before.get(name), pipe, f"{name} (declared)", f"{name} (file)")
-        for name, pipe in sorted(wanted.items())
+        for name, pipe in sorted(after.items())
         if before.get(name) != pipe
     }
     if as_json:
-        print_json(found)
-    elif not found:
+        print_json(differences)
+    elif not differences:
         console.print("Nothing differs.")
     else:
-        for text in found.values():
+        for text in differences.values():
             console.print(text, highlight=False, markup=False, soft_wrap=True, end="")
-    if lacks := overload([one for one in (before | wanted).values() if one is not None], MeshRating(rating)):
+    if lacks := overload(
+        [pipe for pipe in (before | after).values() if pipe is not None], MeshRating(rating)
+    ):
         errors.print(f"no capacity: {lacks}", highlight=False)
-    if (found or lacks) and exit_code:
+    if (differences or lacks) and exit_code:
         raise typer.Exit(FAILED)

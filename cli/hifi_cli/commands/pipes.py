@@ -40,32 +40,32 @@ async def pipes(
         return
     target = kafka_target(data, kafka, stream)
     published = await read_registry(target.kafka, target.topics)
-    found = [published.pipes[name] for name in sorted(published.pipes)]
+    revisions = [published.pipes[name] for name in sorted(published.pipes)]
     if as_json:
         print_json(
             [
                 {
-                    "revision": one.revision,
-                    "paused": one.paused,
-                    "pipe": one.pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+                    "revision": revision.number,
+                    "paused": revision.paused,
+                    "pipe": revision.pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True),
                 }
-                for one in found
+                for revision in revisions
             ]
         )
         return
-    if not found:
+    if not revisions:
         console.print(NO_PIPES)
         return
     rows = table("pipe", ">revision", "state", "destinations", ">SLO p95\ns", "description")
-    for one in found:
-        names = ", ".join(destination.name for destination in one.pipe.destinations)
+    for revision in revisions:
+        names = ", ".join(destination.name for destination in revision.pipe.destinations)
         rows.add_row(
-            one.pipe.pipe,
-            str(one.revision),
-            "paused" if one.paused else "active",
+            revision.pipe.pipe,
+            str(revision.number),
+            "paused" if revision.paused else "active",
             names,
-            f"{one.pipe.slo.p95:g}",
-            escape(one.pipe.description),
+            f"{revision.pipe.slo.p95:g}",
+            escape(revision.pipe.description),
         )
     print_table(rows, console)
 
@@ -123,13 +123,13 @@ async def _set_paused(
     state = "paused" if paused else "active"
     if manage:
         ManageApi(manage, manage_token_file).set_paused(pipe, paused=paused)
-        console.print(f"{pipe} is declared {state}; the provisioner puts it into force.", highlight=False)
+        console.print(f"{pipe} is declared {state}; the rollout service puts it into force.", highlight=False)
         return
     target = kafka_target(data, kafka, stream)
     published = await read_registry(target.kafka, target.topics)
     if target.control is not None:
         await target.control.set_paused(pipe, published.pipes.get(pipe), paused=paused)
-        console.print(f"{pipe} is declared {state}; the provisioner puts it into force.", highlight=False)
+        console.print(f"{pipe} is declared {state}; the rollout service puts it into force.", highlight=False)
         return
     await publish(target.kafka, target.topics, rollout.change_pause(published, pipe, paused=paused))
     console.print(f"{pipe} is {state}.", highlight=False)

@@ -107,14 +107,20 @@ async def list_principals(
       hifi principal list
     """
     control = _control(data, kafka, stream)
-    found = (await principal_store.principals(control.kafka, control.topics)).values()
+    listed = (await principal_store.principals(control.kafka, control.topics)).values()
     if as_json:
-        print_json([one.json() for one in found])
+        print_json([principal.json() for principal in listed])
         return
     rows = table("name", "role", "pipes", "expires", "created by")
-    for one in found:
-        expires = "never" if one.expires_us is None else _time(one.expires_us)
-        rows.add_row(one.name, one.role.value, ", ".join(one.pipes) or "all", expires, one.author)
+    for principal in listed:
+        expires = "never" if principal.expires_us is None else _time(principal.expires_us)
+        rows.add_row(
+            principal.name,
+            principal.role.value,
+            ", ".join(principal.pipes) or "all",
+            expires,
+            principal.author,
+        )
     print_table(rows, console)
 
 

@@ -66,7 +66,7 @@ def rate(
         ),
     ] = None,
     trigger: TriggerOf = "auto",
-    wanted: Annotated[
+    desired_rate: Annotated[
         float | None,
         typer.Option(
             "--load",
@@ -145,7 +145,7 @@ def rate(
             _print_step,
         )
         asyncio.run(_run(rating))
-        numbers = report(rating, os.cpu_count() or 1, wanted)
+        numbers = report(rating, os.cpu_count() or 1, desired_rate)
     except typer.Exit:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -192,8 +192,8 @@ def _print_report(numbers: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(numbers)
         return
-    for one in tables(numbers):
-        print_table(one, console)
+    for table in tables(numbers):
+        print_table(table, console)
     for note in notes(numbers):
         console.print(note, highlight=False)
     limit = numbers["bottleneck"]

@@ -30,7 +30,7 @@ async def status(
     """List the rollouts that run: the current and the next revision, and the share of the next one.
 
     In a mesh with a control plane it lists the newest declaration of every pipe,
-    how far the provisioner is with it, and why.
+    how far the rollout service is with it, and why.
 
     Examples:
       hifi rollout status
@@ -39,17 +39,20 @@ async def status(
     if target.control is not None:
         _print_statuses(await target.control.statuses(), as_json=as_json)
         return
-    found = running(await read_registry(target.kafka, target.topics))
+    rollouts = running(await read_registry(target.kafka, target.topics))
     if as_json:
-        print_json(found)
+        print_json(rollouts)
         return
-    if not found:
+    if not rollouts:
         console.print("No rollout runs. Begin one with `hifi apply DIR --share PERCENT`.")
         return
     rows = table("pipe", ">current", ">next", ">share of next")
-    for one in found:
+    for running_rollout in rollouts:
         rows.add_row(
-            one["pipe"], str(one["current"]), str(one["next"]), rollout.percent(one["share_per_10000"])
+            running_rollout["pipe"],
+            str(running_rollout["current"]),
+            str(running_rollout["next"]),
+            rollout.percent(running_rollout["share_per_10000"]),
         )
     print_table(rows, console)
 
@@ -153,12 +156,12 @@ def running(published: RegistrySnapshot) -> list[dict[str, Any]]:
     return [
         {
             "pipe": name,
-            "current": known.revision,
-            "next": known.rollout.next.revision,
-            "share_per_10000": known.rollout.share,
+            "current": revision.number,
+            "next": revision.rollout.next.number,
+            "share_per_10000": revision.rollout.share,
         }
-        for name, known in sorted(published.pipes.items())
-        if known.rollout is not None
+        for name, revision in sorted(published.pipes.items())
+        if revision.rollout is not None
     ]
 
 
@@ -169,7 +172,9 @@ def _without_control(target: Target, instead: str) -> Target:
         Misconfigured: it does.
     """
     if target.control is not None:
-        raise Misconfigured(f"the provisioner of the control plane drives the rollouts here: use `{instead}`")
+        raise Misconfigured(
+            f"the rollout service of the control plane drives the rollouts here: use `{instead}`"
+        )
     return target
 
 
@@ -181,21 +186,22 @@ async def _ask(target: Target, pipe: str, kind: RequestKind) -> None:
         )
     status = await target.control.ask(pipe, kind)
     console.print(
-        f"Asked the provisioner to {kind.value} declaration {status.declaration} of {pipe}.", highlight=False
+        f"Asked the rollout service to {kind.value} declaration {status.declaration} of {pipe}.",
+        highlight=False,
     )
 
 
 def _print_statuses(statuses: Mapping[str, RolloutStatus], *, as_json: bool) -> None:
     if as_json:
-        print_json([one.json() for one in statuses.values()])
+        print_json([status.json() for status in statuses.values()])
         return
     if not statuses:
         console.print("No pipe was declared. Declare pipes with `hifi apply DIR`.")
         return
     rows = table("pipe", ">revision", "state", ">share", "why")
-    for one in statuses.values():
-        revision = "-" if one.revision is None else str(one.revision)
-        rows.add_row(one.pipe, revision, one.state.value, rollout.percent(one.share), one.reason)
+    for status in statuses.values():
+        revision = "-" if status.revision is None else str(status.revision)
+        rows.add_row(status.pipe, revision, status.state.value, rollout.percent(status.share), status.reason)
     print_table(rows, console)
 
 

@@ -37,12 +37,12 @@ def avro(file: PipeFile) -> None:
       hifi schema avro pipes/orders.yaml
     """
     loaded, problems = load(file.parent)
-    own = [one for one in problems if one.file.name == file.name]
-    if own:
-        print_problems(own)
+    problems_of_file = [problem for problem in problems if problem.file.name == file.name]
+    if problems_of_file:
+        print_problems(problems_of_file)
         raise typer.Exit(FAILED)
-    pipe = next((one.pipe for one in loaded if one.file.name == file.name), None)
+    pipe = next((loaded_pipe.pipe for loaded_pipe in loaded if loaded_pipe.file.name == file.name), None)
     if pipe is None:
         raise Misconfigured(f"{file} is not the file of a pipe: its name ends with .yaml or .yml")
-    found = derive(described_data(pipe), pipe.pipe)
-    print(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
+    schema = derive(described_data(pipe), pipe.pipe)
+    print(orjson.dumps(schema, option=orjson.OPT_INDENT_2).decode())

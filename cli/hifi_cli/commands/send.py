@@ -95,8 +95,8 @@ async def send(
         bar = progress.add_task("sending", total=None, reason="")
         async with aiohttp.ClientSession() as session:
             client = IngestClient(session, address, pipe, key, source=source, patience_s=patience)
-            found = read_events(stream, file, file_format, types=types)
-            intake = BatchReader(found, secrets.token_hex(6), max_events=batch, refuse=client.counts.refuse)
+            events = read_events(stream, file, file_format, types=types)
+            intake = BatchReader(events, secrets.token_hex(6), max_events=batch, refuse=client.counts.refuse)
             updating = asyncio.create_task(_update_progress(client, progress, bar))
             intake.start()
             try:
@@ -141,11 +141,11 @@ async def _source(data: Path, pipe: str) -> DeclaredSource | None:
     """Return the source that the published pipe declares."""
     target = kafka_target(data, None, None)
     published = await read_registry(target.kafka, target.topics)
-    known = published.pipes.get(pipe)
-    if known is None:
+    revision = published.pipes.get(pipe)
+    if revision is None:
         names = ", ".join(sorted(published.pipes)) or "none; publish some with `hifi apply DIR`"
         raise Misconfigured(f"there is no pipe {pipe!r}; published pipes: {names}")
-    return known.pipe.source
+    return revision.pipe.source
 
 
 def _print_result(counts: SendCounts, file: str, problem: BaseException | None, *, as_json: bool) -> None:

@@ -46,10 +46,10 @@ def skew(
             highlight=False,
         )
     else:
-        for one in fields:
-            print_table(skew_table(one), console)
+        for field in fields:
+            print_table(skew_table(field), console)
             console.print()
-    if any(one["state"] == "drifted" for one in fields):
+    if any(field["state"] == "drifted" for field in fields):
         raise typer.Exit(DRIFTED)
 
 

@@ -43,7 +43,7 @@ def sources_of(url: str) -> list[dict[str, Any]]:
         HifiError: observe does not answer.
     """
     pipes = get_json(url, "/api/v1/pipes")["pipes"]
-    return [{"pipe": one["pipe"], **one["source"]} for one in pipes if one["source"] is not None]
+    return [{"pipe": pipe["pipe"], **pipe["source"]} for pipe in pipes if pipe["source"] is not None]
 
 
 def sources_table(rows: list[dict[str, Any]], now_s: float, title: str | None = None) -> Table:

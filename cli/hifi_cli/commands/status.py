@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hifi.control.verdict import Condition
+from hifi.control.verdict import Condition, VerdictJson
 from hifi.pipe.registry import read_registry
 from hifi.runtime.errors import HifiError
 from hifi_cli.commands.pipes import NO_PIPES
@@ -70,12 +70,12 @@ async def status(
       hifi status --kafka broker1:9092,broker2:9092 --stream orders
     """
     target = kafka_target(data, kafka, stream)
-    found = await gather(target, seconds)
+    facts = await gather(target, seconds)
     if as_json:
-        print_json(found)
+        print_json(facts)
     else:
-        print_status(found, console, wide=wide)
-    if not found["ready"]:
+        print_status(facts, console, wide=wide)
+    if not facts["ready"]:
         raise typer.Exit(1)
 
 
@@ -92,9 +92,9 @@ async def gather(target: Target, seconds: float) -> dict[str, Any]:
         "console": running.console if running else None,
         "trigger": running.trigger if running else None,
         "brokers": running.brokers if running else None,
-        "ready": problem is None and all(one.ready for one in instances),
+        "ready": problem is None and all(instance.ready for instance in instances),
         "problem": problem,
-        "instances": [asdict(one) for one in instances],
+        "instances": [asdict(instance) for instance in instances],
         "verdicts": await _verdicts(target),
         "colours": await _colours(target),
         "backlog": backlog.waiting,
@@ -105,26 +105,26 @@ async def gather(target: Target, seconds: float) -> dict[str, Any]:
 
 
 async def _instances(instances: list[RunningInstance], seconds: float) -> list[InstanceStatus]:
-    ports = [one.port for one in instances]
+    ports = [instance.port for instance in instances]
     before = await service_metrics.read_all_counters(ports)
     answers = await asyncio.gather(*map(readiness, ports))
     if instances:
         await asyncio.sleep(seconds)
     after = await service_metrics.read_all_counters(ports)
     shown = []
-    for one, answer in zip(instances, answers, strict=True):
-        counter = service_metrics.ACCEPTED if one.service == "ingest" else service_metrics.READ
+    for instance, answer in zip(instances, answers, strict=True):
+        counter = service_metrics.ACCEPTED if instance.service == "ingest" else service_metrics.READ
         shown.append(
             InstanceStatus(
-                f"{one.service}-{one.number}",
-                one.service,
-                one.pid,
-                one.port,
+                f"{instance.service}-{instance.number}",
+                instance.service,
+                instance.pid,
+                instance.port,
                 answer.ready,
                 answer.state,
                 list(answer.waiting.values()),
-                service_metrics.per_second(before[one.port], after[one.port], counter),
-                str(one.log),
+                service_metrics.per_second(before[instance.port], after[instance.port], counter),
+                str(instance.log),
             )
         )
     return shown
@@ -137,23 +137,23 @@ async def _stream(target: Target) -> tuple[ConsumerBacklog, list[dict[str, Any]]
         pipes = [
             {
                 "pipe": name,
-                "revision": known.revision,
-                "destinations": [one.name for one in known.pipe.destinations],
-                "description": known.pipe.description,
+                "revision": revision.number,
+                "destinations": [destination.name for destination in revision.pipe.destinations],
+                "description": revision.pipe.description,
             }
-            for name, known in sorted(published.pipes.items())
+            for name, revision in sorted(published.pipes.items())
         ]
         return await read_backlog(target.kafka, target.topics), pipes, None
     except HifiError as error:
         return ConsumerBacklog(), [], str(error)
 
 
-async def _verdicts(target: Target) -> list[dict[str, Any]] | None:
+async def _verdicts(target: Target) -> list[VerdictJson] | None:
     """Observe's verdicts; None without a control plane, or while its Kafka does not answer."""
     if target.control is None:
         return None
     try:
-        return [one.json() for one in await target.control.verdicts()]
+        return [verdict.json() for verdict in await target.control.verdicts()]
     except HifiError:
         return None
 
@@ -166,8 +166,8 @@ async def _colours(target: Target) -> list[dict[str, Any]]:
         answer = await asyncio.to_thread(get_json, target.running.console, "/api/v1/status")
     except HifiError:
         return []
-    found: list[dict[str, Any]] = answer["colours"]
-    return found
+    colours: list[dict[str, Any]] = answer["colours"]
+    return colours
 
 
 async def _sources(target: Target) -> list[dict[str, Any]]:
@@ -180,72 +180,78 @@ async def _sources(target: Target) -> list[dict[str, Any]]:
         return []
 
 
-def print_status(found: dict[str, Any], to: Console, *, wide: bool = False) -> None:
+def print_status(facts: dict[str, Any], to: Console, *, wide: bool = False) -> None:
     """Print the result of `gather` for people."""
-    to.print(f"Stream [bold]{found['stream']}[/] on Kafka {found['kafka']}", highlight=False, soft_wrap=True)
-    if found["url"]:
-        to.print(f"Ingest {found['url']}, Spark trigger {found['trigger']}", highlight=False, soft_wrap=True)
-    if found["console"]:
-        to.print(f"Console {found['console']}", highlight=False, soft_wrap=True)
-    if found["problem"]:
-        to.print(f"[red]{escape(found['problem'])}[/]", highlight=False, soft_wrap=True)
-    if found["verdicts"] is not None:
-        _print_verdicts(found["verdicts"], to)
-    if found["colours"]:
-        _print_colours(found["colours"], to)
-    _print_flow(found, to, wide=wide)
-    if not found["pipes"]:
+    to.print(f"Stream [bold]{facts['stream']}[/] on Kafka {facts['kafka']}", highlight=False, soft_wrap=True)
+    if facts["url"]:
+        to.print(f"Ingest {facts['url']}, Spark trigger {facts['trigger']}", highlight=False, soft_wrap=True)
+    if facts["console"]:
+        to.print(f"Console {facts['console']}", highlight=False, soft_wrap=True)
+    if facts["problem"]:
+        to.print(f"[red]{escape(facts['problem'])}[/]", highlight=False, soft_wrap=True)
+    if facts["verdicts"] is not None:
+        _print_verdicts(facts["verdicts"], to)
+    if facts["colours"]:
+        _print_colours(facts["colours"], to)
+    _print_flow(facts, to, wide=wide)
+    if not facts["pipes"]:
         to.print(f"\n{NO_PIPES}")
         return
     rows = table("pipe", ">revision", "destinations", "description", title="\nPipes")
-    for pipe in found["pipes"]:
+    for pipe in facts["pipes"]:
         rows.add_row(
             pipe["pipe"], str(pipe["revision"]), ", ".join(pipe["destinations"]), escape(pipe["description"])
         )
     print_table(rows, to)
 
 
-def _print_verdicts(verdicts: list[dict[str, Any]], to: Console) -> None:
+def _print_verdicts(verdicts: list[VerdictJson], to: Console) -> None:
     bad = [one for one in verdicts if one["condition"] != Condition.STABLE]
     if verdicts and not bad:
         to.print("Health [green]stable[/]", highlight=False)
     elif not verdicts:
         to.print("Health [yellow]unknown[/]: observe gives no verdict", highlight=False)
-    for one in bad:
-        reasons = escape("; ".join(one["reasons"]))
+    for verdict in bad:
+        reasons = escape("; ".join(verdict["reasons"]))
         to.print(
-            f"Health of {one['scope']} [yellow]{one['condition']}[/]: {reasons}",
+            f"Health of {verdict['scope']} [yellow]{verdict['condition']}[/]: {reasons}",
             highlight=False,
             soft_wrap=True,
         )
 
 
-def _print_flow(found: dict[str, Any], to: Console, *, wide: bool) -> None:
-    if found["instances"]:
-        print_table(_instance_table(found["instances"], wide=wide), to)
-    if found["backlog"]:
-        print_table(_backlog_table(found), to)
-    if found["sources"]:
-        print_table(sources_table(found["sources"], time.time(), title="\nSources"), to)
+def _print_flow(facts: dict[str, Any], to: Console, *, wide: bool) -> None:
+    if facts["instances"]:
+        print_table(_instance_table(facts["instances"], wide=wide), to)
+    if facts["backlog"]:
+        print_table(_backlog_table(facts), to)
+    if facts["sources"]:
+        print_table(sources_table(facts["sources"], time.time(), title="\nSources"), to)
 
 
 def _print_colours(colours: list[dict[str, Any]], to: Console) -> None:
-    shares = (f"{one['colour']} {one['state']} {100 * one['share']:g} %" for one in colours)
+    shares = (f"{colour['colour']} {colour['state']} {100 * colour['share']:g} %" for colour in colours)
     to.print(f"Colours {', '.join(shares)} of the requests", highlight=False)
 
 
 def _instance_table(instances: list[dict[str, Any]], *, wide: bool) -> Table:
     more = [">pid", ">port", "log"] if wide else []
     rows = table("=instance", "=state", ">rate\nev/s", *more, "waiting for", title="\nServices")
-    for one in instances:
-        state = f"[{'green' if one['ready'] else 'yellow'}]{one['state']}[/]"
-        facts = [str(one["pid"]), str(one["port"]), escape(one["log"])] if wide else []
-        rows.add_row(one["name"], state, count(one["rate_per_s"]), *facts, escape("; ".join(one["waiting"])))
+    for instance in instances:
+        state = f"[{'green' if instance['ready'] else 'yellow'}]{instance['state']}[/]"
+        facts = [str(instance["pid"]), str(instance["port"]), escape(instance["log"])] if wide else []
+        rows.add_row(
+            instance["name"],
+            state,
+            count(instance["rate_per_s"]),
+            *facts,
+            escape("; ".join(instance["waiting"])),
+        )
     return rows
 
 
-def _backlog_table(found: dict[str, Any]) -> Table:
+def _backlog_table(facts: dict[str, Any]) -> Table:
     rows = table("=service", ">waiting\nrecords", ">in running batch\nrecords", title="\nConsumer backlog")
-    for service, waiting in found["backlog"].items():
-        rows.add_row(service, count(waiting), count(found["uncommitted"].get(service)))
+    for service, waiting in facts["backlog"].items():
+        rows.add_row(service, count(waiting), count(facts["uncommitted"].get(service)))
     return rows

@@ -104,9 +104,9 @@ def status_line(body: dict[str, Any]) -> str:
     """Say how current the figures are, and which consumer groups have a backlog."""
     status = body["status"]
     groups = ", ".join(
-        f"{one['service']} {one['records']:,} records of {one['topic']} ({one['seconds']:.1f} s)"
-        for one in status["groups"]
-        if one["records"]
+        f"{group['service']} {group['records']:,} records of {group['topic']} ({group['seconds']:.1f} s)"
+        for group in status["groups"]
+        if group["records"]
     )
     behind = "unknown" if status["behind_s"] is None else f"{status['behind_s']} s"
     return f"\nAge of these figures: {behind}. Consumer backlog: {groups or 'none'}."

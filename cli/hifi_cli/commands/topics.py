@@ -43,7 +43,7 @@ def show(
 ) -> None:
     """Print every topic with its partitions and settings, to create them outside of hifi.
 
-    With HIFI_CREATE_TOPICS=false `hifi up` and provisioning create no topic: they
+    With HIFI_CREATE_TOPICS=false `hifi up` and the setup job create no topic: they
     stop with a message if one is missing or has other settings. The retry topics
     follow HIFI_TIERS.
 
@@ -52,24 +52,24 @@ def show(
       hifi topics show --stream orders --partitions 12 --format kafka-topics | sh
       hifi topics show --format strimzi | kubectl apply -f -
     """
-    found = settings(stream_topics(stream or "hifi"), partitions, replication)
+    topics = settings(stream_topics(stream or "hifi"), partitions, replication)
     if output is TopicFormat.JSON:
-        print_json(found)
+        print_json(topics)
     elif output is TopicFormat.STRIMZI:
-        print_yaml([_strimzi(one) for one in found])
+        print_yaml([_strimzi(topic) for topic in topics])
     elif output is TopicFormat.KAFKA_TOPICS:
-        for one in found:
-            configs = " ".join(f"--config {key}={value}" for key, value in one["configs"].items())
+        for topic in topics:
+            configs = " ".join(f"--config {key}={value}" for key, value in topic["configs"].items())
             print(
                 f'kafka-topics.sh --bootstrap-server "$KAFKA" --command-config "$CONFIG" --create --if-not-exists '
-                f"--topic {one['name']} --partitions {one['partitions']} "
-                f"--replication-factor {one['replication']} {configs}"
+                f"--topic {topic['name']} --partitions {topic['partitions']} "
+                f"--replication-factor {topic['replication']} {configs}"
             )
     else:
         rows = table("=topic", ">partitions", ">replicas", "settings")
-        for one in found:
-            configs = ", ".join(f"{key}={value}" for key, value in one["configs"].items())
-            rows.add_row(one["name"], str(one["partitions"]), str(one["replication"]), configs)
+        for topic in topics:
+            configs = ", ".join(f"{key}={value}" for key, value in topic["configs"].items())
+            rows.add_row(topic["name"], str(topic["partitions"]), str(topic["replication"]), configs)
         print_table(rows, console)
 
 

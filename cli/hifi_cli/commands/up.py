@@ -188,7 +188,7 @@ def up(
         trigger=trigger,
         scale={"observe": 1} | read_scale(scale or []),
         control=control,
-        bounds={name: (one.min_instances, one.max_instances) for name, one in policies.items()}
+        bounds={name: (policy.min_instances, policy.max_instances) for name, policy in policies.items()}
         if control
         else {},
         python_path=_python_path(pipes, data.resolve()),
@@ -207,15 +207,15 @@ def up(
             "--secure starts a secured Kafka cluster and --kafka uses an existing one: for that one set "
             "HIFI_KAFKA_SECURITY_PROTOCOL and the variables beside it"
         )
-    found = load_checked_pipes(pipes, trigger, quick=False, passed=plan.data / "checked") if pipes else []
-    if any(pipe.source.kind != "http" for pipe in found):
+    checked = load_checked_pipes(pipes, trigger, quick=False, passed=plan.data / "checked") if pipes else []
+    if any(pipe.source.kind != "http" for pipe in checked):
         plan = replace(plan, scale={"collect": 1} | dict(plan.scale))
-    if any(reader(one) == "lake" for pipe in found for one in pipe.destinations):
+    if any(reader(destination) == "lake" for pipe in checked for destination in pipe.destinations):
         plan = replace(plan, scale={"lake": 1} | dict(plan.scale))
     mesh = Mesh(plan)
     mesh.prepare()
     log_to(plan.data / "logs" / "mesh.log")
-    asyncio.run(_run(mesh, found, {} if control else policies, connect_port if connect else None))
+    asyncio.run(_run(mesh, checked, {} if control else policies, connect_port if connect else None))
 
 
 async def _run(
@@ -263,7 +263,7 @@ async def _autoscaled(mesh: Mesh, policies: Mapping[str, Policy]) -> AsyncIterat
         mesh,
         policies,
         lambda: due_backlog(mesh.bootstrap, mesh.topics),
-        lambda: lane_occupancy((LOOPBACK, one.spec.port) for one in mesh.instances["egest"]),
+        lambda: lane_occupancy((LOOPBACK, instance.spec.port) for instance in mesh.instances["egest"]),
     )
     task = asyncio.create_task(scaler.run(), name="autoscale") if policies else None
     try:
@@ -338,5 +338,5 @@ def example_request(url: str, pipe: Pipe) -> str:
 def _python_path(pipes: Path | None, data: Path) -> list[Path]:
     """Return the folders to import functions from: this folder of pipes, and those of the pipes published earlier."""
     before = running.read(data)
-    known = [pipes.resolve()] if pipes else []
-    return known + [one for one in (before.python_path if before else []) if one not in known]
+    folders = [pipes.resolve()] if pipes else []
+    return folders + [folder for folder in (before.python_path if before else []) if folder not in folders]

@@ -83,13 +83,13 @@ async def _stop(running: ColouredStream, interrupts: Interrupts) -> None:
 
 
 def _announce(running: ColouredStream) -> None:
-    found = running.colours
+    colours = running.colours
     lines: Sequence[str] = [
-        f"[bold green]Ready.[/] Send events to [bold]{' or '.join(one.url for one in found.fronts)}[/]",
+        f"[bold green]Ready.[/] Send events to [bold]{' or '.join(front.url for front in colours.fronts)}[/]",
         *(
-            f"{name}: {one.state.value}, {one.share / 100:g} % of the requests, console {one.observe}, "
+            f"{name}: {colour.state.value}, {colour.share / 100:g} % of the requests, console {colour.observe}, "
             f"data {running.plan.folder(name)}"
-            for name, one in found.colours.items()
+            for name, colour in colours.colours.items()
         ),
         "`hifi colour status` shows both colours, `hifi colour --help` how to change their shares.",
     ]

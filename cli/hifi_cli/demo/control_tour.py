@@ -34,10 +34,10 @@ from hifi_infra.ports import free_port
 INSTANCES: Final = 2
 """Of the service that is deployed; a third one is more than the load needs."""
 SETTINGS: Final[Mapping[str, str]] = {
-    "HIFI_PROVISION_PHASES": "10,50,100",
-    "HIFI_PROVISION_PHASE_S": "20",
-    "HIFI_PROVISION_PHASE_EVENTS": "100",
-    "HIFI_PROVISION_NEW_PIPE_RATE": "0",
+    "HIFI_ROLLOUT_PHASES": "10,50,100",
+    "HIFI_ROLLOUT_PHASE_S": "20",
+    "HIFI_ROLLOUT_PHASE_EVENTS": "100",
+    "HIFI_ROLLOUT_NEW_PIPE_RATE": "0",
     "HIFI_DEPLOY_STABLE_S": "30",
     "HIFI_DEPLOY_EVENTS": "100",
     "HIFI_SCALE_DOWN_AFTER_S": "5",
@@ -132,7 +132,7 @@ class ControlTour:
             sent,
             comparison,
             expected,
-            {one.summary()["event"] for one in await self._dead_letters()},
+            {letter.summary()["event"] for letter in await self._dead_letters()},
         )
 
     async def stop(self) -> None:
@@ -147,7 +147,9 @@ class ControlTour:
         with self.steps.step("a pipe is declared through the management API") as seen:
             await asyncio.to_thread(self._put, pipe)
             status = await self.steps.until(
-                lambda: _status(control, pipe), lambda one: one.state.final, lambda one: one.reason
+                lambda: _status(control, pipe),
+                lambda status: status.state.final,
+                lambda status: status.reason,
             )
             require(status.state is RolloutState.IN_FORCE, status.reason)
             seen.append(f"revision {status.revision} is in force")
@@ -162,12 +164,12 @@ class ControlTour:
 
             async def watched() -> RolloutStatus:
                 """The status, whose shares are remembered."""
-                one = await _status(control, pipe)
-                if one.state is RolloutState.RAMPING and one.share and one.share not in shares:
-                    shares.append(one.share)
-                return one
+                status = await _status(control, pipe)
+                if status.state is RolloutState.RAMPING and status.share and status.share not in shares:
+                    shares.append(status.share)
+                return status
 
-            status = await self.steps.until(watched, lambda one: one.state.final, _phase)
+            status = await self.steps.until(watched, lambda status: status.state.final, _phase)
             phases = ", ".join(f"{share / 100:g} %" for share in shares)
             require(status.state is RolloutState.IN_FORCE, f"{status.state.value}: {status.reason}")
             require({1000, 5000} <= set(shares), f"only the phases {phases} were seen")
@@ -177,7 +179,7 @@ class ControlTour:
         with self.steps.step("a version that makes dead letters is rolled back") as seen:
             await asyncio.to_thread(self._put, pipe)
             status = await self.steps.until(
-                lambda: _status(control, pipe), lambda one: one.state.final, _phase
+                lambda: _status(control, pipe), lambda status: status.state.final, _phase
             )
             require(status.state is RolloutState.ROLLED_BACK, f"{status.state.value}: {status.reason}")
             seen.append(status.reason)
@@ -193,17 +195,17 @@ class ControlTour:
     async def _replay_left(self) -> int:
         """Replay the dead letters that were not replayed; returns how many there were."""
         mesh = self.load_test.mesh
-        if found := await self._dead_letters():
+        if dead_letters := await self._dead_letters():
             pipes = (await read_registry(mesh.bootstrap, mesh.topics)).pipes
             producer = Producer(mesh.bootstrap, "hifi-tour")
             await producer.start()
             try:
-                async for _ in replay(producer, mesh.topics, found, pipes):
+                async for _ in replay(producer, mesh.topics, dead_letters, pipes):
                     pass
             finally:
                 await producer.stop()
-            self.replayed |= {one.summary()["event"] for one in found}
-        return len(found)
+            self.replayed |= {dead_letter.summary()["event"] for dead_letter in dead_letters}
+        return len(dead_letters)
 
     async def _refuse_scale_in(self, control: ControlPlane, release: str) -> None:
         with self.steps.step(
@@ -226,23 +228,28 @@ class ControlTour:
     async def _roll_back_release(self, control: ControlPlane, release: str) -> None:
         with self.steps.step("the release leaks memory and is rolled back") as seen:
 
-            async def deployment() -> Deployment:
+            async def newest() -> Deployment:
                 """How far the deployment is."""
                 return (await control.deployments())[SERVICE]
 
-            found = await self.steps.until(
-                deployment,
-                lambda one: one.release == release and one.state.final and not one.canary,
-                lambda one: f"{one.state.value}: {one.reason}",
+            deployment = await self.steps.until(
+                newest,
+                lambda status: status.release == release and status.state.final and not status.canary,
+                lambda status: f"{status.state.value}: {status.reason}",
             )
-            require(found.state is DeploymentState.ROLLED_BACK, f"{found.state.value}: {found.reason}")
+            require(
+                deployment.state is DeploymentState.ROLLED_BACK,
+                f"{deployment.state.value}: {deployment.reason}",
+            )
 
             async def left() -> int:
                 """Instances that still run the release."""
-                return sum(one.spec.release == release for one in self.load_test.mesh.instances[SERVICE])
+                return sum(
+                    instance.spec.release == release for instance in self.load_test.mesh.instances[SERVICE]
+                )
 
             await self.steps.until(left, lambda count: count == 0, "{} instances still run it".format)
-            seen.append(found.reason)
+            seen.append(deployment.reason)
 
     async def _scale_in(self, log: ActionLog) -> None:
         with self.steps.step("an instance that is not needed is removed") as seen:
@@ -272,10 +279,18 @@ class ControlTour:
 
             async def condition() -> str:
                 """Verdict on the stream, with its reasons."""
-                one = next((one for one in await control.verdicts() if one.scope == "stream"), None)
-                return "no verdict" if one is None else ": ".join((one.condition.value, *one.reasons))
+                verdict = next(
+                    (candidate for candidate in await control.verdicts() if candidate.scope == "stream"), None
+                )
+                return (
+                    "no verdict"
+                    if verdict is None
+                    else ": ".join((verdict.condition.value, *verdict.reasons))
+                )
 
-            text = await self.steps.until(condition, lambda one: one == Condition.STABLE.value, str)
+            text = await self.steps.until(
+                condition, lambda condition_text: condition_text == Condition.STABLE.value, str
+            )
             seen.append(text)
 
     async def _agree(
@@ -284,8 +299,8 @@ class ControlTour:
         with self.steps.step("observe and the request log agree that nothing is lost or repeated") as seen:
             console = self.load_test.mesh.plan.console
             assert console is not None
-            accepted = [one for one in sent.values() if one.accepted]
-            last = max(one.answered_ns for one in accepted) // 60_000_000_000
+            accepted = [request for request in sent.values() if request.accepted]
+            last = max(request.answered_ns for request in accepted) // 60_000_000_000
 
             async def closed() -> int:
                 """The newest minute whose account is closed, in minutes since 1970."""
@@ -296,9 +311,9 @@ class ControlTour:
             await self.steps.until(
                 closed, lambda minute: minute >= last, lambda _: "the last minute is closed", _CLOSED_S
             )
-            deliveries = {name: len(expected[name]) for name, one in sent.items() if one.accepted}
+            deliveries = {name: len(expected[name]) for name, request in sent.items() if request.accepted}
             # observe keeps the deliveries of dead letters that were replayed apart.
-            own = {
+            expected_counts = {
                 "in": len(accepted),
                 "delivered": sum(count for name, count in deliveries.items() if name not in self.replayed),
                 "dead": len(self.replayed),
@@ -310,12 +325,12 @@ class ControlTour:
                 """What observe counts over all minutes; the newest ones are amended for some seconds."""
                 path = "/api/v1/pipes/flights/minutes?last=60"
                 minutes = (await asyncio.to_thread(get_json, console, path))["minutes"]
-                return {name: sum(row[name] for row in minutes) for name in own}
+                return {name: sum(row[name] for row in minutes) for name in expected_counts}
 
             await self.steps.until(
                 counted,
-                lambda found: found == own,
-                lambda found: f"observe counts {found}, expected {own}",
+                lambda counts: counts == expected_counts,
+                lambda counts: f"observe counts {counts}, expected {expected_counts}",
                 _AMENDED_S,
             )
             logged = {"arrived": len(comparison.arrived), "duplicates": comparison.duplicates}
@@ -346,7 +361,9 @@ class ControlTour:
     async def _dead_letters(self) -> list[DeadLetter]:
         mesh = self.load_test.mesh
         return [
-            one async for one in letters(mesh.bootstrap, mesh.topics, DeadLetterFilter()) if not one.replayed
+            letter
+            async for letter in letters(mesh.bootstrap, mesh.topics, DeadLetterFilter())
+            if not letter.replayed
         ]
 
     def _put(self, pipe: Pipe) -> None:
@@ -371,7 +388,7 @@ def _changed(pipe: Pipe, **changes: Any) -> Pipe:
 def _with_header(pipe: Pipe) -> Pipe:
     """The pipe with one more header in its requests."""
     body = pipe.model_dump(by_alias=True, exclude_defaults=True)
-    destinations = [{**one, "headers": {"x-tour": "2"}} for one in body["destinations"]]
+    destinations = [{**destination, "headers": {"x-tour": "2"}} for destination in body["destinations"]]
     return _changed(pipe, destinations=destinations)
 
 

@@ -34,11 +34,11 @@ class Expected:
         """Return what each destination must receive for a flight."""
         data = self._normalized(name, row) | self._looked_up(row)
         data |= self._derived(data)
-        wanted = {CANCELLATIONS if data["cancelled"] else DEPARTURES: data}
+        deliveries = {CANCELLATIONS if data["cancelled"] else DEPARTURES: data}
         if data["severity"] != "as planned":
             wanted_fields = ("id", "route", "airline", "severity", "delay", "bad_weather")
-            wanted[ALERTS] = {field: data.get(field) for field in wanted_fields}
-        return wanted
+            deliveries[ALERTS] = {field: data.get(field) for field in wanted_fields}
+        return deliveries
 
     def _normalized(self, name: str, row: Row) -> dict[str, Any]:
         badge = f"{row['origin']}-{row['carrier']}-{row['flight']}"

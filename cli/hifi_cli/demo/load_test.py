@@ -90,7 +90,9 @@ class LoadProcesses:
         """
         self.progress.phase = "waiting for the remaining deliveries"
         comparison = Comparison()
-        missing = {(path, name) for name, one in sent.items() if one.accepted for path in expected[name]}
+        missing = {
+            (path, name) for name, request in sent.items() if request.accepted for path in expected[name]
+        }
         last_s = time.monotonic()
         while missing and time.monotonic() - last_s < QUIET_S:
             await self.count()
@@ -120,7 +122,9 @@ class LoadProcesses:
 
     async def kill_outside(self) -> None:
         """End sender and destination immediately."""
-        outside = [one for one in (self.sender, self.destination) if one is not None and one.running]
+        outside = [
+            process for process in (self.sender, self.destination) if process is not None and process.running
+        ]
         await asyncio.gather(*(process.kill() for process in outside))
 
 

@@ -47,8 +47,8 @@ async def _bars(load_test: LoadTest, bars: Bars) -> None:
     while True:
         progress, mesh = load_test.progress, load_test.mesh
         if progress.sent == 0 and progress.phase != "sending":
-            count = sum(one.ready for one in mesh.all())
-            waiting = ", ".join(one.name for one in mesh.all() if not one.ready)
+            count = sum(instance.ready for instance in mesh.all())
+            waiting = ", ".join(instance.name for instance in mesh.all() if not instance.ready)
             detail = f"{mesh.phase}; not ready: {waiting}" if waiting else progress.phase
             bars.update(
                 started, total=sum(1 for _ in mesh.all()) or None, completed=count, detail=escape(detail)

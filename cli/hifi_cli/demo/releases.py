@@ -36,7 +36,7 @@ def write_leaking_release(folder: Path) -> str:
 
 def _installed() -> Path:
     """Folder of the service; the command line works without it."""
-    found = importlib.util.find_spec(f"hifi_{SERVICE}")
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent
+    spec = importlib.util.find_spec(f"hifi_{SERVICE}")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent

@@ -35,7 +35,7 @@ class DemoRun:
 
 def report(run: DemoRun) -> dict[str, Any]:
     """Compute the report. Lags are in ms, from the first byte of the request unless the key says otherwise."""
-    accepted = [name for name, one in run.sent.items() if one.accepted]
+    accepted = [name for name, request in run.sent.items() if request.accepted]
     delivered = [name for name in accepted if _complete(run, name)]
     dead = [name for name in accepted if name in run.topic_lags.dead]
     lost = len(set(accepted) - set(delivered) - set(dead))
@@ -47,8 +47,8 @@ def report(run: DemoRun) -> dict[str, Any]:
         "duplicates": run.comparison.duplicates,
         "dead_lettered": len(dead),
         "mismatched": run.comparison.mismatched + run.comparison.unknown,
-        "refused": sum(one.status not in (0, 202) for one in run.sent.values()),
-        "unanswered": sum(one.status == 0 for one in run.sent.values()),
+        "refused": sum(request.status not in (0, 202) for request in run.sent.values()),
+        "unanswered": sum(request.status == 0 for request in run.sent.values()),
         "deliveries": dict(sorted(run.comparison.by_path.items())),
         "seconds": round(run.seconds, 3),
         "rate": run.rate,
@@ -58,7 +58,7 @@ def report(run: DemoRun) -> dict[str, Any]:
         "lag_from_accepted_ms": quantiles(lags["accepted"]),
         "lag_from_due_ms": quantiles(lags["due"]),
         "answer_ms": quantiles(
-            (one.answered_ns - one.sent_ns) / 1e6 for one in run.sent.values() if one.status
+            (request.answered_ns - request.sent_ns) / 1e6 for request in run.sent.values() if request.status
         ),
         "longest_pause_ms": round(_longest_pause_ms(run), 1),
         "hops": {topic: quantiles(run.topic_lags.lags_ms.get(topic, ())) for topic in TOPICS},
@@ -96,11 +96,11 @@ def _lags(run: DemoRun) -> dict[str, list[float]]:
     """Return the lags of all first deliveries, until the destination's answer, by where they are measured from."""
     lags: dict[str, list[float]] = {"accepted": [], "sent": [], "due": []}
     for (_, name), answered_ns in run.comparison.arrived.items():
-        one = run.sent.get(name)
-        if one is None:
+        request = run.sent.get(name)
+        if request is None:
             continue
-        lags["sent"].append((answered_ns - one.sent_ns) / 1e6)
-        lags["due"].append((answered_ns - one.due_ns) / 1e6)
+        lags["sent"].append((answered_ns - request.sent_ns) / 1e6)
+        lags["due"].append((answered_ns - request.due_ns) / 1e6)
         if name in run.topic_lags.accepted_us:
             lags["accepted"].append(answered_ns / 1e6 - run.topic_lags.accepted_us[name] / 1e3)
     return lags

@@ -66,12 +66,12 @@ class Demo:
         seconds = time.monotonic() - began_s
         cpu = {name: used - cpu_before.get(name, 0) for name, used in self.mesh.cpu_seconds().items()}
         self.load_test.progress.phase = "reading the lags from the topics"
-        found = await topic_lags.read(self.mesh.bootstrap, self.mesh.topics, offsets_before)
+        lags = await topic_lags.read(self.mesh.bootstrap, self.mesh.topics, offsets_before)
         run = DemoRun(
             sent=sent,
             expected=expected,
             comparison=comparison,
-            topic_lags=found,
+            topic_lags=lags,
             rate=self.rate,
             seconds=seconds,
             trigger=self.mesh.plan.trigger,

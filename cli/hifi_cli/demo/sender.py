@@ -203,7 +203,7 @@ def _batch(url: SplitResult, key: str, events: Sequence[Any], bodies: Sequence[s
         f'"partitionkey":{json.dumps(_key(event))},"data":{body},"time":"'
         for event, body in zip(events, bodies, strict=True)
     )
-    pieces = ("[" + '"},'.join(f"{one}\0" for one in envelopes) + '"}]').encode().split(b"\0")
+    pieces = ("[" + '"},'.join(f"{envelope}\0" for envelope in envelopes) + '"}]').encode().split(b"\0")
     length = sum(map(len, pieces)) + TIME_BYTES * len(events)
     kind = "Content-Type: application/cloudevents-batch+json"
     pieces[0] = f"{_head(url, key)}{kind}\r\nContent-Length: {length}\r\n\r\n".encode() + pieces[0]
@@ -246,14 +246,14 @@ async def run(
     end_s = time.monotonic() + ANSWER_S
     while sender.open and time.monotonic() < end_s:
         await asyncio.sleep(0.02)
-    own = {"late_max_ms": latest_ns / 1e6, "late_share": late / max(count, 1)}
-    print(json.dumps(own | {"cpu_seconds": time.process_time() - cpu_s}))
+    lateness = {"late_max_ms": latest_ns / 1e6, "late_share": late / max(count, 1)}
+    print(json.dumps(lateness | {"cpu_seconds": time.process_time() - cpu_s}))
 
 
 def main() -> None:
     """Run `sender.py URL RATE EVENTS LOG [BATCH [CONNECTIONS]]`."""
     url, rate, events, written = sys.argv[1:5]
-    more = [int(one) for one in sys.argv[5:]]
+    more = [int(number) for number in sys.argv[5:]]
     batch, connections = more[0] if more else 1, more[1] if more[1:] else CONNECTIONS
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # a connection is a file

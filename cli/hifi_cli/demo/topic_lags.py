@@ -60,15 +60,15 @@ async def read(bootstrap: str, topics: Topics, since: Offsets) -> TopicLags:
     try:
         async with asyncio.timeout(READ_S):
             ends = await consumer.end_offsets(list(since))
-            wanted = [tp for tp, end in ends.items() if end > since[tp]]
-            consumer.assign(wanted)
-            for tp in wanted:
+            unread = [tp for tp, end in ends.items() if end > since[tp]]
+            consumer.assign(unread)
+            for tp in unread:
                 consumer.seek(tp, since[tp])
-            while wanted:
-                for tp, records in (await consumer.getmany(*wanted, timeout_ms=500)).items():
+            while unread:
+                for tp, records in (await consumer.getmany(*unread, timeout_ms=500)).items():
                     for record in records:
                         _add(lags, seen, short(tp.topic), record)
-                wanted = [tp for tp in wanted if await consumer.position(tp) < ends[tp]]
+                unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
     finally:
         await consumer.stop()
     return lags
@@ -85,16 +85,16 @@ def short(topic: str) -> str:
 
 
 def _add(lags: TopicLags, seen: Mapping[str, set[str]], topic: str, record: Any) -> None:
-    found = fields(record.headers)
-    if ACCEPTED not in found:
+    values = fields(record.headers)
+    if ACCEPTED not in values:
         return
-    name = found.get(ID, b"").decode("utf-8", "replace")
-    accepted_us = int(found[ACCEPTED])
+    name = values.get(ID, b"").decode("utf-8", "replace")
+    accepted_us = int(values[ACCEPTED])
     if topic == "dead-letter":
         lags.dead.add(name)
         return
     if topic == "receipts":
-        outcome = found.get(OUTCOME, b"?").decode()
+        outcome = values.get(OUTCOME, b"?").decode()
         lags.outcomes[outcome] = lags.outcomes.get(outcome, 0) + 1
     elif name in seen[topic]:
         lags.copies[topic] = lags.copies.get(topic, 0) + 1

@@ -19,20 +19,20 @@ def report(
     dead: set[str],
 ) -> dict[str, Any]:
     """The report of a tour. Events, each counted once; duplicates are requests."""
-    accepted = [name for name, one in sent.items() if one.accepted]
+    accepted = [name for name, request in sent.items() if request.accepted]
     delivered = [
         name for name in accepted if all((path, name) in comparison.arrived for path in expected[name])
     ]
     lost = set(accepted) - set(delivered) - dead
     return {
-        "steps": [one.json() for one in steps],
+        "steps": [step.json() for step in steps],
         "accepted": len(accepted),
         "delivered": len(delivered),
         "lost": len(lost),
         "duplicates": comparison.duplicates,
         "dead_lettered": len(dead & set(accepted)),
         "mismatched": comparison.mismatched + comparison.unknown,
-        "refused": sum(one.status not in (0, 202) for one in sent.values()),
+        "refused": sum(request.status not in (0, 202) for request in sent.values()),
     }
 
 

@@ -76,10 +76,10 @@ class TourSteps:
         """
         told, end_s = "", time.monotonic() + within_s
         while True:
-            found = await read()
-            if holds(found):
-                return found
-            if (text := describe(found)) != told:
+            state = await read()
+            if holds(state):
+                return state
+            if (text := describe(state)) != told:
                 told = text
                 self.tell(f"   {text}")
             if time.monotonic() > end_s:

@@ -103,17 +103,17 @@ def read_send_log(file: Path) -> dict[str, SentEvent]:
     return {row[0]: SentEvent(*map(int, row[1:])) for row in rows}
 
 
-def difference(expected: Any, found: Any) -> str:
+def difference(expected: Any, actual: Any) -> str:
     """Describe the first field that differs."""
-    if not isinstance(found, Mapping) or not isinstance(expected, Mapping):
-        return f"{found!r} instead of {expected!r}"
-    for name in [*expected, *(name for name in found if name not in expected)]:
-        if name not in found:
+    if not isinstance(actual, Mapping) or not isinstance(expected, Mapping):
+        return f"{actual!r} instead of {expected!r}"
+    for name in [*expected, *(name for name in actual if name not in expected)]:
+        if name not in actual:
             return f"{name} missing instead of {expected[name]!r}"
         if name not in expected:
-            return f"{name} {found[name]!r}, which is not expected"
-        if found[name] != expected[name]:
-            return f"{name} {found[name]!r} instead of {expected[name]!r}"
+            return f"{name} {actual[name]!r}, which is not expected"
+        if actual[name] != expected[name]:
+            return f"{name} {actual[name]!r} instead of {expected[name]!r}"
     return "the envelope of another event"
 
 
@@ -136,8 +136,8 @@ def _arrivals(head: Mapping[str, Any], body: bytes) -> Iterator[Arrival]:
     except ValueError:
         content = None
     if isinstance(content, list):
-        for one in content:
-            yield _arrival(path, answered_ns, one, one)
+        for event in content:
+            yield _arrival(path, answered_ns, event, event)
     else:
         yield _arrival(path, answered_ns, attributes or content, content)
 

@@ -81,7 +81,7 @@ class Workspace:
         loaded, problems = loader.load(folder)
         if problems:
             raise Misconfigured("\n".join(map(str, problems)))
-        return [one.pipe for one in loaded]
+        return [pipe_file.pipe for pipe_file in loaded]
 
     def write_events(self, count: int, first: int = 0) -> dict[str, Row]:
         """Write `count` events for the sender, starting with flight number `first`.

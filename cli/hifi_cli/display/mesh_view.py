@@ -82,7 +82,7 @@ class MeshView:
         while True:
             before = self._counts
             self._counts = await service_metrics.read_all_counters(
-                one.spec.port for one in self._mesh.all() if one.process.running
+                instance.spec.port for instance in self._mesh.all() if instance.process.running
             )
             for instance in self._mesh.all():
                 port = instance.spec.port
@@ -111,8 +111,8 @@ class MeshView:
         entries = list(mesh.journal.entries)[-SHOWN_ENTRIES:]
         fit(rows, self._console.width)
         latest = [
-            Text(f"{local_clock(one.at_s)} {one.text}", style="yellow" if one.bad else "dim")
-            for one in entries
+            Text(f"{local_clock(line.at_s)} {line.text}", style="yellow" if line.bad else "dim")
+            for line in entries
         ]
         footer = STOPPING if mesh.phase.startswith("stopping") else self._footer
         return Group(head, rows, *latest, Text(footer, style="dim"))

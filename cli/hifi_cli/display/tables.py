@@ -57,8 +57,8 @@ def fit(rows: Table, width: int) -> int:
     """Set the width of each column so that only text wraps, and return the width of the table in characters."""
     natural = [_widest(column) for column in rows.columns]
     least = [
-        wanted if column.no_wrap else min(wanted, max(TEXT_MIN, _heading_word(column)))
-        for column, wanted in zip(rows.columns, natural, strict=True)
+        width_needed if column.no_wrap else min(width_needed, max(TEXT_MIN, _heading_word(column)))
+        for column, width_needed in zip(rows.columns, natural, strict=True)
     ]
     words = [max(size, _longest_word(column)) for column, size in zip(rows.columns, least, strict=True)]
     room = width - GAP * len(least)
@@ -68,10 +68,10 @@ def fit(rows: Table, width: int) -> int:
     return sum(given) + GAP * len(given)
 
 
-def _share(least: Sequence[int], wanted: Sequence[int], width: int) -> list[int]:
+def _share(least: Sequence[int], natural: Sequence[int], width: int) -> list[int]:
     """Give each column its least width, then the free characters to the columns that want more, evenly."""
     given, free = list(least), width - sum(least)
-    while free > 0 and (short := [i for i, size in enumerate(given) if size < wanted[i]]):
+    while free > 0 and (short := [i for i, size in enumerate(given) if size < natural[i]]):
         for i in short[:free]:
             given[i] += 1
         free -= len(short[:free])

@@ -49,6 +49,6 @@ def mesh_command(stream: str, pipes: Path | None, options: MeshOptions) -> MeshC
         argv += ["--pipes", str(pipes.resolve())] if pipes else []
         argv += ["--partitions", str(partitions)] if partitions else []
         argv += ["--kafka-version", setup.kafka_version] if setup.kafka_version else []
-        return argv + [part for one in options.scale for part in ("--scale", one)]
+        return argv + [part for count in options.scale for part in ("--scale", count)]
 
     return command

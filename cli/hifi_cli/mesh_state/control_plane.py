@@ -24,7 +24,7 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics
 from hifi.pipe.model import Pipe
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.record.event import Record
 from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi.runtime.errors import Misconfigured
@@ -59,22 +59,26 @@ class ControlPlane:
         """
         by, now = author(), now_us()
         async with self._answering(), self._log() as log:
-            known = log.declared
-            changed = [] if replaced is None else [n for n in pipes if known.newest.get(n) != replaced.get(n)]
+            declared = log.declared
+            changed = (
+                [] if replaced is None else [n for n in pipes if declared.newest.get(n) != replaced.get(n)]
+            )
             if not changed:
-                wanted = [
-                    Declaration(name, pipe, by, now, known.number(name), Origin.FILE, known.paused(name))
+                declarations = [
+                    Declaration(
+                        name, pipe, by, now, declared.number(name), Origin.FILE, declared.paused(name)
+                    )
                     for name, pipe in pipes.items()
                 ]
-                counted = {one.name for one in await log.append(wanted)}
+                counted = {declaration.name for declaration in await log.append(declarations)}
                 changed = [name for name in pipes if name not in counted]
         if changed:
-            others = "; ".join(f"{known.newest[name].author} changed {name}" for name in sorted(changed))
+            others = "; ".join(f"{declared.newest[name].author} changed {name}" for name in sorted(changed))
             raise Misconfigured(
                 f"{others} in the meantime; run the command again to see what is declared now"
             )
 
-    async def set_paused(self, name: str, current: PipeVersion | None, *, paused: bool) -> None:
+    async def set_paused(self, name: str, current: PipeRevision | None, *, paused: bool) -> None:
         """Declare that a pipe takes no new events, or takes them again.
 
         Args:
@@ -107,7 +111,7 @@ class ControlPlane:
             return dict(log.declared.newest)
 
     async def statuses(self) -> Mapping[str, RolloutStatus]:
-        """Pipe to how far its newest declaration is; `waiting` where the provisioner has not seen it yet.
+        """Pipe to how far its newest declaration is; `waiting` where the rollout service has not seen it yet.
 
         Raises:
             Misconfigured: Kafka does not answer.
@@ -116,8 +120,8 @@ class ControlPlane:
 
         def take(_: bytes | None, value: bytes | None, __: int) -> None:
             """Keep the newest status of each pipe."""
-            one = rollout_status.decode(value)
-            told[one.pipe] = one
+            status = rollout_status.decode(value)
+            told[status.pipe] = status
 
         declared = await self.declared()
         await self._read(self.topics.rollouts, take)
@@ -129,20 +133,20 @@ class ControlPlane:
         Raises:
             Misconfigured: Kafka does not answer.
         """
-        found: dict[str, Verdict] = {}
+        newest: dict[str, Verdict] = {}
 
         def take(_: bytes | None, value: bytes | None, __: int) -> None:
             """Keep the newest verdict on each scope."""
-            one = verdict.decode(value or b"")
-            found[one.scope] = one
+            verdict_read = verdict.decode(value or b"")
+            newest[verdict_read.scope] = verdict_read
 
         await self._read(self.topics.health, take)
         oldest_us = now_us() - verdict.VALID_S * MICROSECONDS
         return [
-            one
-            if one.at_us >= oldest_us
-            else replace(one, condition=Condition.UNKNOWN, reasons=("observe gives no verdict",))
-            for _, one in sorted(found.items())
+            verdict_read
+            if verdict_read.at_us >= oldest_us
+            else replace(verdict_read, condition=Condition.UNKNOWN, reasons=("observe gives no verdict",))
+            for _, verdict_read in sorted(newest.items())
         ]
 
     async def audit(self) -> list[AuditEntry]:
@@ -151,12 +155,12 @@ class ControlPlane:
         Raises:
             Misconfigured: Kafka does not answer.
         """
-        found = Audit()
-        await self._read(self.topics.audit, found.take)
-        return list(found.entries.values())
+        entries = Audit()
+        await self._read(self.topics.audit, entries.take)
+        return list(entries.entries.values())
 
     async def ask(self, pipe: str, kind: RequestKind) -> RolloutStatus:
-        """Ask something of the provisioner about the newest declaration of a pipe; returns its status before.
+        """Ask something of the rollout service about the newest declaration of a pipe; returns its status before.
 
         Raises:
             Misconfigured: the pipe has no rollout that could do this, or Kafka does not answer.
@@ -174,8 +178,8 @@ class ControlPlane:
         Raises:
             Misconfigured: Kafka does not answer.
         """
-        wanted = DesiredRelease(service, release, author(), now_us(), batch)
-        await self._write(self.topics.releases, [wanted.record()])
+        desired = DesiredRelease(service, release, author(), now_us(), batch)
+        await self._write(self.topics.releases, [desired.record()])
 
     async def deployments(self) -> Mapping[str, Deployment]:
         """Service to how far its newest desired release is.
@@ -183,22 +187,22 @@ class ControlPlane:
         Raises:
             Misconfigured: Kafka does not answer.
         """
-        wanted: dict[str, DesiredRelease] = {}
+        desired: dict[str, DesiredRelease] = {}
         told: dict[str, Deployment] = {}
 
         def take_release(_: bytes | None, value: bytes | None, offset: int) -> None:
             """Keep the newest desired release of each service."""
-            one = desired_release.decode(value, offset)
-            wanted[one.service] = one
+            release = desired_release.decode(value, offset)
+            desired[release.service] = release
 
         def take_deployment(_: bytes | None, value: bytes | None, __: int) -> None:
             """Keep the newest deployment of each service."""
-            one = deployment.decode(value)
-            told[one.service] = one
+            status = deployment.decode(value)
+            told[status.service] = status
 
         await self._read(self.topics.releases, take_release)
         await self._read(self.topics.deployments, take_deployment)
-        return newest_deployments(wanted, told)
+        return newest_deployments(desired, told)
 
     async def ask_deployer(self, service: str, kind: RequestKind) -> Deployment:
         """Ask something of the deployer about the newest release of a service; returns the deployment before.
@@ -206,15 +210,15 @@ class ControlPlane:
         Raises:
             Misconfigured: no deployment of the service runs, or Kafka does not answer.
         """
-        found = (await self.deployments()).get(service)
-        if found is None:
+        status = (await self.deployments()).get(service)
+        if status is None:
             raise Misconfigured(
                 f"no release of {service} was deployed; `hifi deploy status` lists those that were"
             )
         await self._write(
-            self.topics.requests, [deployment_request(found, kind, author(), now_us()).record()]
+            self.topics.requests, [deployment_request(status, kind, author(), now_us()).record()]
         )
-        return found
+        return status
 
     @contextlib.asynccontextmanager
     async def _log(self) -> AsyncIterator[DeclarationLog]:

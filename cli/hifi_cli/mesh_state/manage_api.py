@@ -56,7 +56,7 @@ class ManageApi:
         Raises:
             HifiError: the API does not answer, or refuses.
         """
-        return [one["pipe"] for one in self._call("GET", "/pipes")[0]["pipes"]]
+        return [pipe["pipe"] for pipe in self._call("GET", "/pipes")[0]["pipes"]]
 
     def pipe(self, name: str) -> ManagedPipe:
         """A pipe.
@@ -72,17 +72,17 @@ class ManageApi:
             return ManagedPipe(None, _NEW)
         return ManagedPipe(Pipe.model_validate(shown["body"]), {"if-match": etag})
 
-    def change(self, name: str, wanted: Pipe | None, before: ManagedPipe) -> None:
+    def change(self, name: str, pipe: Pipe | None, before: ManagedPipe) -> None:
         """Declare a pipe as by file; None deletes it.
 
         Raises:
             HifiError: somebody else changed it meanwhile, it has problems, or the API does not answer or refuses.
         """
         path = f"/pipes/{name}?origin=file"
-        if wanted is None:
+        if pipe is None:
             self._call("DELETE", path, headers=before.condition)
         else:
-            body = Declaration(name, wanted, "", 0).body()
+            body = Declaration(name, pipe, "", 0).body()
             self._call("PUT", path, orjson.dumps(body), before.condition)
 
     def set_paused(self, name: str, *, paused: bool) -> None:

@@ -107,8 +107,12 @@ def observe_url(data: Path, url: str | None) -> str:
     if url:
         return url.rstrip("/")
     mesh = _mesh(data, "or give the address of observe with --url")
-    colours = [found for folder in mesh.colours.values() if (found := running.find(folder)) is not None]
-    console = next((one.console for one in (mesh, *colours) if one.console is not None), None)
+    colours = [
+        colour_mesh for folder in mesh.colours.values() if (colour_mesh := running.find(folder)) is not None
+    ]
+    console = next(
+        (candidate.console for candidate in (mesh, *colours) if candidate.console is not None), None
+    )
     if console is None:
         raise Misconfigured(f"the mesh on {data} runs without observe; start it without `--scale observe=0`")
     return console

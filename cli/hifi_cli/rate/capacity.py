@@ -78,17 +78,17 @@ def needs(per_million: Mapping[str, float], load: float, partitions: int) -> dic
         load: events a second.
         partitions: partitions of the stream, the maximum number of instances that share the work.
     """
-    found = {}
+    needs_of = {}
     for name, cost in per_million.items():
         cores = cost / 1e6 * load
         if name == "enrich":
             note = f"1 active on {max(1, math.ceil(cores / PLANNED_SHARE))} core(s), 1 standby"
-            found[name] = CapacityNeed(2, cores, note)
+            needs_of[name] = CapacityNeed(2, cores, note)
         elif name == "kafka":
-            found[name] = CapacityNeed(3, cores, "3 copies of each event; the cores are for 1 copy")
+            needs_of[name] = CapacityNeed(3, cores, "3 copies of each event; the cores are for 1 copy")
         else:
             working = max(1, math.ceil(cores / PLANNED_SHARE))
             short = name != "ingest" and working > partitions
             note = f"more than {partitions} partitions can use" if short else ""
-            found[name] = CapacityNeed(working + 1, cores, note)
-    return found
+            needs_of[name] = CapacityNeed(working + 1, cores, note)
+    return needs_of

@@ -60,7 +60,7 @@ class EventLoad:
         destinations = pipe.destinations
         if self.batch > 1:
             batch = BatchPolicy(size=max(2, self.batch))
-            destinations = [one.model_copy(update={"batch": batch}) for one in destinations]
+            destinations = [destination.model_copy(update={"batch": batch}) for destination in destinations]
         normalize = pipe.normalize
         if self.max_bytes:
             fields = {**(normalize.fields or {}), NOTES: NOTES}

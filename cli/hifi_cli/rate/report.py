@@ -12,17 +12,17 @@ from hifi_cli.rate.run import Rating
 from hifi_cli.rate.step import RateStep, failure_reason, step_report
 
 
-def report(rating: Rating, cores: int, wanted: float | None) -> dict[str, Any]:
+def report(rating: Rating, cores: int, desired_rate: float | None) -> dict[str, Any]:
     """Return all results as JSON.
 
     Args:
         rating: a finished rating.
         cores: cores of the machine.
-        wanted: events a second to plan instances for; None means the sustained rate.
+        desired_rate: events a second to plan instances for; None means the sustained rate.
     """
     mesh, rated = rating.load_test.mesh, rating.rated
     instances = {name: len(ones) for name, ones in mesh.instances.items()}
-    load = wanted or (rated.rate if rated else None)
+    load = desired_rate or (rated.rate if rated else None)
     last = rating.steps[-1]
     failed = [step for step in rating.steps if failure_reason(step, rating.slo_ms)]
     limit = bottleneck(min(failed, key=lambda step: step.rate) if failed else last, cores, instances)
@@ -45,8 +45,8 @@ def report(rating: Rating, cores: int, wanted: float | None) -> dict[str, Any]:
         "bottleneck": {"service": limit.service, "why": limit.why},
         "planned_for": round(load, 1) if load else None,
         "needs": {
-            name: {"instances": one.instances, "cores": round(one.cores, 2), "note": one.note}
-            for name, one in need.items()
+            name: {"instances": capacity.instances, "cores": round(capacity.cores, 2), "note": capacity.note}
+            for name, capacity in need.items()
         },
         "headroom": headroom
         and {

@@ -113,9 +113,11 @@ class Rating:
         if await sender.wait() != 0:
             raise Retryable(f"the sender failed; end of its log {sender.log}:\n{sender.tail(5)}")
         sent = read_send_log(workspace.send_log).values()
-        seconds = (max(one.answered_ns for one in sent) - min(one.sent_ns for one in sent)) / 1e9
-        own = orjson.loads(sender.tail(1))
-        used = {"sender": own["cpu_seconds"], "destination": destination.cpu_seconds() - before_s}
+        seconds = (
+            max(request.answered_ns for request in sent) - min(request.sent_ns for request in sent)
+        ) / 1e9
+        sender_report = orjson.loads(sender.tail(1))
+        used = {"sender": sender_report["cpu_seconds"], "destination": destination.cpu_seconds() - before_s}
         await destination.kill()
         self.load_test.destination = None
         return Headroom(len(sent) / seconds, {name: cpu / seconds for name, cpu in used.items()})
@@ -140,19 +142,19 @@ class Rating:
         sending = _since(cpu, load_test.mesh.cpu_seconds())
         load_average, rss = os.getloadavg()[0], load_test.mesh.rss_bytes()
         waiting = await load_test.waiting()
-        own = orjson.loads(sender.tail(1))
+        sender_report = orjson.loads(sender.tail(1))
         sent = await asyncio.to_thread(read_send_log, load_test.workspace.send_log)
         comparison = await load_test.wait_for_arrivals(self._arrivals, sent, expected)
         used = ResourceUse(
             seconds=count / rate,
             cpu_seconds=_since(cpu, load_test.mesh.cpu_seconds()),
             sending_cpu_seconds=sending,
-            outside_cpu_seconds={"sender": own["cpu_seconds"], "destination": destination_s},
+            outside_cpu_seconds={"sender": sender_report["cpu_seconds"], "destination": destination_s},
             rss_bytes=rss,
             waiting=waiting,
             machine_share=busy,
             load_average=load_average,
-            late_share=own["late_share"],
+            late_share=sender_report["late_share"],
         )
         return await asyncio.to_thread(measure_step, rate, sent, expected, comparison, used)
 

@@ -101,7 +101,7 @@ def measure_step(
         for (_, name), answered_ns in comparison.arrived.items()
         if name in sent
     ]
-    accepted = [name for name, one in sent.items() if one.accepted]
+    accepted = [name for name, request in sent.items() if request.accepted]
     lost = sum(any((path, name) not in comparison.arrived for path in expected[name]) for name in accepted)
     return RateStep(
         rate=rate,
@@ -112,7 +112,9 @@ def measure_step(
         wrong=comparison.duplicates + comparison.mismatched + comparison.unknown,
         deliveries=len(comparison.arrived),
         lag_ms=quantiles(lags),
-        answer_ms=quantiles((one.answered_ns - one.sent_ns) / MS_NS for one in sent.values() if one.status),
+        answer_ms=quantiles(
+            (request.answered_ns - request.sent_ns) / MS_NS for request in sent.values() if request.status
+        ),
         longest_pause_ms=_longest_pause_ms(comparison.arrived.values()),
         arrived_share=_arrived_share(sent, comparison),
         used=used,
@@ -185,8 +187,8 @@ def _arrived_share(sent: Mapping[str, SentEvent], comparison: Comparison) -> flo
     """Deliveries that arrived in the second half of the load, over those that were due in it."""
     if not sent:
         return 0.0
-    first_ns = min(one.due_ns for one in sent.values())
-    last_ns = max(one.due_ns for one in sent.values())
+    first_ns = min(request.due_ns for request in sent.values())
+    last_ns = max(request.due_ns for request in sent.values())
     middle_ns = (first_ns + last_ns) // 2
     due = sum(middle_ns < sent[name].due_ns <= last_ns for _, name in comparison.arrived if name in sent)
     arrived = sum(middle_ns < at_ns <= last_ns for at_ns in comparison.arrived.values())

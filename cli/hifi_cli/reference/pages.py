@@ -58,8 +58,8 @@ Every service serves its metrics in the Prometheus format at `/metrics` on its h
 instance of observe reports figures of the whole stream: scrape one, or aggregate with `max`.
 """
 _RUNBOOKS_INTRO: Final = """\
-The console of observe serves the same text at `/runbooks`, so it is available offline. In commands, PIPE, MINUTE,
-SERVICE and the like stand for the values that the alarm names.
+observe serves the same text offline at `/runbooks` of its console. In commands, PIPE, MINUTE, SERVICE and the like
+stand for the values that the alarm names. Logs are in the terminal of `hifi up`, or `docker logs hifi-SERVICE-1`.
 """
 _FURTHER_SETTINGS: Final[Mapping[str, type[BaseSettings]]] = {
     "Security of Kafka: all services and commands": KafkaSecuritySettings,

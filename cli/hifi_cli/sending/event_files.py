@@ -100,10 +100,10 @@ def _array(content: bytes, name: str) -> Iterator[FileEvent | UnreadableEvent]:
             yield from _lines(lines)
             return
         raise Misconfigured(f"{name} is not JSON: {error}") from None
-    for number, one in enumerate(whole if isinstance(whole, list) else [whole], 1):
+    for number, element in enumerate(whole if isinstance(whole, list) else [whole], 1):
         yield (
-            FileEvent(number, orjson.dumps(one))
-            if isinstance(one, dict)
+            FileEvent(number, orjson.dumps(element))
+            if isinstance(element, dict)
             else UnreadableEvent(number, "not a JSON object")
         )
 

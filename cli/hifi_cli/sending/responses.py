@@ -50,8 +50,8 @@ def decide(batch: RequestBatch, status: int, headers: Mapping[str, str], body: b
 
 
 def _later(batch: RequestBatch, listed: list[dict[str, Any]], wait_s: float) -> ResponseDecision:
-    outcomes = {one["index"]: one for one in listed}
-    accepted = sum(one["outcome"] == "accepted" for one in listed)
+    outcomes = {event["index"]: event for event in listed}
+    accepted = sum(event["outcome"] == "accepted" for event in listed)
     if not accepted:
         return ResponseDecision(
             retry=[batch], wait_s=wait_s
@@ -66,7 +66,7 @@ def _later(batch: RequestBatch, listed: list[dict[str, Any]], wait_s: float) -> 
 
 
 def _without(batch: RequestBatch, listed: list[dict[str, Any]]) -> ResponseDecision:
-    bad = {one["index"]: str(one["detail"]) for one in listed}
+    bad = {event["index"]: str(event["detail"]) for event in listed}
     refused = [(item.number, bad[index]) for index, item in enumerate(batch.items) if index in bad]
     rest = [item for index, item in enumerate(batch.items) if index not in bad]
     return ResponseDecision(refused=refused, retry=_rest(batch, rest))

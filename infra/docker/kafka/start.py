@@ -69,8 +69,7 @@ def settings(
         secured = SecuredListeners(*files, BROKER, password(security, BROKER), [ADMIN])
     text = server_properties(node, [Ports(CLIENTS, CONTROLLER)] * len(nodes), str(log_dir), secured)
     lines = dict(line.split("=", 1) for line in text.splitlines())
-    own = nodes[node - 1]
-    inside = f"BROKER://{own}:{CLIENTS}"
+    inside = f"BROKER://{nodes[node - 1]}:{CLIENTS}"
     lines |= {
         "controller.quorum.voters": ",".join(f"{n}@{host}:{CONTROLLER}" for n, host in enumerate(nodes, 1)),
         "listeners": f"BROKER://:{CLIENTS},CONTROLLER://:{CONTROLLER}",

@@ -15,23 +15,25 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-LOG4J: Final = "hifi/sql/log4j2.properties"
+LOG4J: Final = "hifi/spark/log4j2.properties"
 SCALA: Final = "2.13"
 SCRATCH: Final = "/tmp"  # noqa: S108 - the container's own
 
 
 def main() -> None:
     """Never returns: this process becomes Java."""
-    found = find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
         sys.exit("cluster.py: pyspark is not installed")
-    spark = Path(found.origin).parent
-    own = socket.gethostbyname(socket.gethostname())  # other containers know each other's address, not its id
+    spark = Path(spec.origin).parent
+    address = socket.gethostbyname(
+        socket.gethostname()
+    )  # other containers know each other's address, not its id
     role, *rest = sys.argv[1:] or [""]
     if role == "master":
         arguments = [
             "--host",
-            os.environ.get("SPARK_MASTER_NAME", own),
+            os.environ.get("SPARK_MASTER_NAME", address),
             "--port",
             "7077",
             "--webui-port",
@@ -41,7 +43,7 @@ def main() -> None:
         memory, cores = os.environ.get("SPARK_MEMORY_MB", "1024"), os.environ.get("SPARK_CORES", "2")
         arguments = [
             "--host",
-            own,
+            address,
             "--cores",
             cores,
             "--memory",

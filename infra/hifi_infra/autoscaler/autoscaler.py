@@ -130,7 +130,7 @@ class Autoscaler:
         before, self._cpu, self._measured_s = self._cpu, {}, now
         shares: dict[str, float | None] = {}
         for service in self._policies:
-            used = {one.name: one.cpu_seconds() for one in self._mesh.instances[service]}
+            used = {instance.name: instance.cpu_seconds() for instance in self._mesh.instances[service]}
             self._cpu |= used
             grown = [(total - before[name]) / elapsed for name, total in used.items() if name in before]
             shares[service] = sum(grown) / len(grown) if grown and elapsed > 0 else None

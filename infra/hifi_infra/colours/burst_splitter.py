@@ -105,7 +105,12 @@ def ingests_of(folders: Mapping[str, Path]) -> list[tuple[str, int]]:
         folders: colour to its data folder.
     """
     meshes = [mesh for folder in folders.values() if (mesh := running.find(folder)) is not None]
-    return [(LOOPBACK, one.port) for mesh in meshes for one in mesh.instances if one.service == "ingest"]
+    return [
+        (LOOPBACK, instance.port)
+        for mesh in meshes
+        for instance in mesh.instances
+        if instance.service == "ingest"
+    ]
 
 
 async def accepted_events(ingests: Sequence[tuple[str, int]]) -> float | None:

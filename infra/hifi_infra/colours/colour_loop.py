@@ -122,16 +122,16 @@ class ColourLoop:
         self._divided[front.url] = shares
 
     async def _start_and_stop_colours(self) -> None:
-        running = {name: await one.is_running() for name, one in self._runners.items()}
+        running = {name: await runner.is_running() for name, runner in self._runners.items()}
         for name, runner in self._runners.items():
             colour = self.colours.colours[name]
-            wanted = colour.state is not ColourState.ASLEEP
-            if not wanted:
+            is_awake = colour.state is not ColourState.ASLEEP
+            if not is_awake:
                 self._slept.add(name)
-            if running[name] and not wanted:
+            if running[name] and not is_awake:
                 await runner.stop()
                 running[name] = False
-            elif wanted and not running[name]:
+            elif is_awake and not running[name]:
                 if runner.was_started and colour.share:
                     await self._give_requests_away(name)
                 now_s = time.monotonic()

@@ -71,8 +71,8 @@ class ColourMesh:
     @property
     def kafka(self) -> str:
         """Bootstrap servers of its Kafka; empty until it has started for the first time."""
-        found = running.read(self.address.folder)
-        return found.kafka if found is not None else ""
+        mesh = running.read(self.address.folder)
+        return mesh.kafka if mesh is not None else ""
 
     async def is_running(self) -> bool:
         """Whether its process runs."""
@@ -134,13 +134,13 @@ class ColourMesh:
 
 async def waits_for(folder: Path) -> list[str]:
     """What the mesh on a folder waits for before all of its services are ready; empty when they are."""
-    found = running.find(folder)
-    if found is None or not found.instances:
+    mesh = running.find(folder)
+    if mesh is None or not mesh.instances:
         return ["its mesh starts"]
-    states = await asyncio.gather(*(readiness(one.port) for one in found.instances))
+    states = await asyncio.gather(*(readiness(instance.port) for instance in mesh.instances))
     return [
-        f"{one.service}-{one.number}: {'; '.join(state.waiting.values()) or state.state}"
-        for one, state in zip(found.instances, states, strict=True)
+        f"{instance.service}-{instance.number}: {'; '.join(state.waiting.values()) or state.state}"
+        for instance, state in zip(mesh.instances, states, strict=True)
         if not state.ready
     ]
 

@@ -123,13 +123,15 @@ class ColouredStream:
             Misconfigured: a colour ended, for example because a pipe is not valid; the message is the end of its log.
             Retryable: a colour is not ready in time.
         """
-        awake = [name for name, one in self.colours.colours.items() if one.state is not ColourState.ASLEEP]
+        awake = [
+            name for name, colour in self.colours.colours.items() if colour.state is not ColourState.ASLEEP
+        ]
         ready = [
             asyncio.create_task(wait_until_ready(ColourFolders(self._folders), name, timeout_s))
             for name in awake
         ]
         try:
-            while not all(one.done() for one in ready):
+            while not all(task.done() for task in ready):
                 for name in awake:
                     process = self.meshes[name].process
                     if process.started and not process.running:
@@ -139,8 +141,8 @@ class ColouredStream:
                 await asyncio.wait(ready, timeout=LOOP_S)
             await asyncio.gather(*ready)
         finally:
-            for one in ready:
-                one.cancel()
+            for task in ready:
+                task.cancel()
             await asyncio.gather(*ready, return_exceptions=True)
         await self._note_kafka()
 
@@ -171,7 +173,7 @@ class ColouredStream:
                     f"another port with {option}"
                 )
         addresses = _addresses(plan)
-        ingest = {name: [f"127.0.0.1:{one.port}"] for name, one in addresses.items()}
+        ingest = {name: [f"127.0.0.1:{address.port}"] for name, address in addresses.items()}
         self.fronts = [
             HAProxy(plan.data / f"front-{number}", port, ingest) for number, port in enumerate(plan.ports, 1)
         ]
@@ -194,8 +196,7 @@ class ColouredStream:
                 bootstrap,
                 {
                     **plan.env,
-                    "HIFI_OBSERVE_COLOURS": plan.control.control,
-                    "HIFI_COLLECT_COLOURS": plan.control.control,
+                    "HIFI_COLOURS": plan.control.control,
                     "HIFI_COLOUR": name,
                 },
                 plan.data / "logs" / f"{name}.log",
@@ -221,11 +222,14 @@ class ColouredStream:
         assert self._log is not None
         colours = {
             name: Colour(
-                0, ColourState.DARK, (f"http://127.0.0.1:{one.port}",), f"http://127.0.0.1:{one.console_port}"
+                0,
+                ColourState.DARK,
+                (f"http://127.0.0.1:{address.port}",),
+                f"http://127.0.0.1:{address.console_port}",
             )
-            for name, one in addresses.items()
+            for name, address in addresses.items()
         }
-        fronts = tuple(FrontAddress(one.url, one.stats) for one in self.fronts)
+        fronts = tuple(FrontAddress(front.url, front.stats) for front in self.fronts)
         return first_record(self._log.newest, colours, fronts, time.time_ns() // 1_000_000, _BY)
 
     def _switch(self, by: str) -> Switch:
@@ -241,8 +245,8 @@ class ColouredStream:
         assert self._log is not None
         await self._log.catch_up()
         colours = {
-            name: replace(one, kafka=self.meshes[name].kafka or one.kafka)
-            for name, one in self.colours.colours.items()
+            name: replace(colour, kafka=self.meshes[name].kafka or colour.kafka)
+            for name, colour in self.colours.colours.items()
         }
         if colours != self.colours.colours:
             await self._log.write(replace(self.colours, colours=colours))
@@ -264,8 +268,8 @@ class ColouredStream:
         running.write(self.plan.data, state)
 
     async def _end_loops(self) -> None:
-        for one in self._loops:
-            one.cancel()
+        for task in self._loops:
+            task.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         self._loops.clear()
 
@@ -283,11 +287,11 @@ class ColouredStream:
 
 def _addresses(plan: ColouredPlan) -> dict[str, ColourAddress]:
     taken = set(plan.ports)
-    found = {}
+    addresses = {}
     for name in NAMES:
         ports = []
         for _ in range(2):
             ports.append(free_port(but=taken))
             taken.add(ports[-1])
-        found[name] = ColourAddress(name, plan.folder(name), *ports)
-    return found
+        addresses[name] = ColourAddress(name, plan.folder(name), *ports)
+    return addresses

@@ -22,15 +22,17 @@ def first_record(
         at_ms: now, milliseconds since 1970 UTC.
         by: who starts them.
     """
-    known = before.colours if before is not None else {}
-    found = {}
-    for name, one in colours.items():
-        if name in known:
-            old = known[name]
-            found[name] = replace(
-                one, share=old.share, state=old.state, setup=old.setup, kafka=one.kafka or old.kafka
+    colours_before = before.colours if before is not None else {}
+    colours_now = {}
+    for name, colour in colours.items():
+        if name in colours_before:
+            old = colours_before[name]
+            colours_now[name] = replace(
+                colour, share=old.share, state=old.state, setup=old.setup, kafka=colour.kafka or old.kafka
             )
         else:
             share = WHOLE_SHARE * (name == NAMES[0])
-            found[name] = replace(one, share=share, state=ColourState.LIGHT if share else ColourState.DARK)
-    return Colours(found, fronts, at_ms, by)
+            colours_now[name] = replace(
+                colour, share=share, state=ColourState.LIGHT if share else ColourState.DARK
+            )
+    return Colours(colours_now, fronts, at_ms, by)

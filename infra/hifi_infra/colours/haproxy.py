@@ -95,10 +95,10 @@ def find_haproxy() -> str:
     Raises:
         Misconfigured: it is not installed; the message has the command that does it.
     """
-    found = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/local/bin:/usr/bin")
-    if found is None:
+    program = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/local/bin:/usr/bin")
+    if program is None:
         raise Misconfigured("two colours need HAProxy: install it, on Debian with `apt-get install haproxy`")
-    return found
+    return program
 
 
 def ensure_haproxy() -> str:

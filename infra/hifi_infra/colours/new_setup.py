@@ -15,13 +15,12 @@ from hifi_infra.mesh.release import require_mesh_release
 _PREFIX: Final = "HIFI_"
 _OWN: Final = frozenset(
     {
-        "HIFI_COLLECT_COLOURS",
         "HIFI_COLOUR",
+        "HIFI_COLOURS",
         "HIFI_CONTROL",
         "HIFI_CONTROL_KAFKA",
         "HIFI_DATA",
         "HIFI_KAFKA",
-        "HIFI_OBSERVE_COLOURS",
         "HIFI_STREAM",
     }
 )
@@ -55,8 +54,8 @@ class SetupChange:
             Misconfigured: an unknown version of Kafka, no release, or a variable that may not be set.
         """
         if self.kafka_version and self.kafka_version not in kafka_versions():
-            known = ", ".join(kafka_versions())
-            raise Misconfigured(f"there are no jars of Kafka {self.kafka_version}: name one of {known}")
+            versions = ", ".join(kafka_versions())
+            raise Misconfigured(f"there are no jars of Kafka {self.kafka_version}: name one of {versions}")
         if self.release:
             require_mesh_release(self.release)
         for name in self.settings or {}:

@@ -72,8 +72,8 @@ class Switch:
         Raises:
             Misconfigured: the control plane's Kafka does not answer.
         """
-        async with self._log() as found:
-            return _require(found.newest)
+        async with self._log() as log:
+            return _require(log.newest)
 
     async def account(self, name: str) -> ColourAccount:
         """What is seen of one colour.
@@ -82,9 +82,9 @@ class Switch:
             Misconfigured: the control plane's Kafka does not answer.
         """
         verdicts = await self._verdicts(name)
-        found = verdicts.get(STREAM)
+        verdict = verdicts.get(STREAM)
         condition = verdicts.condition((STREAM,), now_us())
-        reasons = found.reasons if found is not None and condition is not Condition.UNKNOWN else ()
+        reasons = verdict.reasons if verdict is not None and condition is not Condition.UNKNOWN else ()
         waiting: Mapping[str, int] = {}
         with contextlib.suppress(Retryable):
             if kafka := await self.places.kafka(name):
@@ -156,9 +156,9 @@ class Switch:
         Raises:
             HifiError: it gets requests, does not drain in time, or the step is refused.
         """
-        found = await self.colours()
-        found.with_state(name, ColourState.DRAINING, _now_ms(), self.by)  # refuses while it gets requests
-        if found.colours[name].state is ColourState.ASLEEP:
+        colours = await self.colours()
+        colours.with_state(name, ColourState.DRAINING, _now_ms(), self.by)  # refuses while it gets requests
+        if colours.colours[name].state is ColourState.ASLEEP:
             return
         await self.drain(name, reason, within_s, tell)
         await self._step(
@@ -194,11 +194,11 @@ class Switch:
                 that would lose events.
         """
         aside: list[Path] = []
-        found = await self.colours()
+        colours = await self.colours()
         await self._require_fit_pipes()
         if change:
             self.places.check(change)
-            setup = change.of(found.colours[name].setup)
+            setup = change.of(colours.colours[name].setup)
 
             def make_room() -> None:
                 """A stream keeps its number of partitions: another number needs a new one."""
@@ -212,7 +212,7 @@ class Switch:
                 lambda now: now.with_setup(name, setup, _now_ms(), self.by),
                 make_room,
             )
-        elif not found.colours[name].share:
+        elif not colours.colours[name].share:
             await self._step(
                 ActionKind.RECOVER,
                 f"{name} wakes",
@@ -233,7 +233,7 @@ class Switch:
         """Take a step that writes the next record of the colours, and does something just before."""
         verdicts = {name: await self._verdicts(name) for name in NAMES}
         before = await self.colours()
-        awake = [name for name, one in before.colours.items() if one.state is not ColourState.ASLEEP]
+        awake = [name for name, colour in before.colours.items() if colour.state is not ColourState.ASLEEP]
         change(before)  # refuses what cannot be, before anything is recorded
         started = now_us()
         action = Action(
@@ -251,20 +251,22 @@ class Switch:
             """Every colour that is awake must be stable, for what can wait."""
             for name in awake:
                 condition = verdicts[name].condition((STREAM,), now_us())
-                found = permission(kind, STREAM, condition, history.running, now_us(), forced=self.forced)
-                if not found.granted:
+                allowance = permission(kind, STREAM, condition, history.running, now_us(), forced=self.forced)
+                if not allowance.granted:
                     seen = verdicts[name].get(STREAM)
                     why = "; ".join(seen.reasons) if seen is not None else ""
-                    return replace(found, reason=f"{name}: {found.reason}" + (f" ({why})" if why else ""))
+                    return replace(
+                        allowance, reason=f"{name}: {allowance.reason}" + (f" ({why})" if why else "")
+                    )
             return Permission(granted=True)
 
         async def write(token: int) -> None:
             """Write the next record; only one step at a time comes here."""
             del token
-            async with self._log() as found:
-                changed = change(_require(found.newest))
+            async with self._log() as log:
+                changed = change(_require(log.newest))
                 before_it()
-                await found.write(changed)
+                await log.write(changed)
 
         right = StepRight(self.control_kafka, self._control.actions, self._control.actor, ACTOR)
         async with self._answering():
@@ -284,12 +286,12 @@ class Switch:
 
     async def _rollouts(self) -> list[str]:
         """Names of pipes with a rollout, in a colour that runs."""
-        found: set[str] = set()
+        rolling: set[str] = set()
         for name in NAMES:
             if kafka := await self.places.kafka(name):
                 pipes = (await read_registry(kafka, self.topics)).pipes
-                found |= {pipe for pipe, one in pipes.items() if one.rollout is not None}
-        return sorted(found)
+                rolling |= {pipe for pipe, revision in pipes.items() if revision.rollout is not None}
+        return sorted(rolling)
 
     async def _require_fit_pipes(self) -> None:
         """Refuse to go on with pipes that would lose events of one colour, in a colour that runs."""
@@ -312,13 +314,13 @@ class Switch:
 
     @contextlib.asynccontextmanager
     async def _log(self) -> AsyncIterator[ColourLog]:
-        found = ColourLog(self.control_kafka, self._control.colours, ACTOR)
+        log = ColourLog(self.control_kafka, self._control.colours, ACTOR)
         try:
             async with self._answering():
-                await found.start()
-            yield found
+                await log.start()
+            yield log
         finally:
-            await found.stop()
+            await log.stop()
 
     @contextlib.asynccontextmanager
     async def _answering(self) -> AsyncIterator[None]:
@@ -332,10 +334,10 @@ class Switch:
             ) from error
 
 
-def _require(found: Colours | None) -> Colours:
-    if found is None:
+def _require(colours: Colours | None) -> Colours:
+    if colours is None:
         raise Misconfigured("the stream has no colours yet: start it with `hifi up --colours`")
-    return found
+    return colours
 
 
 def _now_ms() -> int:

@@ -1,8 +1,8 @@
 """Compile the modules that `tool.hifi.compiled` in pyproject.toml lists, and have Python import them.
 
 `python -m hifi_infra.compile` builds into the user's cache folder and adds `hifi_compiled.pth` to this environment,
-which every new process reads when it starts; processes that run keep what they have imported. Images name service and
-folders: see services/normalize/Dockerfile.
+which every new process reads when it starts; processes that run keep what they have imported. Images get copies of one
+build: see infra/docker/image_parts.py.
 """
 
 import argparse
@@ -16,7 +16,14 @@ from typing import Final
 
 from hifi.runtime.errors import Misconfigured
 from hifi.spark.jars import user_cache_folder
-from hifi_infra.compile.build import CompiledBuild, build_into, has_compiler, plan_build, remove_old_builds
+from hifi_infra.compile.build import (
+    CompiledBuild,
+    build_into,
+    copy_part,
+    has_compiler,
+    plan_build,
+    remove_old_builds,
+)
 from hifi_infra.compile.first_party import source_closure
 
 LINK: Final = "hifi_compiled.pth"
@@ -26,16 +33,19 @@ LINK: Final = "hifi_compiled.pth"
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m hifi_infra.compile", description=__doc__)
-    parser.add_argument("--service", help="compile only what this package imports, such as hifi_egest")
     parser.add_argument("--folder", type=Path, help="where the modules go (default: the user's cache folder)")
     parser.add_argument(
-        "--root", type=Path, default=Path("/"), help="write below it, as `pip install --root`"
+        "--service", help="copy what this package imports, such as hifi_egest, from --folder to --into"
     )
+    parser.add_argument("--into", type=Path, help="folder of the copy, as the service will see it")
+    parser.add_argument("--packages", type=Path, help="site-packages of the service, as it will see them")
     parser.add_argument(
-        "--packages", type=Path, help="site-packages that import them (default: of this Python)"
+        "--root", type=Path, default=Path("/"), help="write the copy below it, as `pip install --root`"
     )
     arguments = parser.parse_args()
-    if os.environ.get("HIFI_COMPILED") == "0":
+    if arguments.service:
+        _copy(arguments)
+    elif os.environ.get("HIFI_COMPILED") == "0":
         _say("HIFI_COMPILED=0: nothing was compiled")
     elif not has_compiler():
         _say(
@@ -51,17 +61,22 @@ def main() -> None:
 def _make(arguments: argparse.Namespace) -> None:
     started = time.monotonic()
     config = Path("pyproject.toml").resolve()
-    build = planned(config, arguments.service)
+    build = planned(config)
     folder: Path = arguments.folder or user_cache_folder() / "compiled" / build.key
     is_new = not folder.is_dir()
-    build_into(arguments.root / folder.relative_to("/"), build, config)
-    packages = arguments.packages or Path(sysconfig.get_path("purelib"))
-    link_build(arguments.root / packages.relative_to("/"), folder)
+    build_into(folder, build, config)
     if arguments.folder is None:
+        link_build(Path(sysconfig.get_path("purelib")), folder)
         folder.touch()
         remove_old_builds(folder.parent)
     if is_new:
         _say(f"{len(build.modules)} in {time.monotonic() - started:.0f} s")
+
+
+def _copy(arguments: argparse.Namespace) -> None:
+    build = planned(Path("pyproject.toml").resolve(), arguments.service)
+    copy_part(arguments.folder, arguments.root / arguments.into.relative_to("/"), build)
+    link_build(arguments.root / arguments.packages.relative_to("/"), arguments.into)
 
 
 def planned(config: Path, service: str | None = None) -> CompiledBuild:
@@ -69,7 +84,7 @@ def planned(config: Path, service: str | None = None) -> CompiledBuild:
 
     Args:
         config: path of pyproject.toml: modules from `tool.hifi.compiled`, folders of packages from `tool.mypy`.
-        service: package; only modules that it imports, so that no other packages need to be installed. None: all.
+        service: package; only modules that it imports. None: all.
 
     Raises:
         Misconfigured: a listed module does not exist.

@@ -84,13 +84,35 @@ def build_into(folder: Path, build: CompiledBuild, config: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as part:
         result = Path(part, "result")
         extensions = _compile(build, config, Path(part, "build"), result)
-        modules = "".join(f"{module} {path}\n" for module, path in extensions.items())
-        (result / MODULES).write_text(modules, "utf-8")
-        sources = "".join(f"{checksum} {path}\n" for path, checksum in build.checksums.items())
-        (result / SOURCES).write_text(sources, "utf-8")
+        _write_index(result, build, extensions)
         result.chmod(0o755)
         with contextlib.suppress(OSError):  # another process was faster
             result.rename(folder)
+
+
+def copy_part(whole: Path, target: Path, part: CompiledBuild) -> None:
+    """Copy some modules of a build, with the library that all of its modules share.
+
+    Args:
+        whole: folder of a build that has these modules.
+        target: the new folder.
+        part: the modules, all that they import among them.
+    """
+    lines = (whole / MODULES).read_text("utf-8").splitlines()
+    extensions = dict(line.split(" ", 1) for line in lines)
+    library = f"{GROUP}__mypyc"
+    chosen = {module: extensions[module] for module in (library, *part.modules)}
+    for path in chosen.values():
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(whole / path, target / path)
+    _write_index(target, part, chosen)
+
+
+def _write_index(folder: Path, build: CompiledBuild, extensions: dict[str, str]) -> None:
+    modules = "".join(f"{module} {path}\n" for module, path in extensions.items())
+    (folder / MODULES).write_text(modules, "utf-8")
+    sources = "".join(f"{checksum} {path}\n" for path, checksum in build.checksums.items())
+    (folder / SOURCES).write_text(sources, "utf-8")
 
 
 def remove_old_builds(cache: Path) -> None:
@@ -137,8 +159,8 @@ def _translate(build: CompiledBuild, config: Path, scratch: Path) -> "list[Exten
     """Translate the modules to C."""
     from mypyc.build import mypycify
 
-    wanted = {module.replace(".", "/") + ".py" for module in build.modules}
-    files = [os.path.relpath(file, config.parent) for path, file in build.sources.items() if path in wanted]
+    paths = {module.replace(".", "/") + ".py" for module in build.modules}
+    files = [os.path.relpath(file, config.parent) for path, file in build.sources.items() if path in paths]
     printed = io.StringIO()
     with (
         contextlib.chdir(config.parent),

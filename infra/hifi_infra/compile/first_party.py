@@ -32,7 +32,7 @@ def source_closure(modules: Iterable[str], roots: Sequence[Path]) -> dict[str, P
     Raises:
         Misconfigured: there is no such module.
     """
-    found: dict[str, Path] = {}
+    sources: dict[str, Path] = {}
     waiting: list[tuple[str, bool]] = [(module, True) for module in modules]
     while waiting:
         module, is_required = waiting.pop()
@@ -43,10 +43,10 @@ def source_closure(modules: Iterable[str], roots: Sequence[Path]) -> dict[str, P
             continue
         root = next(root for root in roots if file.is_relative_to(root))
         relative = file.relative_to(root).as_posix()
-        if relative not in found:
-            found[relative] = file
+        if relative not in sources:
+            sources[relative] = file
             waiting += [(name, False) for name in _imports(module, file)]
-    return dict(sorted(found.items()))
+    return dict(sorted(sources.items()))
 
 
 def _imports(module: str, file: Path) -> set[str]:

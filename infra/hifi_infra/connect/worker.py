@@ -100,7 +100,7 @@ class ConnectWorker:
             status, body = await get(self._port, "/connector-plugins")
         except OSError:
             return False
-        return status == 200 and any(one["class"] == CONNECTOR for one in orjson.loads(body))
+        return status == 200 and any(plugin["class"] == CONNECTOR for plugin in orjson.loads(body))
 
     def _process(self) -> Process:
         plugin = self._folder / "plugins" / "debezium-postgres"

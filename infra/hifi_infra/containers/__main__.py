@@ -77,8 +77,8 @@ async def _own_project(docker: aiodocker.Docker) -> str:
         Misconfigured: the engine does not answer, or this is no container of a project.
     """
     try:
-        own = await docker.containers.container(socket.gethostname()).show()
-        return str(own["Config"]["Labels"][PROJECT])
+        container = await docker.containers.container(socket.gethostname()).show()
+        return str(container["Config"]["Labels"][PROJECT])
     except (aiodocker.DockerError, OSError) as error:
         raise Misconfigured(
             f"the Docker engine does not answer ({error}): mount its socket, and give this container the group of the "

@@ -60,9 +60,9 @@ class ColourProjects:
                 aiohttp.ClientSession(timeout=_TIMEOUT) as session,
                 session.get(self._url + COLOUR.format(name=name)) as answer,
             ):
-                found = orjson.loads(await answer.read())
+                body = orjson.loads(await answer.read())
                 if answer.status != 200:
-                    raise Retryable(f"{name} is not known now: {found.get('detail', answer.status)}")
-                return found
+                    raise Retryable(f"{name} is not known now: {body.get('detail', answer.status)}")
+                return body
         except (TimeoutError, aiohttp.ClientError, orjson.JSONDecodeError) as error:
             raise Retryable(f"the service colours at {self._url} does not answer: {error!r}") from error

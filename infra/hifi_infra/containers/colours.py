@@ -99,6 +99,7 @@ async def divide(service: Service, settings: ColoursSettings) -> None:
         await stack.enter_async_context(serve(colour_app(runners), sock, drain_s=1))
 
         def switch(by: str) -> Switch:
+            """The switch between the colours, for an actor of this name."""
             return Switch(settings.kafka, settings.topics, places, by)
 
         loop = ColourLoop(log, runners, fronts, switch, _BY)
@@ -122,12 +123,12 @@ async def _until_stopped(
                 await asyncio.wait_for(service.stopping.wait(), 1)
             if all(front.running for front in fronts):
                 service.health.unblock(_FRONT)
-            for one in following:
-                if one.done():
-                    one.result()
+            for task in following:
+                if task.done():
+                    task.result()
     finally:
-        for one in following:
-            one.cancel()
+        for task in following:
+            task.cancel()
         await asyncio.gather(*following, return_exceptions=True)
 
 
@@ -138,14 +139,14 @@ def _ingest(name: str) -> str:
 
 async def _accepted_events() -> float | None:
     """As `accepted_events`, of all instances of ingest whose colour runs."""
-    found: list[tuple[str, int]] = []
+    ingests: list[tuple[str, int]] = []
     for name in NAMES:
         with contextlib.suppress(socket.gaierror):  # it is asleep
             addresses = await asyncio.get_running_loop().getaddrinfo(
                 _ingest(name), HEALTH_PORT, type=socket.SOCK_STREAM
             )
-            found += [(str(address[0]), HEALTH_PORT) for *_, address in addresses]
-    return await accepted_events(found)
+            ingests += [(str(address[0]), HEALTH_PORT) for *_, address in addresses]
+    return await accepted_events(ingests)
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ class ContainerMesh:
     @property
     def ready(self) -> bool:
         """Whether every instance was ready at the last `refresh`."""
-        return all(one.ready for one in self._executed)
+        return all(instance.ready for instance in self._executed)
 
     async def refresh(self) -> None:
         """Read every instance.
@@ -90,12 +90,14 @@ class ContainerMesh:
         """
         async with self._refreshing:
             with engine_answers():
-                found = [one for one in await self._all() if not one.is_next]
-                self._executed = list(await asyncio.gather(*map(self._read, found)))
-                ids = {one.id for one in found}
+                containers = [container for container in await self._all() if not container.is_next]
+                self._executed = list(await asyncio.gather(*map(self._read, containers)))
+                ids = {container.id for container in containers}
                 self._cpu_s = {name: used for name, used in self._cpu_s.items() if name in ids}
                 self._unready = {key for key in self._unready if key[0] in ids}
-                self._ready_after_s = {key: one for key, one in self._ready_after_s.items() if key[0] in ids}
+                self._ready_after_s = {
+                    key: seconds for key, seconds in self._ready_after_s.items() if key[0] in ids
+                }
 
     async def finish(self) -> None:
         """Finish what an earlier executor left half done.
@@ -120,14 +122,14 @@ class ContainerMesh:
                 "with `docker compose stop`"
             )
         async with self._change():
-            found = await self._service(service)
-            if count < len(found) and len({self._release(one) for one in found}) > 1:
+            containers = await self._service(service)
+            if count < len(containers) and len({self._release(container) for container in containers}) > 1:
                 raise Retryable(f"a deployment of {service} runs: its instances have different releases")
-            while len(found) > count:
-                await self._end(found.pop())
-            while len(found) < count:
+            while len(containers) > count:
+                await self._end(containers.pop())
+            while len(containers) < count:
                 release = self._kept.state.releases.get(service, INSTALLED)
-                found.append(await self._add(found[0], _free(found), release))
+                containers.append(await self._add(containers[0], _free(containers), release))
         logger.info("instances-changed", service=service, count=count, reason=reason)
 
     async def set_release(self, name: str, release: str, reason: str) -> None:
@@ -141,12 +143,12 @@ class ContainerMesh:
         """
         service, number = _parsed(name)
         async with self._change():
-            found = await self._service(service)
-            old = next((one for one in found if one.number == number), None)
+            containers = await self._service(service)
+            old = next((container for container in containers if container.number == number), None)
             if old is not None and self._release(old) == release:
                 return
             if old is None:
-                await self._add(found[0], number, release)
+                await self._add(containers[0], number, release)
             else:
                 await self._replace(old, release)
         logger.info("release-changed", service=service, instance=name, release=release, reason=reason)
@@ -160,12 +162,12 @@ class ContainerMesh:
         """
         service, number = _parsed(name)
         async with self._change():
-            found = await self._service(service)
-            named = [one for one in found if one.number == number]
-            if named and len(found) == 1:
+            containers = await self._service(service)
+            named = [container for container in containers if container.number == number]
+            if named and len(containers) == 1:
                 raise Misconfigured(f"{name} is the only instance of {service}: it stays")
-            for one in named:
-                await self._end(one)
+            for container in named:
+                await self._end(container)
         logger.info("instance-removed", service=service, instance=name, reason=reason)
 
     def set_default_release(self, service: str, release: str) -> None:
@@ -196,27 +198,27 @@ class ContainerMesh:
             raise Misconfigured(f"{release} is no tag of an image")
         target = f"{repository}:{tag}"
         try:
-            found = await self._docker.images.inspect(target)
+            image_details = await self._docker.images.inspect(target)
         except aiodocker.DockerError as error:
             if error.status != 404:
                 raise
             raise Misconfigured(f"the engine has no image {target}: build or pull it first") from None
         image = await self._docker.images.inspect(like.image_id)
-        body = creation(like, image, number, target, found["Id"], release)
+        body = creation(like, image, number, target, image_details["Id"], release)
         return await self._docker.containers.create(dict(body), name=name)
 
     async def _take_over(self, made: DockerContainer, name: str) -> None:
         await made.rename(name)
         await made.start()
 
-    async def _end(self, one: ServiceContainer) -> None:
+    async def _end(self, service_container: ServiceContainer) -> None:
         """Drain and remove a container."""
-        container = self._docker.containers.container(one.id)
-        await container.stop(t=one.stop_s, timeout=one.stop_s + 30)
+        container = self._docker.containers.container(service_container.id)
+        await container.stop(t=service_container.stop_s, timeout=service_container.stop_s + 30)
         code = (await container.show())["State"]["ExitCode"]
-        if one.running and code != _EXITED:
+        if service_container.running and code != _EXITED:
             why = "it did not drain in time" if code == _KILLED else ""
-            logger.error("drain-failed", instance=one.instance, exit_status=code, why=why)
+            logger.error("drain-failed", instance=service_container.instance, exit_status=code, why=why)
         await container.delete(force=True)
 
     async def _service(self, service: str) -> list[ServiceContainer]:
@@ -225,31 +227,40 @@ class ContainerMesh:
         Raises:
             Misconfigured: it has none, so there is no model for a new one.
         """
-        found = [one for one in await self._finish(await self._all()) if one.service == service]
-        if not found:
+        containers = [
+            container for container in await self._finish(await self._all()) if container.service == service
+        ]
+        if not containers:
             raise Misconfigured(
                 f"{service} has no container in the project {self._project}: start it with `docker compose up` first"
             )
-        return sorted(found, key=lambda one: one.number)
+        return sorted(containers, key=lambda container: container.number)
 
-    async def _finish(self, found: Sequence[ServiceContainer]) -> Sequence[ServiceContainer]:
+    async def _finish(self, containers: Sequence[ServiceContainer]) -> Sequence[ServiceContainer]:
         """Containers after every change was finished that an earlier executor left half done.
 
         A replacement is dropped where the old container is still there.
         """
-        left = [one for one in found if one.is_next or (one.release and one.created)]
+        left = [
+            container
+            for container in containers
+            if container.is_next or (container.release and container.created)
+        ]
         if not left:
-            return found
-        names = {one.name for one in found}
-        for one in left:
-            container, name = self._docker.containers.container(one.id), one.name.removesuffix(NEXT)
-            if not one.is_next:
+            return containers
+        names = {container.name for container in containers}
+        for service_container in left:
+            container, name = (
+                self._docker.containers.container(service_container.id),
+                service_container.name.removesuffix(NEXT),
+            )
+            if not service_container.is_next:
                 await container.start()
             elif name in names:
                 await container.delete(force=True)
             else:
                 await self._take_over(container, name)
-            logger.warning("change-finished", container=one.name)
+            logger.warning("change-finished", container=service_container.name)
         return await self._all()
 
     async def _all(self) -> list[ServiceContainer]:
@@ -257,40 +268,40 @@ class ContainerMesh:
         listed = await self._docker.containers.list(
             all=True, filters=orjson.dumps({"label": labels}).decode()
         )
-        wanted = [one for one in listed if one["Labels"].get(SERVICE) in FLOW]
-        return [read(one) for one in await asyncio.gather(*(each.show() for each in wanted))]
+        of_flow = [container for container in listed if container["Labels"].get(SERVICE) in FLOW]
+        return [read(details) for details in await asyncio.gather(*(each.show() for each in of_flow))]
 
-    async def _read(self, one: ServiceContainer) -> ExecutedInstance:
+    async def _read(self, container: ServiceContainer) -> ExecutedInstance:
         ready, used_s, rss_bytes = False, 0.0, 0
-        if one.running and one.address:
+        if container.running and container.address:
             probe, stats = await asyncio.gather(
-                readiness(HEALTH_PORT, one.address),
-                self._docker.containers.container(one.id).stats(stream=False),
+                readiness(HEALTH_PORT, container.address),
+                self._docker.containers.container(container.id).stats(stream=False),
             )
             ready = probe.ready
             used_s, rss_bytes = _used(stats[0] if stats else {})
         return ExecutedInstance(
-            one.service,
-            one.instance,
+            container.service,
+            container.instance,
             HEALTH_PORT,
-            self._cpu_seconds(one.id, used_s),
-            self._release(one),
+            self._cpu_seconds(container.id, used_s),
+            self._release(container),
             ready,
-            self._note_ready(one, ready=ready),
-            one.restarts,
+            self._note_ready(container, ready=ready),
+            container.restarts,
             rss_bytes,
-            f"{one.host_name}-",
-            one.address,
+            f"{container.host_name}-",
+            container.address,
         )
 
-    def _note_ready(self, one: ServiceContainer, *, ready: bool) -> float | None:
+    def _note_ready(self, container: ServiceContainer, *, ready: bool) -> float | None:
         """Seconds from the start of a container until it was ready, as far as that was seen."""
-        key = (one.id, one.started_s)
+        key = (container.id, container.started_s)
         if not ready:
             self._unready.add(key)
         elif key not in self._ready_after_s:
-            seen = key in self._unready or one.started_s > self._began_s
-            self._ready_after_s[key] = time.time() - one.started_s if seen else None
+            seen = key in self._unready or container.started_s > self._began_s
+            self._ready_after_s[key] = time.time() - container.started_s if seen else None
         return self._ready_after_s.get(key)
 
     def _cpu_seconds(self, container: str, used_s: float) -> float:
@@ -301,11 +312,13 @@ class ContainerMesh:
             self._cpu_s[container] = (earlier_s, last_s)
         return earlier_s + last_s
 
-    def _release(self, one: ServiceContainer) -> str:
+    def _release(self, container: ServiceContainer) -> str:
         """What an actor calls the release of a container."""
-        if one.release and one.tag == (self._installed if one.release == INSTALLED else one.release):
-            return one.release
-        return INSTALLED if one.tag == self._installed else one.tag
+        if container.release and container.tag == (
+            self._installed if container.release == INSTALLED else container.release
+        ):
+            return container.release
+        return INSTALLED if container.tag == self._installed else container.tag
 
     @contextlib.asynccontextmanager
     async def _change(self) -> AsyncIterator[None]:
@@ -326,8 +339,8 @@ def _used(stats: Mapping[str, Any]) -> tuple[float, int]:
     return used_s, int(memory.get("total_rss", memory.get("anon", 0)))
 
 
-def _free(found: Sequence[ServiceContainer]) -> int:
-    used = {one.number for one in found}
+def _free(containers: Sequence[ServiceContainer]) -> int:
+    used = {container.number for container in containers}
     return next(number for number in range(1, MAX_INSTANCES + 2) if number not in used)
 
 

@@ -55,8 +55,8 @@ class StateFile:
 
     def _read(self) -> ExecutorState:
         try:
-            found = orjson.loads(self._path.read_bytes())
-            return ExecutorState(int(found["token"]), dict(found["releases"]))
+            content = orjson.loads(self._path.read_bytes())
+            return ExecutorState(int(content["token"]), dict(content["releases"]))
         except FileNotFoundError:
             return ExecutorState()
         except (OSError, ValueError, KeyError, TypeError) as error:

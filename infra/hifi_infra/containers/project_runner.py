@@ -39,9 +39,11 @@ class ProjectRunner:
 
     async def is_running(self) -> bool:
         """As `ColourRunner`: whether any container runs."""
-        found = [one for one in await self._all() if one["State"] in ("running", "restarting")]
-        self.was_started |= bool(found)
-        return bool(found)
+        running = [
+            container for container in await self._all() if container["State"] in ("running", "restarting")
+        ]
+        self.was_started |= bool(running)
+        return bool(running)
 
     async def waits_for(self) -> list[str]:
         """What it waits for before all of its services are healthy; empty when they are.
@@ -50,10 +52,10 @@ class ProjectRunner:
             Retryable: the engine does not answer.
         """
         waiting = []
-        for one in await self._all():
-            health = "" if one["State"] != "running" else _health(one["Status"])
+        for container in await self._all():
+            health = "" if container["State"] != "running" else _health(container["Status"])
             if health != _HEALTHY:
-                waiting.append(f"{one['Names'][0].removeprefix('/')}: {health or one['State']}")
+                waiting.append(f"{container['Names'][0].removeprefix('/')}: {health or container['State']}")
         return waiting or (
             [] if await self.is_running() else [f"the project {self._project} has no container"]
         )
@@ -63,34 +65,36 @@ class ProjectRunner:
         del setup, beside
         if not await self._is_set_up():
             return
-        found = await self._all()
+        containers = await self._all()
         with engine_answers():
-            await asyncio.gather(*(one.start() for one in found))
-        self.was_started |= bool(found)
-        logger.info("colour-started", project=self._project, containers=len(found))
+            await asyncio.gather(*(container.start() for container in containers))
+        self.was_started |= bool(containers)
+        logger.info("colour-started", project=self._project, containers=len(containers))
 
     async def stop(self) -> None:
         """As `ColourRunner`: service by service in the order of an event's path, Kafka last."""
         with engine_answers():
             running: dict[str, list[DockerContainer]] = {}
-            for one in await self._all():  # now: `show` replaces what is known of a container, labels too
-                running.setdefault(one["Labels"][SERVICE], []).append(one)
+            for (
+                container
+            ) in await self._all():  # now: `show` replaces what is known of a container, labels too
+                running.setdefault(container["Labels"][SERVICE], []).append(container)
             for service in (*FLOW, *sorted(running.keys() - {*FLOW, _KAFKA}), _KAFKA):
-                await asyncio.gather(*(self._stop(one) for one in running.get(service, ())))
+                await asyncio.gather(*(self._stop(container) for container in running.get(service, ())))
         logger.info("colour-stopped", project=self._project)
 
     async def adjust_priority(self, *, alone: bool) -> None:
         """As `ColourRunner`: containers have their limits of CPU time instead."""
 
-    async def _stop(self, one: DockerContainer) -> None:
+    async def _stop(self, container: DockerContainer) -> None:
         with contextlib.suppress(KeyError):
-            config = (await one.show())["Config"]
-            await one.stop(t=config.get("StopTimeout") or 10)
+            config = (await container.show())["Config"]
+            await container.stop(t=config.get("StopTimeout") or 10)
 
     async def _is_set_up(self) -> bool:
         """Whether the jobs of the project have ended; before, Compose starts its containers in their order."""
-        jobs = [one for one in await self._listed() if one["Labels"].get(SERVICE) in _JOBS]
-        return bool(jobs) and all(one["State"] == "exited" for one in jobs)
+        jobs = [job for job in await self._listed() if job["Labels"].get(SERVICE) in _JOBS]
+        return bool(jobs) and all(job["State"] == "exited" for job in jobs)
 
     async def _all(self) -> list[DockerContainer]:
         """Containers of the project that should run.
@@ -98,7 +102,9 @@ class ProjectRunner:
         Raises:
             Retryable: the engine does not answer.
         """
-        return [one for one in await self._listed() if one["Labels"].get(SERVICE) not in _JOBS]
+        return [
+            container for container in await self._listed() if container["Labels"].get(SERVICE) not in _JOBS
+        ]
 
     async def _listed(self) -> list[DockerContainer]:
         filters = orjson.dumps({"label": [f"{PROJECT}={self._project}", f"{ONE_OFF}=False"]}).decode()

@@ -100,7 +100,7 @@ def read(inspected: Json) -> ServiceContainer:
         running=state["Running"] and not state.get("Restarting", False),
         started_s=_seconds(state["StartedAt"]),
         restarts=inspected["RestartCount"],
-        address=next((one["IPAddress"] for one in networks.values() if one.get("IPAddress")), ""),
+        address=next((network["IPAddress"] for network in networks.values() if network.get("IPAddress")), ""),
         stop_s=config.get("StopTimeout") or 10,
         publishes=bool(inspected["HostConfig"].get("PortBindings")),
         host_name=config["Hostname"],
@@ -139,7 +139,7 @@ def creation(
         RELEASE: release,
     }
     config["Labels"].pop(_REPLACED, None)
-    config["Env"] = [one for one in config["Env"] if one not in (defaults.get("Env") or ())]
+    config["Env"] = [variable for variable in config["Env"] if variable not in (defaults.get("Env") or ())]
     check, usual = config.get("Healthcheck"), defaults.get("Healthcheck")
     if check and usual:
         config["Healthcheck"] = _without(check, {"Test": usual["Test"]})
@@ -152,15 +152,15 @@ def creation(
     if number != like.number:
         host["PortBindings"] = {}
     networks = {
-        network: {"Aliases": [*_aliases(like, one.get("Aliases") or ()), name]}
-        for network, one in like.inspected["NetworkSettings"]["Networks"].items()
+        network: {"Aliases": [*_aliases(like, settings.get("Aliases") or ()), name]}
+        for network, settings in like.inspected["NetworkSettings"]["Networks"].items()
     }
     return {**config, "Image": target, "HostConfig": host, "NetworkingConfig": {"EndpointsConfig": networks}}
 
 
 def _aliases(like: ServiceContainer, aliases: Iterable[str]) -> Sequence[str]:
     """Names that all containers of the service share."""
-    return [one for one in aliases if one not in (like.id[:_ID_LENGTH], like.name.removesuffix(NEXT))]
+    return [alias for alias in aliases if alias not in (like.id[:_ID_LENGTH], like.name.removesuffix(NEXT))]
 
 
 def _without(values: Json, defaults: Json | None) -> dict[str, Any]:

@@ -73,10 +73,10 @@ def kafka_jars(version: str = "") -> list[Path]:
     """
     if not version:
         return _installed("kafka")
-    known = kafka_versions()
-    if version not in known:
-        raise Misconfigured(f"there are no jars of Kafka {version}: name one of {', '.join(known)}")
-    return _installed(known[version])
+    versions = kafka_versions()
+    if version not in versions:
+        raise Misconfigured(f"there are no jars of Kafka {version}: name one of {', '.join(versions)}")
+    return _installed(versions[version])
 
 
 def spark_jars() -> list[Path]:
@@ -154,10 +154,10 @@ def _fetch(jar: Jar, maven: "MavenContext") -> Path:
             f"{jar.coordinate} could not be downloaded ({error}). Check the network and try again; "
             "jgo's settings file can name another repository"
         ) from error
-    found = _sha256(path)
-    if found != jar.sha256:
+    digest = _sha256(path)
+    if digest != jar.sha256:
         raise Misconfigured(
-            f"{jar.file_name} is not the locked file: expected sha256 {jar.sha256}, found {found}. "
+            f"{jar.file_name} is not the locked file: expected sha256 {jar.sha256}, found {digest}. "
             "Nothing was installed. Try again. If it fails again, find out who serves this repository; "
             "only if the new file is right, renew the lock: python -m hifi_infra.java.jars --lock"
         )

@@ -53,8 +53,8 @@ def find_java(env: Mapping[str, str] = os.environ) -> Java:
             return Java(home, version)
         lack = f"is version {version}" if version < OLDEST else f"lacks the module {MODULE}"
         seen.append(f"{home} {lack}")
-    found = "; ".join(seen) if seen else "none was found in JAVA_HOME, PATH or the system's folders"
-    raise Misconfigured(f"Java {OLDEST} or newer with {MODULE} is needed: {found}. Install it: {_advice()}")
+    problem = "; ".join(seen) if seen else "none was found in JAVA_HOME, PATH or the system's folders"
+    raise Misconfigured(f"Java {OLDEST} or newer with {MODULE} is needed: {problem}. Install it: {_advice()}")
 
 
 def ensure_java() -> Java:

@@ -91,7 +91,7 @@ async def _read_backlog(bootstrap: str, topics: Topics, services: Sequence[str])
     consumer = AIOKafkaConsumer(
         **client_options(bootstrap), enable_auto_commit=False, max_partition_fetch_bytes=PROBE_BYTES
     )
-    found = ConsumerBacklog()
+    backlog = ConsumerBacklog()
     try:
         await admin.start()
         await consumer.start()
@@ -104,10 +104,10 @@ async def _read_backlog(bootstrap: str, topics: Topics, services: Sequence[str])
                 processed = await _processed_by_enrich(consumer, topics, uncounted)
                 if processed:
                     waiting -= processed
-                    found.uncommitted[service] = processed
-            found.waiting[service] = waiting
-            found.due[service] = waiting - await _not_due(consumer, uncounted, delays_s)
-        return found
+                    backlog.uncommitted[service] = processed
+            backlog.waiting[service] = waiting
+            backlog.due[service] = waiting - await _not_due(consumer, uncounted, delays_s)
+        return backlog
     finally:
         await consumer.stop()
         await admin.close()
@@ -137,9 +137,9 @@ async def _uncommitted_ranges(
 ) -> dict[TopicPartition, range]:
     """Return the offsets of each partition from the committed one to the end."""
     partitions = [
-        TopicPartition(one["topic"], part["partition"])
-        for one in await admin.describe_topics(list(topics))
-        for part in one["partitions"]
+        TopicPartition(topic["topic"], part["partition"])
+        for topic in await admin.describe_topics(list(topics))
+        for part in topic["partitions"]
     ]
     ends = await consumer.end_offsets(partitions)
     starts = await consumer.beginning_offsets(partitions)
@@ -179,17 +179,17 @@ async def _processed_by_enrich(
 async def _newest_raw_offsets(consumer: Any, partitions: Sequence[TopicPartition]) -> dict[int, int]:
     """Return the highest `hifi_raw` among the newest records of each partition, without replayed dead letters."""
     starts, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
-    wanted = [tp for tp in partitions if ends[tp] > starts[tp]]
-    consumer.assign(wanted)
-    for tp in wanted:
+    unread = [tp for tp in partitions if ends[tp] > starts[tp]]
+    consumer.assign(unread)
+    for tp in unread:
         consumer.seek(tp, max(starts[tp], ends[tp] - NEWEST))
-    found: dict[int, int] = {}
-    while wanted:
-        for tp, records in (await consumer.getmany(*wanted, timeout_ms=500)).items():
+    newest: dict[int, int] = {}
+    while unread:
+        for tp, records in (await consumer.getmany(*unread, timeout_ms=500)).items():
             offsets = [offset for record in records if (offset := _raw_offset(record)) is not None]
-            found[tp.partition] = max([*offsets, found.get(tp.partition, -1)])
-        wanted = [tp for tp in wanted if await consumer.position(tp) < ends[tp]]
-    return {partition: offset for partition, offset in found.items() if offset >= 0}
+            newest[tp.partition] = max([*offsets, newest.get(tp.partition, -1)])
+        unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
+    return {partition: offset for partition, offset in newest.items() if offset >= 0}
 
 
 class _Search:
@@ -214,8 +214,8 @@ class _Search:
 
 
 def _raw_offset(record: ConsumerRecord) -> int | None:
-    found = fields(record.headers)
+    values = fields(record.headers)
     try:
-        return None if REPLAY in found else number(found, RAW)
+        return None if REPLAY in values else number(values, RAW)
     except NotAnEvent:
         return None

@@ -70,7 +70,7 @@ class KafkaCluster:
             raise Misconfigured(f"{brokers} brokers need {brokers} ports, not {len(ports)}")
         self.data = data.absolute()
         self.brokers = brokers
-        self._wanted = tuple(ports)
+        self._ports = tuple(ports)
         self._heap_mb = heap_mb
         self._jvm_flags = tuple(jvm_flags)
         self._version = version
@@ -88,11 +88,11 @@ class KafkaCluster:
     @property
     def cluster_id(self) -> str:
         """Kafka's cluster id. Raises RuntimeError before the first start."""
-        return self._known.cluster_id
+        return self._loaded.cluster_id
 
     def address(self, broker: int) -> str:
         """`host:port` of one broker. Raises RuntimeError before the first start."""
-        return f"{LOOPBACK}:{self._known.ports[broker - 1].broker}"
+        return f"{LOOPBACK}:{self._loaded.ports[broker - 1].broker}"
 
     async def start(self, timeout_s: float = 60.0) -> None:
         """Start all brokers; returns once each of them sees all of them.
@@ -119,7 +119,7 @@ class KafkaCluster:
             )
         await asyncio.to_thread(kafka_jars, self._version)  # may download them
         secure = self.credentials is not None
-        self._state = load_cluster_state(self.data, self.brokers, self._wanted, secure=secure)
+        self._state = load_cluster_state(self.data, self.brokers, self._ports, secure=secure)
         everyone = range(1, self.brokers + 1)
         if self.credentials is not None:
             self.credentials.prepare()
@@ -181,7 +181,7 @@ class KafkaCluster:
         await self.stop()
 
     @property
-    def _known(self) -> ClusterState:
+    def _loaded(self) -> ClusterState:
         if self._state is None:
             raise RuntimeError("the cluster was never started")
         return self._state
@@ -234,13 +234,15 @@ class KafkaCluster:
 
     def _write_settings(self, file: Path, broker: int, log: Path) -> None:
         file.touch(mode=0o600)
-        file.write_text(server_properties(broker, self._known.ports, str(log), self._secured()))
+        file.write_text(server_properties(broker, self._loaded.ports, str(log), self._secured()))
 
     def _secured(self) -> SecuredListeners | None:
-        own = self.credentials
-        if own is None:
+        credentials = self.credentials
+        if credentials is None:
             return None
-        return SecuredListeners(own.ca, own.broker, BROKER, own.password(BROKER), [ADMIN])
+        return SecuredListeners(
+            credentials.ca, credentials.broker, BROKER, credentials.password(BROKER), [ADMIN]
+        )
 
     async def _format(self) -> None:
         """Format every new log folder.

@@ -21,14 +21,14 @@ class ClusterState:
 
 
 def load_cluster_state(
-    data: Path, brokers: int, wanted: Sequence[int], *, secure: bool = False
+    data: Path, brokers: int, ports: Sequence[int], *, secure: bool = False
 ) -> ClusterState:
     """Load the state of the cluster in this folder, with ports that are free now; created at the first start.
 
     Args:
         data: the folder.
         brokers: number of brokers that the cluster must have.
-        wanted: client ports of the brokers; default: those of the last start while they are free.
+        ports: client ports of the brokers; default: those of the last start while they are free.
         secure: whether clients must authenticate; fixed at the first start.
 
     Raises:
@@ -48,20 +48,20 @@ def load_cluster_state(
             f"{data} holds {has} Kafka cluster: start it {start} --secure, or choose another data folder"
         )
     state = ClusterState(
-        old.cluster_id if old else new_id(), _choose(brokers, wanted, old.ports if old else ()), secure
+        old.cluster_id if old else new_id(), _choose(brokers, ports, old.ports if old else ()), secure
     )
     if state != old:
         _write(file, state)
     return state
 
 
-def _choose(brokers: int, wanted: Sequence[int], old: Sequence[Ports]) -> tuple[Ports, ...]:
-    for port in wanted:
+def _choose(brokers: int, ports: Sequence[int], old: Sequence[Ports]) -> tuple[Ports, ...]:
+    for port in ports:
         if not is_free(port):
             raise Misconfigured(
                 f"port {port} of {LOOPBACK} is in use: end the program that listens there, or choose another port"
             )
-    taken = set(wanted)
+    taken = set(ports)
 
     def pick(before: int) -> int:
         again = before > 0 and before not in taken and is_free(before)
@@ -72,7 +72,7 @@ def _choose(brokers: int, wanted: Sequence[int], old: Sequence[Ports]) -> tuple[
     chosen = []
     for number in range(brokers):
         before = old[number] if old else Ports(0, 0)
-        broker = wanted[number] if wanted else pick(before.broker)
+        broker = ports[number] if ports else pick(before.broker)
         chosen.append(Ports(broker, pick(before.controller)))
     return tuple(chosen)
 

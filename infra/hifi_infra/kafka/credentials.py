@@ -78,11 +78,11 @@ class ClusterCredentials:
                 key, certificate = certificates.make_authority()
                 write_secret(self.folder / "ca.key", key)
                 write_secret(self.ca, certificate)
-            known = self.broker.read_text() if self.broker.exists() else ""
+            broker = self.broker.read_text() if self.broker.exists() else ""
             if (
-                not known
-                or certificates.expires_within(known, RENEW_BEFORE)
-                or not certificates.host_names(known) >= set(hosts)
+                not broker
+                or certificates.expires_within(broker, RENEW_BEFORE)
+                or not certificates.host_names(broker) >= set(hosts)
             ):
                 self.replace_broker_certificate(hosts=hosts)
             for user in users:

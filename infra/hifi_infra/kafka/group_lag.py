@@ -87,22 +87,21 @@ class GroupLag:
             self._consumer = AIOKafkaConsumer(**client_options(self._bootstrap), enable_auto_commit=False)
             await self._consumer.start()
         (answer,) = await self._admin.describe_consumer_groups([group])
-        (found,) = answer.to_object()["groups"]
+        (described,) = answer.to_object()["groups"]
         members = {
             member["client_id"]: ConsumerProtocol.ASSIGNMENT.decode(member["member_assignment"]).partitions()
-            for member in found["members"]
+            for member in described["members"]
             if member["member_assignment"]
         }
         committed = await self._admin.list_consumer_group_offsets(group)
-        partitions = [one for assigned in members.values() for one in assigned]
+        partitions = [tp for assigned in members.values() for tp in assigned]
         ends = await self._consumer.end_offsets(partitions) if partitions else {}
         now_s = monotonic_s()
         for partition, end in ends.items():
             self._histories[partition].see(now_s, end)
         return {
             client_id: max(
-                self._histories[one].lag_s(committed[one].offset if one in committed else 0)
-                for one in assigned
+                self._histories[tp].lag_s(committed[tp].offset if tp in committed else 0) for tp in assigned
             )
             for client_id, assigned in members.items()
             if assigned

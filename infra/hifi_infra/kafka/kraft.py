@@ -81,15 +81,15 @@ def server_properties(
 ) -> str:
     """The `server.properties` of node 1..n, broker and controller in one; `ports` of all nodes, in order."""
     factor, in_sync = replication(len(ports))
-    own = ports[node - 1]
+    node_ports = ports[node - 1]
     voters = ",".join(f"{number}@{LOOPBACK}:{each.controller}" for number, each in enumerate(ports, 1))
     settings: Mapping[str, object] = {
         "process.roles": "broker,controller",
         "node.id": node,
         # Static voters: a dynamic quorum, kept in the metadata log, would not let ports change between two starts.
         "controller.quorum.voters": voters,
-        "listeners": f"BROKER://{LOOPBACK}:{own.broker},CONTROLLER://{LOOPBACK}:{own.controller}",
-        "advertised.listeners": f"BROKER://{LOOPBACK}:{own.broker}",
+        "listeners": f"BROKER://{LOOPBACK}:{node_ports.broker},CONTROLLER://{LOOPBACK}:{node_ports.controller}",
+        "advertised.listeners": f"BROKER://{LOOPBACK}:{node_ports.broker}",
         "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "BROKER",
         "controller.listener.names": "CONTROLLER",

@@ -106,7 +106,7 @@ def _pipes(folder: Path | None) -> list[Pipe]:
     loaded, problems = loader.load(folder)
     if problems:
         raise Misconfigured("no pipe was published:\n" + "\n".join(f"  {problem}" for problem in problems))
-    return [one.pipe for one in loaded]
+    return [pipe_file.pipe for pipe_file in loaded]
 
 
 async def _first_administrator(kafka: str, control: ControlTopics, file: Path) -> None:

@@ -16,7 +16,7 @@ from hifi.pipe import rollout
 from hifi.pipe.limit_check import require_allowed, require_mask_keys
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import RegistrySnapshot, publish, read_registry, stream_record
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.record.event import Record
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.kafka.kraft import replication
@@ -103,7 +103,7 @@ async def put_in_force(
     published = await read_registry(bootstrap, topics)
     if published.coloured:
         require_fit_for_colours(pipes)
-    require_mask_keys(pipes, {name: known.pipe for name, known in published.pipes.items()}, variables)
+    require_mask_keys(pipes, {name: revision.pipe for name, revision in published.pipes.items()}, variables)
     outcome = compare(published, pipes, delete_missing=delete_missing)
     by_name = {pipe.pipe: pipe for pipe in pipes}
     if share is not None:
@@ -121,18 +121,18 @@ async def put_in_force(
 def in_force(published: RegistrySnapshot) -> list[Pipe]:
     """The pipes in force, and those of rollouts that run."""
     versions = published.pipes.values()
-    return [known.pipe for known in versions] + [
-        known.rollout.next.pipe for known in versions if known.rollout
+    return [revision.pipe for revision in versions] + [
+        revision.rollout.next.pipe for revision in versions if revision.rollout
     ]
 
 
 def _with_share(published: RegistrySnapshot, name: str, pipes: Mapping[str, Pipe], change: str) -> str:
     """The change where a declaration gets only a share: a new pipe has no revision to share with."""
     current = published.pipes.get(name)
-    known = (
+    is_rolling = (
         current is not None and current.rollout is not None and current.rollout.next.pipe == pipes.get(name)
     )
-    return "rolling out" if change == "changed" or known else change
+    return "rolling out" if change == "changed" or is_rolling else change
 
 
 def _records(
@@ -152,18 +152,18 @@ def _records(
 
 def compare(published: RegistrySnapshot, pipes: Sequence[Pipe], *, delete_missing: bool) -> dict[str, str]:
     """Pipe to its change, ordered by name: `new`, `changed`, `unchanged` or `deleted`."""
-    known: Mapping[str, PipeVersion] = published.pipes
+    revisions: Mapping[str, PipeRevision] = published.pipes
 
     def change(pipe: Pipe) -> str:
-        if pipe.pipe not in known:
+        if pipe.pipe not in revisions:
             return "new"
-        current = known[pipe.pipe]
+        current = revisions[pipe.pipe]
         in_use = [current.pipe, *([current.rollout.next.pipe] if current.rollout else [])]
         return "unchanged" if pipe in in_use else "changed"
 
     outcome = {pipe.pipe: change(pipe) for pipe in pipes}
     if delete_missing:
-        outcome |= dict.fromkeys(known.keys() - outcome.keys(), "deleted")
+        outcome |= dict.fromkeys(revisions.keys() - outcome.keys(), "deleted")
     return dict(sorted(outcome.items()))
 
 

@@ -41,7 +41,9 @@ class BrokerSupervisor:
 
     def cpu_seconds(self) -> float:
         """CPU time of all brokers so far, in seconds."""
-        return self._earlier_cpu_s + sum(one.cpu_seconds() for one in self._cluster.processes.values())
+        return self._earlier_cpu_s + sum(
+            process.cpu_seconds() for process in self._cluster.processes.values()
+        )
 
     def rss_bytes(self) -> int:
         """Resident memory of all brokers now."""

@@ -51,12 +51,12 @@ class ExecutedInstance:
         return asdict(self)
 
 
-def decode(found: Mapping[str, Any]) -> ExecutedInstance:
+def decode(content: Mapping[str, Any]) -> ExecutedInstance:
     """An instance from its form in the executor's API.
 
     Raises:
         TypeError: it lacks something.
     """
     return ExecutedInstance(
-        **{name: found[name] for name in ExecutedInstance.__dataclass_fields__ if name in found}
+        **{name: content[name] for name in ExecutedInstance.__dataclass_fields__ if name in content}
     )

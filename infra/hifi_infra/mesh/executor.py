@@ -85,8 +85,8 @@ class Executor:
 
     async def _list_instances(self, request: Request) -> Response:
         self._require_secret(request)
-        found = [one.json() for one in self._mesh.executed()]
-        return Response(orjson.dumps({"instances": found}), media_type="application/json")
+        instances = [instance.json() for instance in self._mesh.executed()]
+        return Response(orjson.dumps({"instances": instances}), media_type="application/json")
 
     async def _set_count(self, request: Request) -> Response:
         body = await self._read(request, "count", "reason")

@@ -39,11 +39,11 @@ class MeshExecutor:
             Retryable: the executor does not answer.
             Misconfigured: it refuses the secret.
         """
-        found: dict[str, list[ExecutedInstance]] = {}
-        for one in (await self._request("GET", INSTANCES))["instances"]:
-            instance = decode(one)
-            found.setdefault(instance.service, []).append(instance)
-        return found
+        instances: dict[str, list[ExecutedInstance]] = {}
+        for content in (await self._request("GET", INSTANCES))["instances"]:
+            instance = decode(content)
+            instances.setdefault(instance.service, []).append(instance)
+        return instances
 
     async def scale(self, service: str, count: int, reason: str, token: int) -> None:
         """Set the number of instances; returns once surplus ones have drained.

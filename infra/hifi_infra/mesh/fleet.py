@@ -101,7 +101,7 @@ class Fleet:
                 f"{service}={count}: name one of {', '.join(FLOW)} and 0 to {MAX_INSTANCES} instances"
             )
         instances = self.instances[service]
-        if count < len(instances) and len({one.spec.release for one in instances}) > 1:
+        if count < len(instances) and len({instance.spec.release for instance in instances}) > 1:
             raise Retryable(f"a deployment of {service} runs: its instances have different releases")
         while len(instances) > count:
             await instances.pop().stop(STOP_GRACE_S)
@@ -125,7 +125,7 @@ class Fleet:
         service, number = _parsed(name)
         require_release(release, service)
         instances = self.instances[service]
-        old = next((one for one in instances if one.spec.number == number), None)
+        old = next((instance for instance in instances if instance.spec.number == number), None)
         if old is not None and old.spec.release == release:
             return
         if old is None:
@@ -146,7 +146,9 @@ class Fleet:
             Misconfigured: no such service.
         """
         service, number = _parsed(name)
-        for instance in [one for one in self.instances[service] if one.spec.number == number]:
+        for instance in [
+            candidate for candidate in self.instances[service] if candidate.spec.number == number
+        ]:
             self.instances[service].remove(instance)
             await instance.stop(STOP_GRACE_S)
             self._journal.add(
@@ -170,11 +172,19 @@ class Fleet:
 
     def cpu_seconds(self) -> dict[str, float]:
         """CPU time so far by service, all its instances together, in seconds."""
-        return {name: sum(one.cpu_seconds() for one in ones) for name, ones in self.instances.items() if ones}
+        return {
+            name: sum(instance.cpu_seconds() for instance in ones)
+            for name, ones in self.instances.items()
+            if ones
+        }
 
     def rss_bytes(self) -> dict[str, int]:
         """Resident memory now by service, all its instances together."""
-        return {name: sum(one.rss_bytes() for one in ones) for name, ones in self.instances.items() if ones}
+        return {
+            name: sum(instance.rss_bytes() for instance in ones)
+            for name, ones in self.instances.items()
+            if ones
+        }
 
     def executed(self) -> list[ExecutedInstance]:
         """Every instance as the executor reports it."""
@@ -189,11 +199,11 @@ class Fleet:
             self._plan.port,
             self._plan.console_port,
             self._plan.manage_port,
-            *(one.spec.port for one in self.all()),
+            *(instance.spec.port for instance in self.all()),
         }
-        used = {one.spec.number for one in self.instances[service]}
+        used = {instance.spec.number for instance in self.instances[service]}
         if number is None:
-            number = next(one for one in range(1, MAX_INSTANCES + 2) if one not in used)
+            number = next(candidate for candidate in range(1, MAX_INSTANCES + 2) if candidate not in used)
         if release is None:
             release = self.releases.get(service, INSTALLED)
         instance = self._instance(InstanceSpec(service, number, free_port(but=taken), release))
@@ -228,9 +238,11 @@ class Fleet:
         )
 
     def _environment(self, spec: InstanceSpec) -> dict[str, str]:
-        own = environment(self._plan, spec, self.bootstrap, self.java_home, self._security(spec.service))
-        own |= self.executor if spec.service in CONTROL else {}
-        return release_environment(spec.release, own)
+        variables = environment(
+            self._plan, spec, self.bootstrap, self.java_home, self._security(spec.service)
+        )
+        variables |= self.executor if spec.service in CONTROL else {}
+        return release_environment(spec.release, variables)
 
     def _security(self, service: str) -> KafkaSecurity | None:
         if self._plan.kafka is not None:

@@ -18,7 +18,7 @@ from hifi.runtime.settings import load
 
 FLOW: Final = ("ingest", "collect", "normalize", "enrich", "egest", "lake", "retrier", "observe")
 """The services in the order of an event's path; observe is last, since no other needs it and it sees them end."""
-CONTROL: Final = ("provision", "deploy", "scale", "manage")
+CONTROL: Final = ("rollout", "deploy", "scale", "manage")
 """The services of the control plane, which end before those that they change."""
 START_ORDER: Final = (
     "enrich",

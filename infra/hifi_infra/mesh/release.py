@@ -70,7 +70,7 @@ def release_environment(release: str, variables: Mapping[str, str]) -> dict[str,
     folder = Path(release)
     if release == INSTALLED or (folder / _PYTHON).is_file():
         return dict(variables)
-    services = sorted(one for one in (folder / "services").glob("*") if one.is_dir())
-    found = [folder / name for name in _SHARED if (folder / name).is_dir()] + services
-    path = [*map(str, found), variables.get("PYTHONPATH", "")]
-    return {**variables, "PYTHONPATH": os.pathsep.join(one for one in path if one)}
+    services = sorted(service for service in (folder / "services").glob("*") if service.is_dir())
+    folders = [folder / name for name in _SHARED if (folder / name).is_dir()] + services
+    path = [*map(str, folders), variables.get("PYTHONPATH", "")]
+    return {**variables, "PYTHONPATH": os.pathsep.join(entry for entry in path if entry)}

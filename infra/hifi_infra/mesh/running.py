@@ -94,8 +94,8 @@ def read(data: Path) -> RunningMesh | None:
 
 def find(data: Path) -> RunningMesh | None:
     """The mesh that runs on this folder now; None without one, and until a starting one has described itself."""
-    found = read(data) if is_locked(data) else None
-    return found if found is not None and is_alive(found) else None
+    mesh = read(data) if is_locked(data) else None
+    return mesh if mesh is not None and is_alive(mesh) else None
 
 
 def write(data: Path, running: RunningMesh) -> None:
@@ -145,9 +145,11 @@ async def wait_for_earlier(data: Path, within_s: float = EARLIER_END_S) -> int:
     """
     running = read(data)
     left = (
-        [process for one in running.instances if (process := _same(one.pid, one.created))] if running else []
+        [process for instance in running.instances if (process := _same(instance.pid, instance.created))]
+        if running
+        else []
     )
-    found = len(left)
+    count = len(left)
     end = time.monotonic() + within_s
     while left and time.monotonic() < end:
         await asyncio.sleep(0.05)
@@ -157,7 +159,7 @@ async def wait_for_earlier(data: Path, within_s: float = EARLIER_END_S) -> int:
     for process in left:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    return found
+    return count
 
 
 def created(pid: int) -> float:

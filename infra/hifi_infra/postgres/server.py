@@ -32,24 +32,24 @@ def postgres_programs() -> Path:
     Raises:
         Misconfigured: they are missing and cannot be installed; the message has the command that does it.
     """
-    if (found := _find_programs()) is not None:
-        return found
+    if (folder := _find_programs()) is not None:
+        return folder
     if not can_install():
         raise Misconfigured(
             "the server of PostgreSQL is not installed: install it, on Debian with `apt-get install postgresql`"
         )
     install("PostgreSQL", _PACKAGE)
-    if (found := _find_programs()) is None:
+    if (folder := _find_programs()) is None:
         raise Misconfigured(f"{_PACKAGE} was installed, and there is no initdb in {' or '.join(_PLACES)}")
-    return found
+    return folder
 
 
 def _find_programs() -> Path | None:
-    found = [path for place in _PLACES for path in Path("/").glob(f"{place[1:]}/initdb")]
+    programs = [path for place in _PLACES for path in Path("/").glob(f"{place[1:]}/initdb")]
     on_path = shutil.which("initdb")
     if on_path:
-        found.append(Path(on_path).resolve())
-    return max(found).parent if found else None
+        programs.append(Path(on_path).resolve())
+    return max(programs).parent if programs else None
 
 
 class PostgresServer:

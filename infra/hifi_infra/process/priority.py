@@ -68,16 +68,16 @@ def restore(pid: int) -> None:
     _set_autogroups(pid, 0)
 
 
-def _set_class(pid: int, wanted: int) -> None:
+def _set_class(pid: int, scheduling_class: int) -> None:
     """Set the scheduling class of the threads that run in the other one of the two."""
-    left = {os.SCHED_IDLE: os.SCHED_OTHER, os.SCHED_OTHER: os.SCHED_IDLE}[wanted]
+    left = {os.SCHED_IDLE: os.SCHED_OTHER, os.SCHED_OTHER: os.SCHED_IDLE}[scheduling_class]
     for _ in range(_PASSES):  # a thread may start another one while this goes on
         others = [thread for thread in _threads(pid) if _class(thread) == left]
         if not others:
             return
         for thread in others:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.sched_setscheduler(thread, wanted, os.sched_param(0))
+                os.sched_setscheduler(thread, scheduling_class, os.sched_param(0))
 
 
 def _class(thread: int) -> int | None:
@@ -92,10 +92,10 @@ def _set_autogroups(pid: int, niceness: int) -> None:
     with contextlib.suppress(OSError):
         if _AUTOGROUPS.read_text().strip() != "1":
             return
-        own = _autogroup("self")
+        group_of_self = _autogroup("self")
         for process in _family(pid):
             group = _autogroup(process)
-            if group[:1] != own[:1] and group[-1:] != [str(niceness)]:
+            if group[:1] != group_of_self[:1] and group[-1:] != [str(niceness)]:
                 _set_autogroup(process, niceness)
 
 
@@ -129,4 +129,4 @@ def _threads(pid: int) -> Iterator[int]:
     """Ids of all threads of a process and its descendants; the class belongs to threads, not to processes."""
     for process in _family(pid):
         with contextlib.suppress(OSError):
-            yield from (int(one.name) for one in Path(f"/proc/{process}/task").iterdir())
+            yield from (int(thread.name) for thread in Path(f"/proc/{process}/task").iterdir())

@@ -13,7 +13,7 @@ STREAM: Final = "stream"
 class ActionKind(StrEnum):
     """What a step does; `hifi.control.permission` tells when each may be taken."""
 
-    PROVISION = "provision"
+    ROLLOUT = "rollout"
     """Puts a pipe's revision into force, or raises its share."""
     DEPLOY = "deploy"
     """Replaces an instance by one of another release."""
@@ -43,7 +43,7 @@ class Action:
     """A step of an actor.
 
     Attributes:
-        actor: service that takes it, such as `provision`.
+        actor: service that takes it, such as `rollout`.
         kind: what it does.
         scope: what it changes: `stream`, `pipe/NAME` or `service/NAME`.
         step: what exactly, for people: `revision 7: 10 % to 50 %`.

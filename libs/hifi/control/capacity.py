@@ -57,6 +57,6 @@ def over_capacity(pipe: Pipe, published: Mapping[str, Pipe], rating: MeshRating)
     found = overload([*(dict(published) | {pipe.pipe: pipe}).values()], rating)
     return found and (
         f"no capacity for {declared_per_s(pipe):,.0f} events/s of {pipe.pipe} ({before:,.0f} before): {found}. Lower "
-        "`source.quota.events`, or add instances, measure the rating with `hifi rate` and set HIFI_OBSERVE_RATING; "
+        "`source.quota.events`, or add instances, measure the rating with `hifi rate` and set HIFI_RATING; "
         f"`hifi rollout force {pipe.pipe}` puts it into force all the same"
     )

@@ -1,4 +1,4 @@
-"""A pipe as somebody declared it, for the provisioner to put into force, and which declarations count. Pure."""
+"""A pipe as somebody declared it, for the rollout service to put into force, and which declarations count. Pure."""
 
 import uuid
 from collections import deque

@@ -1,4 +1,4 @@
-"""What a person asks of the provisioner or the deployer while it changes something. Pure."""
+"""What a person asks of the rollout service or the deployer while it changes something. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass

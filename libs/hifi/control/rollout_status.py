@@ -1,11 +1,12 @@
-"""How far the provisioner is with a declaration. Pure."""
+"""How far the rollout service is with a declaration. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
+from pydantic import Field
 
 from hifi.control.declaration import Declaration
 from hifi.record.event import Record
@@ -28,7 +29,7 @@ class RolloutState(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether the provisioner has nothing more to do with the declaration."""
+        """Whether the rollout service has nothing more to do with the declaration."""
         return self in (RolloutState.IN_FORCE, RolloutState.ROLLED_BACK, RolloutState.REFUSED)
 
 
@@ -48,11 +49,11 @@ class RolloutStatus:
     """
 
     pipe: str
-    declaration: int
+    declaration: Annotated[int, Field(description="Number of the declaration.")]
     author: str
     state: RolloutState
     revision: int | None
-    share: int
+    share: Annotated[int, Field(description="Share of the keys, in 1/10,000.")]
     reason: str
     since_us: int
 
@@ -77,8 +78,8 @@ def decode(value: bytes | None) -> RolloutStatus:
     """
     try:
         body = orjson.loads(value or b"")
-        known = {name: body[name] for name in RolloutStatus.__dataclass_fields__}
-        return RolloutStatus(**known | {"state": RolloutState(body["state"])})
+        fields = {name: body[name] for name in RolloutStatus.__dataclass_fields__}
+        return RolloutStatus(**fields | {"state": RolloutState(body["state"])})
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"not the record of a rollout's status: {error}") from None
 
@@ -86,20 +87,29 @@ def decode(value: bytes | None) -> RolloutStatus:
 def newest_statuses(
     declared: Mapping[str, Declaration], told: Mapping[str, RolloutStatus]
 ) -> Mapping[str, RolloutStatus]:
-    """Pipe to how far its newest declaration is; `waiting` where the provisioner has not seen it yet.
+    """Pipe to how far its newest declaration is; `waiting` where the rollout service has not seen it yet.
 
     Args:
         declared: pipe to its newest declaration.
-        told: pipe to the status that the provisioner wrote last.
+        told: pipe to the status that the rollout service wrote last.
     """
     return {
-        name: told[name] if name in told and told[name].declaration >= one.pipe_number else _unseen(one)
-        for name, one in sorted(declared.items())
+        name: told[name]
+        if name in told and told[name].declaration >= declaration.pipe_number
+        else _unseen(declaration)
+        for name, declaration in sorted(declared.items())
     }
 
 
-def _unseen(wanted: Declaration) -> RolloutStatus:
-    reason = "the provisioner has not seen it yet"
+def _unseen(declaration: Declaration) -> RolloutStatus:
+    reason = "the rollout service has not seen it yet"
     return RolloutStatus(
-        wanted.name, wanted.pipe_number, wanted.author, RolloutState.WAITING, None, 0, reason, wanted.at_us
+        declaration.name,
+        declaration.pipe_number,
+        declaration.author,
+        RolloutState.WAITING,
+        None,
+        0,
+        reason,
+        declaration.at_us,
     )

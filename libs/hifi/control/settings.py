@@ -34,25 +34,36 @@ class ControlSettings(StreamSettings):
         return ControlTopics(self.control)
 
 
+class ColourControlSettings(StreamSettings):
+    """The control plane of a stream with two colours."""
+
+    colours: str = Field(
+        "",
+        pattern=r"^([a-z][a-z0-9-]{0,62})?$",
+        description="Control plane with the record of the stream's colours; `hifi up --colours` sets it. Empty: "
+        "none.",
+    )
+
+
 class RatingSettings(StreamSettings):
     """What the mesh carries."""
 
-    observe_rating: float = Field(
+    rating: float = Field(
         0,
         ge=0,
         description="Events per second that the mesh carries, measured by `hifi rate`; 0: unknown, so no alarm "
         "`traffic` and no check of quotas.",
     )
-    observe_rating_share: float = Field(
+    rating_share: float = Field(
         0.8,
         gt=0,
         description="Share of the rating above which traffic raises an alarm, and which quotas may claim together.",
     )
 
     @property
-    def rating(self) -> MeshRating:
+    def mesh_rating(self) -> MeshRating:
         """What the mesh carries."""
-        return MeshRating(self.observe_rating, self.observe_rating_share)
+        return MeshRating(self.rating, self.rating_share)
 
 
 class ExecutorSettings(ControlSettings):

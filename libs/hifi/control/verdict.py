@@ -1,11 +1,13 @@
 """observe's verdict on the stream, a service or a pipe. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import orjson
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from hifi.control.revision_figures import RolloutFigures, load
 
@@ -21,6 +23,18 @@ class Condition(StrEnum):
     STABLE = "stable"
     UNSTABLE = "unstable"
     UNKNOWN = "unknown"
+
+
+class VerdictJson(TypedDict):
+    """A verdict as JSON."""
+
+    scope: Annotated[str, Field(description="`stream`, `service/NAME` or `pipe/NAME`.")]
+    condition: Condition
+    since_us: int
+    at_us: int
+    reasons: list[str]
+    figures: dict[str, float]
+    rollout: dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +63,17 @@ class Verdict:
         """The value of its record in the topic `health`; the key is the scope."""
         return orjson.dumps(self.json())
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> VerdictJson:
         """JSON for the API."""
-        rollout = self.rollout.json() if self.rollout is not None else None
-        return asdict(replace(self, rollout=None)) | {"rollout": rollout}
+        return {
+            "scope": self.scope,
+            "condition": self.condition,
+            "since_us": self.since_us,
+            "at_us": self.at_us,
+            "reasons": list(self.reasons),
+            "figures": dict(self.figures),
+            "rollout": self.rollout.json() if self.rollout is not None else None,
+        }
 
 
 def decode(value: bytes) -> Verdict:
@@ -87,9 +108,9 @@ class Verdicts:
 
     def condition(self, scopes: tuple[str, ...], now_us: int) -> Condition:
         """The worst condition of several scopes: unknown when one is unknown, else unstable when one is."""
-        found = {self._condition(scope, now_us) for scope in scopes}
+        conditions = {self._condition(scope, now_us) for scope in scopes}
         for worst in (Condition.UNKNOWN, Condition.UNSTABLE):
-            if worst in found:
+            if worst in conditions:
                 return worst
         return Condition.STABLE
 

@@ -59,3 +59,14 @@ class ServiceSettings(ProcessSettings, StreamSettings):
     def log_fields(self) -> dict[str, str]:
         """The stream and its Kafka."""
         return {"stream": self.stream, "kafka": self.kafka}
+
+
+class EventTimeSettings(StreamSettings):
+    """In which minute an event counts: settings of the services that accept events."""
+
+    time_tolerance_s: float = Field(
+        120,
+        ge=0,
+        description="Largest difference between an event's time and its accepted time; beyond it, its minute is that "
+        "of the accepted time.",
+    )

@@ -383,9 +383,9 @@ class ControlTopics:
         return f"{self.control}.registrar"
 
     @property
-    def provisioner(self) -> str:
-        """Begins the provisioner's transactional ids: what an earlier one writes after a later one began is refused."""
-        return f"{self.control}.provisioner"
+    def rollout_writer(self) -> str:
+        """Prefix of the rollout service's transactional ids; Kafka refuses what an earlier instance still writes."""
+        return f"{self.control}.rollout-writer"
 
     @property
     def deployer(self) -> str:

@@ -2,8 +2,8 @@
 
 The record with a pipe's name as key holds the current revision, so that publishing is one record, and while a rollout
 runs the number and share of the next one. The record `NAME;REVISION` holds the body of another revision that is in
-use. The offset of the record with which a revision was published is its version: a service that has read to this
-offset knows the revision. While Kafka is unavailable a service stays ready with its last copy.
+use. A service that has read to the offset of the record with which a revision was published has the revision. While
+Kafka is unavailable a service stays ready with its last copy.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from hifi.kafka.clients import topic_consumer
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.kafka.topics import Topics
-from hifi.pipe.revision import PipeRecord, PipeVersion, RevisionBody, Rollout, read_key
+from hifi.pipe.revision import PipeRecord, PipeRevision, RevisionBody, Rollout, read_key
 from hifi.record.event import Record
 from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured
@@ -34,7 +34,7 @@ _PUBLISH_S: Final = 10.0
 _WAIT_MS: Final = 2_000
 """For which Kafka holds a fetch back while there is nothing new; pipes change rarely, and a new record ends it."""
 _COMMITTED: Final = "read_committed"
-"""The provisioner of a control plane writes the records of a transition in a transaction."""
+"""The rollout service of a control plane writes the records of a transition in a transaction."""
 
 logger = log.get(__name__)
 
@@ -44,8 +44,8 @@ class RegistrySnapshot:
     """Content of the topic `pipes` at one moment. `partitions` is None if the stream has not been created."""
 
     partitions: int | None
-    pipes: Mapping[str, PipeVersion]
-    version: int
+    pipes: Mapping[str, PipeRevision]
+    offset: int
     others: Mapping[str, Sequence[int]]
     """Pipe to its revisions in use besides the current one, also of a deleted pipe."""
     coloured: bool = False
@@ -59,18 +59,18 @@ class PipeRegistry:
         self._bootstrap = bootstrap
         self._topics = topics
         self._health = health
-        self._pipes: dict[str, PipeVersion] = {}
+        self._pipes: dict[str, PipeRevision] = {}
         self._records: dict[str, PipeRecord] = {}
-        self._bodies: dict[str, dict[int, PipeVersion]] = {}
-        """Pipe to revision to its version, of all revisions but the current one."""
+        self._bodies: dict[str, dict[int, PipeRevision]] = {}
+        """Pipe to number to revision, of all revisions but the current one."""
         self._since_ms: dict[str, int] = {}
         self._listeners: list[Callable[[], None]] = []
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
         self._loaded = asyncio.Event()
-        self.version = -1
+        self.offset = -1
         """Last offset read; -1: none."""
-        self.content_version = -1
+        self.content_offset = -1
         """Offset of the last record that changed more than the share of a rollout; -1: none."""
         self.partitions: int | None = None
         """Number of partitions of the stream's event topics; None: not known yet."""
@@ -94,20 +94,20 @@ class PipeRegistry:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
-    def get(self, name: str) -> PipeVersion | None:
+    def get(self, name: str) -> PipeRevision | None:
         """The published pipe of that name; None if there is none or it was deleted."""
         return self._pipes.get(name)
 
-    def of_revision(self, name: str, revision: int) -> PipeVersion | None:
+    def of_revision(self, name: str, number: int) -> PipeRevision | None:
         """The revision with which an event was accepted, while it is in use, else the current one.
 
         Returns:
             None: the pipe was deleted, or never published.
         """
         current = self._pipes.get(name)
-        if current is None or current.revision == revision:
+        if current is None or current.number == number:
             return current
-        return self._bodies.get(name, {}).get(revision, current)
+        return self._bodies.get(name, {}).get(number, current)
 
     def since_ms(self, name: str) -> int | None:
         """Return when Kafka appended the first record of a pipe that was read, milliseconds since 1970 UTC.
@@ -116,18 +116,18 @@ class PipeRegistry:
         """
         return self._since_ms.get(name)
 
-    def all(self) -> list[PipeVersion]:
+    def all(self) -> list[PipeRevision]:
         """All published pipes in their current revision, sorted by name."""
         return [self._pipes[name] for name in sorted(self._pipes)]
 
-    def in_use(self) -> list[PipeVersion]:
+    def in_use(self) -> list[PipeRevision]:
         """All revisions that events may have been accepted with: each pipe's current one, then its others."""
         return [
-            each
+            revision
             for current in self.all()
-            for each in (
+            for revision in (
                 current,
-                *(body for _, body in sorted(self._bodies.get(current.pipe.pipe, {}).items())),
+                *(other for _, other in sorted(self._bodies.get(current.pipe.pipe, {}).items())),
             )
         ]
 
@@ -135,13 +135,13 @@ class PipeRegistry:
         """Call `listener` after every change, in the event loop."""
         self._listeners.append(listener)
 
-    async def wait_for_version(self, version: int, timeout_s: float) -> bool:
-        """Wait until the registry has read a version; False if `timeout_s` seconds pass first."""
-        if self.version >= version:
+    async def wait_for_offset(self, offset: int, timeout_s: float) -> bool:
+        """Wait until the registry has read an offset; False if `timeout_s` seconds pass first."""
+        if self.offset >= offset:
             return True
         try:
             async with asyncio.timeout(timeout_s), self._changed:
-                await self._changed.wait_for(lambda: self.version >= version)
+                await self._changed.wait_for(lambda: self.offset >= offset)
         except TimeoutError:
             return False
         return True
@@ -164,7 +164,7 @@ class PipeRegistry:
         return RegistrySnapshot(
             self.partitions,
             dict(self._pipes),
-            self.version,
+            self.offset,
             {name: sorted(bodies) for name, bodies in self._bodies.items() if bodies},
             self.coloured,
         )
@@ -186,8 +186,8 @@ class PipeRegistry:
         ) as consumer:
             consumer.assign([tp])
             end = (await consumer.end_offsets([tp]))[tp]
-            if self.version >= 0:
-                consumer.seek(tp, self.version + 1)
+            if self.offset >= 0:
+                consumer.seek(tp, self.offset + 1)
             position = await consumer.position(tp)
             while True:
                 if position >= end and not self._loaded.is_set():
@@ -208,7 +208,7 @@ class PipeRegistry:
             return
         self._loaded.set()
         self._health.unblock(_CONDITION)
-        logger.info("pipes-loaded", pipes=len(self._pipes), version=self.version)
+        logger.info("pipes-loaded", pipes=len(self._pipes), offset=self.offset)
 
     async def _notify(self) -> None:
         if not self._loaded.is_set():
@@ -219,41 +219,41 @@ class PipeRegistry:
             listener()
 
     def _apply(self, record: Any) -> None:
-        self.version = record.offset
+        self.offset = record.offset
         if record.key == STREAM_KEY:
             stream = orjson.loads(record.value)
             self.partitions, self.coloured = int(stream["partitions"]), bool(stream.get(_COLOURS))
-            self.content_version = record.offset
+            self.content_offset = record.offset
             return
-        name, revision = read_key(record.key or b"")
+        name, number = read_key(record.key or b"")
         try:
-            if revision is None:
+            if number is None:
                 self._apply_pipe(name, record.value, record.offset)
                 self._note_start(name, record.timestamp)
             else:
-                self._apply_body(name, revision, record.value, record.offset)
+                self._apply_body(name, number, record.value, record.offset)
         except (ValidationError, ValueError) as error:
             logger.error(  # noqa: TRY400 - the traceback would not show the cause
-                "pipe-refused", pipe=name, version=record.offset, error=str(error), kept=name in self._pipes
+                "pipe-refused", pipe=name, offset=record.offset, error=str(error), kept=name in self._pipes
             )
 
     def _apply_pipe(self, name: str, value: bytes | None, offset: int) -> None:
         if value is None:
             self._pipes.pop(name, None)
             self._records.pop(name, None)
-            self.content_version = offset
-            logger.info("pipe-deleted", pipe=name, version=offset)
+            self.content_offset = offset
+            logger.info("pipe-deleted", pipe=name, offset=offset)
             return
         record = PipeRecord.model_validate_json(value)
         if record.pipe.pipe != name:
             raise ValueError(f"the record's key is {name!r} and the pipe's name {record.pipe.pipe!r}")
         before = self._pipes.get(name)
-        version = offset if record.since is None else record.since
+        published = offset if record.since is None else record.since
         self._records[name] = record
-        if before is None or (before.version, before.revision) != (version, record.revision):
-            self.content_version = offset
-            logger.info("pipe-published", pipe=name, version=offset, revision=record.revision)
-            before = PipeVersion(record.pipe, version, record.revision)
+        if before is None or (before.offset, before.number) != (published, record.revision):
+            self.content_offset = offset
+            logger.info("pipe-published", pipe=name, offset=offset, revision=record.revision)
+            before = PipeRevision(record.pipe, published, record.revision)
         if before.paused != record.paused:
             logger.info("pipe-paused" if record.paused else "pipe-resumed", pipe=name, offset=offset)
         self._pipes[name] = replace(before, rollout=self._rollout(name), paused=record.paused, cap=record.cap)
@@ -264,18 +264,18 @@ class PipeRegistry:
         else:
             self._since_ms.pop(name, None)
 
-    def _apply_body(self, name: str, revision: int, value: bytes | None, offset: int) -> None:
+    def _apply_body(self, name: str, number: int, value: bytes | None, offset: int) -> None:
         bodies = self._bodies.get(name, {})
         if value is None:
-            others = {number: body for number, body in bodies.items() if number != revision}
+            others = {kept: body for kept, body in bodies.items() if kept != number}
         else:
             pipe = RevisionBody.model_validate_json(value).pipe
             if pipe.pipe != name:
                 raise ValueError(f"the record's key is {name!r} and the pipe's name {pipe.pipe!r}")
-            others = bodies | {revision: PipeVersion(pipe, offset, revision, current=False)}
-            logger.info("revision-published", pipe=name, version=offset, revision=revision)
+            others = bodies | {number: PipeRevision(pipe, offset, number, current=False)}
+            logger.info("revision-published", pipe=name, offset=offset, revision=number)
         self._bodies[name] = others
-        self.content_version = offset
+        self.content_offset = offset
         if name in self._pipes:
             self._pipes[name] = replace(self._pipes[name], rollout=self._rollout(name))
 

@@ -56,14 +56,14 @@ class RevisionBody(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class PipeVersion:
+class PipeRevision:
     """A revision of a pipe that is in use.
 
     Attributes:
         pipe: the declaration.
-        version: offset of the record with which it was published: whoever has read to there knows it. It changes
-            whenever the declaration does.
-        revision: number of the revision, the pipe's own, from 1.
+        offset: in the topic `pipes`, of the record with which it was published: a service that has read to there
+            has the revision. Each declaration has another one.
+        number: of the revision; each pipe counts its own from 1.
         current: whether it is the pipe's current revision.
         rollout: of the current revision, what replaces it in phases; None: nothing does.
         paused: whether the pipe takes no new events. What it accepted before is delivered.
@@ -71,8 +71,8 @@ class PipeVersion:
     """
 
     pipe: Pipe
-    version: int
-    revision: int = 1
+    offset: int
+    number: int = 1
     current: bool = True
     rollout: "Rollout | None" = None
     paused: bool = False
@@ -81,14 +81,14 @@ class PipeVersion:
     @property
     def key(self) -> str:
         """A key for what is kept for each revision: the name, for other revisions than the current with the number."""
-        return self.pipe.pipe if self.current else revision_key(self.pipe.pipe, self.revision)
+        return self.pipe.pipe if self.current else revision_key(self.pipe.pipe, self.number)
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
     """The next revision of a pipe, and the share of the keys that it gets, in 1/10,000."""
 
-    next: PipeVersion
+    next: PipeRevision
     share: int
 
     def gets(self, key: bytes | None) -> bool:
@@ -132,8 +132,8 @@ def pipe_record(
         paused: whether the pipe takes no new events.
         cap: of a new pipe; None: only its quota limits it.
     """
-    found = PipeRecord(pipe=pipe, revision=revision, since=since, next=following, paused=paused, cap=cap)
-    return _record(pipe.pipe, found)
+    value = PipeRecord(pipe=pipe, revision=revision, since=since, next=following, paused=paused, cap=cap)
+    return _record(pipe.pipe, value)
 
 
 def body_record(pipe: Pipe, revision: int) -> Record:

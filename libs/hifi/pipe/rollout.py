@@ -12,7 +12,7 @@ from hifi.pipe.registry import RegistrySnapshot
 from hifi.pipe.revision import (
     WHOLE,
     NextRevision,
-    PipeVersion,
+    PipeRevision,
     RateCap,
     Rollout,
     body_record,
@@ -64,7 +64,7 @@ def change_pause(published: RegistrySnapshot, name: str, *, paused: bool) -> lis
     current = _current(published, name)
     following = None
     if current.rollout is not None:
-        following = NextRevision(revision=current.rollout.next.revision, share=current.rollout.share)
+        following = NextRevision(revision=current.rollout.next.number, share=current.rollout.share)
     return [_with_next(replace(current, paused=paused), following)]
 
 
@@ -101,7 +101,7 @@ def change_share(published: RegistrySnapshot, name: str, share: int) -> list[Rec
         Misconfigured: no rollout of the pipe runs.
     """
     current, rollout = _rolling(published, name)
-    return [_with_next(current, NextRevision(revision=rollout.next.revision, share=share))]
+    return [_with_next(current, NextRevision(revision=rollout.next.number, share=share))]
 
 
 def promote(published: RegistrySnapshot, name: str) -> list[Record]:
@@ -113,10 +113,10 @@ def promote(published: RegistrySnapshot, name: str) -> list[Record]:
     current, rollout = _rolling(published, name)
     following = rollout.next
     return [
-        body_record(current.pipe, current.revision),
-        pipe_record(following.pipe, following.revision, since=following.version, paused=current.paused),
-        deletion_record(revision_key(name, following.revision)),
-        *_deletions(published, name, but={current.revision, following.revision}),
+        body_record(current.pipe, current.number),
+        pipe_record(following.pipe, following.number, since=following.offset, paused=current.paused),
+        deletion_record(revision_key(name, following.number)),
+        *_deletions(published, name, but={current.number, following.number}),
     ]
 
 
@@ -127,7 +127,7 @@ def abort(published: RegistrySnapshot, name: str) -> list[Record]:
         Misconfigured: no rollout of the pipe runs.
     """
     current, rollout = _rolling(published, name)
-    return [_with_next(current, None), *_deletions(published, name, but={rollout.next.revision})]
+    return [_with_next(current, None), *_deletions(published, name, but={rollout.next.number})]
 
 
 def percent(share: int) -> str:
@@ -140,25 +140,25 @@ def cap_text(cap: RateCap | None) -> str:
     return "all events" if cap is None else f"up to {cap.events_per_s:g} events/s ({percent(cap.share)})"
 
 
-def _with_next(current: PipeVersion, following: NextRevision | None) -> Record:
+def _with_next(current: PipeRevision, following: NextRevision | None) -> Record:
     return pipe_record(
         current.pipe,
-        current.revision,
-        since=current.version,
+        current.number,
+        since=current.offset,
         following=following,
         paused=current.paused,
         cap=current.cap,
     )
 
 
-def _current(published: RegistrySnapshot, name: str) -> PipeVersion:
+def _current(published: RegistrySnapshot, name: str) -> PipeRevision:
     current = published.pipes.get(name)
     if current is None:
         raise Misconfigured(f"there is no pipe {name}; `hifi pipes` lists those that are in force")
     return current
 
 
-def _rolling(published: RegistrySnapshot, name: str) -> tuple[PipeVersion, Rollout]:
+def _rolling(published: RegistrySnapshot, name: str) -> tuple[PipeRevision, Rollout]:
     current = _current(published, name)
     if current.rollout is None:
         raise Misconfigured(f"no rollout of the pipe {name} runs; `hifi apply --share` begins one")
@@ -167,7 +167,7 @@ def _rolling(published: RegistrySnapshot, name: str) -> tuple[PipeVersion, Rollo
 
 def _unused(published: RegistrySnapshot, name: str) -> int:
     """A number above those of all revisions in use."""
-    return max([published.pipes[name].revision, *published.others.get(name, ())]) + 1
+    return max([published.pipes[name].number, *published.others.get(name, ())]) + 1
 
 
 def _deletions(published: RegistrySnapshot, name: str, but: Sequence[int] | set[int] = ()) -> list[Record]:

@@ -4,7 +4,7 @@ A record follows the Kafka protocol binding of CloudEvents 1.0, binary content m
 `ce_<name>`, the media type of the data is the header `content-type`, and the value is the data. hifi adds headers of
 its own. What every record needs is packed into the first two, so that a service parses two headers instead of ten:
 
-    hifi      1;<pipe>;<revision>;<barrier>;<accepted>;<minute>;<epoch>:<sequence>[;<origin>]   same on every topic
+    hifi      1;<pipe>;<revision>;<its offset>;<accepted>;<minute>;<epoch>:<sequence>[;<origin>]  same on every topic
     hifi_hop  <in>;<raw>;<to>;<watch>                                                written anew by each service
 
 Receipts have `hifi_receipt` in addition; dead letters, retries and replays have a header for each of their fields. All
@@ -41,7 +41,7 @@ PIPE: Final = "hifi_pipe"
 """Name of the pipe."""
 REVISION: Final = "hifi_revision"
 """Number of the pipe's revision with which the event was accepted; each pipe counts its own from 1."""
-BARRIER: Final = "hifi_barrier"
+REVISION_OFFSET: Final = "hifi_revision_offset"
 """Offset in the topic `pipes` of the record with which that revision was published. A service handles the event once it
 has read the topic up to there."""
 SEQ: Final = "hifi_seq"
@@ -117,7 +117,7 @@ POINTER: Final = "hifi_pointer"
 SERVICE: Final = "hifi_service"
 """On dead letters: the service that refused the event."""
 
-IDENTITY_FIELDS: Final = (PIPE, REVISION, BARRIER, ACCEPTED, MINUTE, SEQ)
+IDENTITY_FIELDS: Final = (PIPE, REVISION, REVISION_OFFSET, ACCEPTED, MINUTE, SEQ)
 """The fields of the header `hifi` after the format version, in order. `ORIGIN` may follow them."""
 BACKFILL: Final = b"backfill"
 """The value of `ORIGIN`."""
@@ -165,8 +165,8 @@ class Identity(NamedTuple):
     """Name of the pipe."""
     revision: int
     """See `REVISION`."""
-    barrier: int
-    """See `BARRIER`."""
+    revision_offset: int
+    """See `REVISION_OFFSET`."""
     accepted_us: int
     """Microseconds since 1970 UTC."""
     minute: int
@@ -225,21 +225,21 @@ def seq_text(epoch: int, sequence: int) -> bytes:
     return b"%016x:%d" % (epoch, sequence)
 
 
-def identity_prefix(pipe: str, revision: int, barrier: int, accepted_us: int) -> bytes:
+def identity_prefix(pipe: str, revision: int, revision_offset: int, accepted_us: int) -> bytes:
     """The part of the header `hifi` that the events of a request share; minute, `;` and identity follow it."""
-    return b"%d;%b;%d;%d;%d;" % (FORMAT, pipe.encode("ascii"), revision, barrier, accepted_us)
+    return b"%d;%b;%d;%d;%d;" % (FORMAT, pipe.encode("ascii"), revision, revision_offset, accepted_us)
 
 
-def with_revision(headers: Headers, revision: int, barrier: int) -> Headers:
+def with_revision(headers: Headers, revision: int, revision_offset: int) -> Headers:
     """Headers of an event with another revision of its pipe; fields that a later release appended stay.
 
     Args:
         headers: of a record, in their order, whose header `hifi` is well-formed.
         revision: see `REVISION`.
-        barrier: see `BARRIER`.
+        revision_offset: see `REVISION_OFFSET`.
     """
     parts = identity_header(headers).split(b";")
-    parts[2:4] = b"%d" % revision, b"%d" % barrier
+    parts[2:4] = b"%d" % revision, b"%d" % revision_offset
     return [(IDENTITY, b";".join(parts)), *headers[1:]]
 
 

@@ -42,7 +42,7 @@ async def collect(service: Service, settings: CollectSettings) -> None:
         reporter = AckReporter(
             producer, topics.accepted, registry.partitions, service=SERVICE, sources=paces.reports
         )
-        writer = RawWriter(producer, topics.raw, reporter, settings.collect_time_tolerance_s)
+        writer = RawWriter(producer, topics.raw, reporter, settings.time_tolerance_s)
         owner = SourceOwner(settings, health)
         readers = SourceReaders(service, settings, registry, writer, owner, paces)
         following = asyncio.create_task(owner.follow(), name="follow the colours")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hifi.delivery.ack_report import PartitionAcks
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.record.event import BACKFILL, HOP, IDENTITY, Record, identity_prefix, position_header
 from hifi.record.partitioner import partition_of
 from hifi.runtime.clock import MICROSECONDS
@@ -24,14 +24,14 @@ class RawRecords:
         self.minutes: list[int] = []
         """That they count in."""
         self.records: list[Record] = []
-        self._revision: PipeVersion | None = None
+        self._revision: PipeRevision | None = None
         self._accepted_us = self._minute = -1
         self._head = b""
 
     def add(
         self,
         event: SourceEvent,
-        revision: PipeVersion,
+        revision: PipeRevision,
         accepted_us: int,
         minute: int,
         hop: tuple[str, bytes],
@@ -49,7 +49,7 @@ class RawRecords:
         """
         if minute != self._minute or accepted_us != self._accepted_us or revision is not self._revision:
             # Events that follow each other mostly share all of it.
-            prefix = identity_prefix(revision.pipe.pipe, revision.revision, revision.version, accepted_us)
+            prefix = identity_prefix(revision.pipe.pipe, revision.number, revision.offset, accepted_us)
             self._head = b"%b%d;%016x:" % (prefix, minute, self.acks.epoch)
             self._minute, self._accepted_us, self._revision = minute, accepted_us, revision
         origin = _ORIGIN if event.backfill else b""
@@ -60,7 +60,7 @@ class RawRecords:
 
 
 def raw_records(
-    pipe: PipeVersion,
+    pipe: PipeRevision,
     events: Sequence[SourceEvent],
     accepted_us: Sequence[int],
     source: bytes,

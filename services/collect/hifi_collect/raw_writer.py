@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hifi.delivery.ack_report import AckReporter
 from hifi.kafka.producer import Producer
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.runtime import metrics
 from hifi.runtime.clock import MICROSECONDS
 from hifi_collect.raw_records import RawRecords, raw_records
@@ -35,7 +35,7 @@ class RawWriter:
 
     async def begin(
         self,
-        pipe: PipeVersion,
+        pipe: PipeRevision,
         events: Sequence[SourceEvent],
         accepted_us: Sequence[int],
         source: bytes,

@@ -4,13 +4,13 @@ from pathlib import Path
 
 from pydantic import Field
 
-from hifi.control.settings import ControlSettings
-from hifi.kafka.settings import ServiceSettings
+from hifi.control.settings import ColourControlSettings, ControlSettings
+from hifi.kafka.settings import EventTimeSettings, ServiceSettings
 
 _MIB = 1024 * 1024
 
 
-class CollectSettings(ServiceSettings, ControlSettings):
+class CollectSettings(ServiceSettings, ControlSettings, ColourControlSettings, EventTimeSettings):
     """Limits of collect."""
 
     collect_max_event_bytes: int = Field(
@@ -20,11 +20,6 @@ class CollectSettings(ServiceSettings, ControlSettings):
         description="Largest value of a record; larger ones become dead letters without data.",
     )
     collect_buffer_bytes: int = Field(32 * _MIB, ge=_MIB, description="Memory for unacknowledged events.")
-    collect_time_tolerance_s: float = Field(
-        120,
-        ge=0,
-        description="As `HIFI_INGEST_TIME_TOLERANCE_S`.",
-    )
     collect_temp: Path | None = Field(
         None,
         description="Folder for the object being read; default: the system's for temporary files.",
@@ -33,11 +28,6 @@ class CollectSettings(ServiceSettings, ControlSettings):
         30,
         gt=0,
         description="Time between attempts on a source with unusable settings.",
-    )
-    collect_colours: str = Field(
-        "",
-        description="Control plane with the record of the stream's colours; `hifi up --colours` sets it. Empty: "
-        "none.",
     )
     collect_backfill_lag_s: float = Field(
         1,
@@ -48,4 +38,4 @@ class CollectSettings(ServiceSettings, ControlSettings):
     @property
     def progress_kafka(self) -> str:
         """Bootstrap servers of the Kafka with the progress of tables and objects: with two colours it outlives both."""
-        return self.control_bootstrap if self.collect_colours else self.kafka
+        return self.control_bootstrap if self.colours else self.kafka

@@ -27,7 +27,7 @@ class SourceOwner:
     """Follows the record of the colours; without colours sources are always read.
 
     Args:
-        settings: `collect_colours` and `colour` name the colours, if there are any.
+        settings: `colours` and `colour` name the colours, if there are any.
         health: gets a warning while sources are not read.
     """
 
@@ -41,15 +41,15 @@ class SourceOwner:
     @property
     def reads(self) -> bool:
         """Whether sources are to be read here; not before the record of the colours was read."""
-        if not self._settings.collect_colours:
+        if not self._settings.colours:
             return True
         return self._colours is not None and self._colours.source_reader == self._settings.colour
 
     async def follow(self) -> None:
         """Follow the record until cancelled; while Kafka is away what was read last holds."""
-        if not self._settings.collect_colours:
+        if not self._settings.colours:
             return
-        topic = ControlTopics(self._settings.collect_colours).colours
+        topic = ControlTopics(self._settings.colours).colours
         follower = TopicFollower(
             self._settings.control_bootstrap, self._settings.instance, {topic: self._take}
         )

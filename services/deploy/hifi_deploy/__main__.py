@@ -14,10 +14,10 @@ from hifi.runtime import log
 from hifi.runtime.errors import HifiError, Misconfigured
 from hifi.runtime.service import Service, run
 from hifi_deploy.deployer import ACTOR, Deployer
+from hifi_deploy.desired_releases import DesiredReleases
 from hifi_deploy.executor_driver import ExecutorDriver
 from hifi_deploy.judge import JudgeRules
 from hifi_deploy.settings import DeploySettings
-from hifi_deploy.wanted_releases import WantedReleases
 from hifi_infra.kafka.group_lag import GroupLag
 from hifi_infra.mesh.executor_client import MeshExecutor
 
@@ -37,16 +37,16 @@ async def deploy(service: Service, settings: DeploySettings) -> None:
         )
     service.health.block(_KAFKA, "the control plane's topics have not been read yet")
     topics, name, bootstrap = settings.control_topics, settings.instance, settings.control_bootstrap
-    wanted, verdicts = WantedReleases(), Verdicts()
+    desired, verdicts = DesiredReleases(), Verdicts()
     writer = FencedWriter(bootstrap, topics.deployer, name)
     right = StepRight(bootstrap, topics.actions, topics.actor, name)
     follower = TopicFollower(
         bootstrap,
         name,
         {
-            topics.releases: wanted.take_release,
-            topics.requests: wanted.take_request,
-            topics.deployments: wanted.take_deployment,
+            topics.releases: desired.take_release,
+            topics.requests: desired.take_request,
+            topics.deployments: desired.take_deployment,
             topics.health: lambda _, value, __: verdicts.put(decode(value or b"")),
         },
     )
@@ -73,7 +73,7 @@ async def deploy(service: Service, settings: DeploySettings) -> None:
             ),
             unstable_s=settings.deploy_unstable_s,
             driver=ExecutorDriver(executor, lags),
-            wanted=wanted,
+            desired=desired,
             verdicts=verdicts,
             right=right,
             writer=writer,

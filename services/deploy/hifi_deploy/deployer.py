@@ -17,10 +17,10 @@ from hifi.control.verdict import Condition, Verdicts
 from hifi.kafka.fenced_writer import FencedWriter
 from hifi.runtime import log
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
+from hifi_deploy.desired_releases import DesiredReleases
 from hifi_deploy.driver import Driver
 from hifi_deploy.judge import Judge, JudgeRules, ReleaseComparison
 from hifi_deploy.reading import InstanceReading
-from hifi_deploy.wanted_releases import WantedReleases
 from hifi_infra.mesh.executor_client import ChangeRefused
 
 ACTOR: Final = "deploy"
@@ -50,7 +50,7 @@ class Deployer:
         rules: how a release is judged.
         unstable_s: time for which the service may be unstable before the release is rolled back, seconds.
         driver: of the instances.
-        wanted: kept up to date by the caller.
+        desired: kept up to date by the caller.
         verdicts: of observe; kept up to date by the caller.
         right: to steps.
         writer: started.
@@ -63,7 +63,7 @@ class Deployer:
         rules: JudgeRules,
         unstable_s: float,
         driver: Driver,
-        wanted: WantedReleases,
+        desired: DesiredReleases,
         verdicts: Verdicts,
         right: StepRight,
         writer: FencedWriter,
@@ -72,7 +72,7 @@ class Deployer:
         self._rules = rules
         self._unstable_us = unstable_s * MICROSECONDS
         self._driver = driver
-        self._wanted = wanted
+        self._desired = desired
         self._verdicts = verdicts
         self._right = right
         self._writer = writer
@@ -91,39 +91,41 @@ class Deployer:
             Retryable: Kafka or the driver does not answer.
         """
         left = False
-        for wanted in sorted(self._wanted.releases.values(), key=lambda one: one.number):
+        for desired in sorted(self._desired.releases.values(), key=lambda release: release.number):
             try:
-                left |= await self._advance(wanted)
+                left |= await self._advance(desired)
             except StepRefused as error:
                 left = True
-                status = self._wanted.deployments[wanted.service]
+                status = self._desired.deployments[desired.service]
                 if not status.state.final:
                     await self._tell(replace(status, reason=str(error)))
         return left
 
-    async def _advance(self, wanted: DesiredRelease) -> bool:
+    async def _advance(self, desired: DesiredRelease) -> bool:
         """Do what can be done for a service; returns whether something is left to do."""
-        status = self._wanted.deployments.get(wanted.service)
-        if status is None or status.number < wanted.number:
+        status = self._desired.deployments.get(desired.service)
+        if status is None or status.number < desired.number:
             if status is not None and not status.state.final:
-                status = await self._end(status, f"{wanted.author} deploys {wanted.release} instead")
+                status = await self._end(status, f"{desired.author} deploys {desired.release} instead")
             if status is not None and not await self._settle(status):
                 return True
-            status = await self._tell(replace(unseen(wanted, status), reason="it is about to begin"))
-        if wanted.service not in DEPLOYABLE and not status.state.final:
-            reason = f"{wanted.service} cannot be deployed with a canary: name one of {', '.join(DEPLOYABLE)}"
+            status = await self._tell(replace(unseen(desired, status), reason="it is about to begin"))
+        if desired.service not in DEPLOYABLE and not status.state.final:
+            reason = (
+                f"{desired.service} cannot be deployed with a canary: name one of {', '.join(DEPLOYABLE)}"
+            )
             status = await self._tell(replace(status, state=DeploymentState.REFUSED, reason=reason))
         if status.state.final:
             return not await self._settle(status)
-        await self._go_on(wanted, status)
+        await self._go_on(desired, status)
         return True
 
-    async def _go_on(self, wanted: DesiredRelease, status: Deployment) -> None:
+    async def _go_on(self, desired: DesiredRelease, status: Deployment) -> None:
         """Judge the deployment that runs, and take its next step if there is one to take now."""
-        asked = self._wanted.wishes(wanted.service, wanted.number)
+        asked = self._desired.wishes(desired.service, desired.number)
         status = await self._tell(replace(status, paused_by=asked.paused_by or ""))
-        readings = await self._driver.read(wanted.service)
-        old = [one for one in readings if one.release != wanted.release]
+        readings = await self._driver.read(desired.service)
+        old = [reading for reading in readings if reading.release != desired.release]
         if asked.aborted_by is not None:
             await self._settle(await self._end(status, f"aborted by {asked.aborted_by}"))
         elif status.state is DeploymentState.WAITING and not old:
@@ -133,15 +135,15 @@ class Deployer:
             state = DeploymentState.IN_FORCE if readings else DeploymentState.WAITING
             await self._tell(replace(status, state=state, reason=reason))
         elif status.state is DeploymentState.WAITING or not any(
-            one.name == status.canary and one.release == wanted.release for one in readings
+            reading.name == status.canary and reading.release == desired.release for reading in readings
         ):
             if not status.paused_by or self._forced_by(status):
                 await self._start_canary(status, readings)
         else:
-            await self._judge(wanted, status, readings, old)
+            await self._judge(desired, status, readings, old)
 
     async def _start_canary(self, status: Deployment, readings: Sequence[InstanceReading]) -> None:
-        taken = {one.name for one in readings}
+        taken = {reading.name for reading in readings}
         free = next(name for number in range(1, 1000) if (name := f"{status.service}-{number}") not in taken)
         named = replace(
             status,
@@ -170,31 +172,33 @@ class Deployer:
 
     async def _judge(
         self,
-        wanted: DesiredRelease,
+        desired: DesiredRelease,
         status: Deployment,
         readings: Sequence[InstanceReading],
         old: Sequence[InstanceReading],
     ) -> None:
-        trial = self._trials.get(wanted.service)
-        if trial is None or trial.number != wanted.number:
-            trial = self._trials[wanted.service] = _Trial(wanted.number, Judge(self._rules, wanted.release))
-        found = trial.judge.look(readings, monotonic_s())
-        ready = all(one.ready for one in readings if one.release == wanted.release)
+        trial = self._trials.get(desired.service)
+        if trial is None or trial.number != desired.number:
+            trial = self._trials[desired.service] = _Trial(
+                desired.number, Judge(self._rules, desired.release)
+            )
+        judgement = trial.judge.look(readings, monotonic_s())
+        ready = all(reading.ready for reading in readings if reading.release == desired.release)
         forced_by = self._forced_by(status) if ready else ""
-        unstable = self._unstable_too_long(wanted.service, trial)
-        if found.comparison is ReleaseComparison.WORSE or unstable:
-            reason = found.reason if not unstable else "the service was unstable for too long"
+        unstable = self._unstable_too_long(desired.service, trial)
+        if judgement.comparison is ReleaseComparison.WORSE or unstable:
+            reason = judgement.reason if not unstable else "the service was unstable for too long"
             await self._settle(await self._end(status, f"{reason}; {trial.judge.damage_text}"))
         elif not forced_by and (
-            found.comparison is ReleaseComparison.TOO_LITTLE or (old and status.paused_by)
+            judgement.comparison is ReleaseComparison.TOO_LITTLE or (old and status.paused_by)
         ):
-            reason = f"paused by {status.paused_by}" if status.paused_by else found.reason
+            reason = f"paused by {status.paused_by}" if status.paused_by else judgement.reason
             await self._tell(replace(status, reason=reason))
         elif old:
-            reason = f"forced by {forced_by}" if forced_by else found.reason
-            await self._replace(status, trial.judge, old[: wanted.batch], reason)
+            reason = f"forced by {forced_by}" if forced_by else judgement.reason
+            await self._replace(status, trial.judge, old[: desired.batch], reason)
         else:
-            reason = f"{found.comparison.value}: {found.reason}"
+            reason = f"{judgement.comparison.value}: {judgement.reason}"
             reason = f"forced by {forced_by}" if forced_by else reason
             await self._settle(
                 await self._tell(replace(status, state=DeploymentState.IN_FORCE, reason=reason))
@@ -206,13 +210,13 @@ class Deployer:
         """Replace instances of the release before, one step each. A step that is refused is tried again at once."""
         status = await self._tell(replace(status, state=DeploymentState.ROLLING))
         try:
-            for one in batch:
+            for reading in batch:
                 await self._change(
                     status,
                     ActionKind.DEPLOY,
-                    f"{one.name}: {one.release} to {status.release}",
+                    f"{reading.name}: {reading.release} to {status.release}",
                     reason,
-                    lambda token, name=one.name: self._driver.set_release(  # type: ignore[misc]
+                    lambda token, name=reading.name: self._driver.set_release(  # type: ignore[misc]
                         name, status.release, reason, token
                     ),
                 )
@@ -234,21 +238,21 @@ class Deployer:
         readings = await self._driver.read(service)
         if status.canary:
             canary = status.canary
-            if any(one.name == canary for one in readings):
+            if any(reading.name == canary for reading in readings):
                 await self._change(
                     status, kind, f"canary {canary} ends", status.reason,
                     lambda token: self._driver.remove(canary, status.reason, token),
                 )  # fmt: skip
             await self._tell(replace(status, canary=""))
             return False
-        for one in readings:
-            if one.release == release:
+        for reading in readings:
+            if reading.release == release:
                 continue
             if any(not other.ready for other in readings if other.release == release):
                 return False  # one at a time, so that the service goes on
             await self._change(
-                status, kind, f"{one.name}: {one.release} to {release}", status.reason,
-                lambda token, name=one.name: self._driver.set_release(name, release, status.reason, token),  # type: ignore[misc]
+                status, kind, f"{reading.name}: {reading.release} to {release}", status.reason,
+                lambda token, name=reading.name: self._driver.set_release(name, release, status.reason, token),  # type: ignore[misc]
             )  # fmt: skip
             return False
         if self._defaults.get(service) != release:
@@ -280,13 +284,13 @@ class Deployer:
         condition = self._verdicts.condition((STREAM, action.scope), now)
         # A step of a deployer that has not ended is one of an earlier process: the writer has overtaken it, and the
         # executor refuses its token once this step has begun.
-        others = [one for one in history.running if one.actor != ACTOR]
+        others = [action for action in history.running if action.actor != ACTOR]
         forced = bool(action.forced_by)
         return permission(action.kind, action.scope, condition, others, now, forced=forced)
 
     def _forced_by(self, status: Deployment) -> str:
         """Who wants the next step although it would wait; empty: nobody."""
-        return self._wanted.wishes(status.service, status.number).forced.get(status.stage, "")
+        return self._desired.wishes(status.service, status.number).forced.get(status.stage, "")
 
     def _unstable_too_long(self, service: str, trial: _Trial) -> bool:
         now = now_us()
@@ -299,11 +303,11 @@ class Deployer:
 
     async def _tell(self, status: Deployment) -> Deployment:
         """Write the deployment where it has changed."""
-        before, now = self._wanted.deployments.get(status.service), now_us()
+        before, now = self._desired.deployments.get(status.service), now_us()
         same_state = before is not None and (before.number, before.state) == (status.number, status.state)
         status = replace(status, since_us=before.since_us if before is not None and same_state else now)
         if status != before:
             await self._writer.write(self._topic, [status.record()])
-            self._wanted.deployments[status.service] = status
+            self._desired.deployments[status.service] = status
             logger.info("deployment", **status.json())
         return status

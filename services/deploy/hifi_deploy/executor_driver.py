@@ -75,23 +75,26 @@ class ExecutorDriver:
     async def read(self, service: str) -> Sequence[InstanceReading]:
         """As `hifi_deploy.driver.Driver`."""
         instances = (await self._executor.instances()).get(service, [])
-        pages = await asyncio.gather(*(_counts(one) for one in instances))
+        pages = await asyncio.gather(*(_counts(instance) for instance in instances))
         lags = await self._read_lags(service, instances)
-        return [_reading(one, found, lags.get(one.name)) for one, found in zip(instances, pages, strict=True)]
+        return [
+            _reading(instance, counts, lags.get(instance.name))
+            for instance, counts in zip(instances, pages, strict=True)
+        ]
 
     async def _read_lags(self, service: str, instances: Iterable[ExecutedInstance]) -> dict[str, float]:
         if service not in _LAGGING:
             return {}
         try:
-            found = await self._lags.read(service)
+            lags_s = await self._lags.read(service)
         except Retryable as error:
             logger.warning("lag-unknown", service=service, error=str(error))
             return {}
         return {
-            one.name: lag_s
-            for one in instances
-            for client_id, lag_s in found.items()
-            if one.is_member(client_id)
+            instance.name: lag_s
+            for instance in instances
+            for client_id, lag_s in lags_s.items()
+            if instance.is_member(client_id)
         }
 
 
@@ -103,19 +106,21 @@ async def _counts(instance: ExecutedInstance) -> InstanceCounts | None:
         return None
 
 
-def _reading(one: ExecutedInstance, counts: InstanceCounts | None, lag_s: float | None) -> InstanceReading:
-    known = counts or InstanceCounts()
+def _reading(
+    instance: ExecutedInstance, counts: InstanceCounts | None, lag_s: float | None
+) -> InstanceReading:
+    counted = counts or InstanceCounts()
     return InstanceReading(
-        one.name,
-        one.release,
-        one.ready,
-        one.ready_after_s,
-        one.restarts,
-        one.used_s,
-        one.rss_bytes,
-        None if counts is None else known.events,
-        known.dead_letters,
-        known.failures,
+        instance.name,
+        instance.release,
+        instance.ready,
+        instance.ready_after_s,
+        instance.restarts,
+        instance.used_s,
+        instance.rss_bytes,
+        None if counts is None else counted.events,
+        counted.dead_letters,
+        counted.failures,
         lag_s,
-        known.partitions,
+        counted.partitions,
     )

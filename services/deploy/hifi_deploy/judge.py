@@ -96,18 +96,18 @@ class Judge:
             readings: of all instances at one time.
             now_s: monotonic time.
         """
-        new = [one for one in readings if one.release == self._release]
-        peers = [one for one in readings if one.release != self._release and one.ready]
-        found = [
+        new = [reading for reading in readings if reading.release == self._release]
+        peers = [reading for reading in readings if reading.release != self._release and reading.ready]
+        problems = [
             *self._restarted(new, peers),
             *self._unready(new, peers, now_s),
             *self._failing(self._grown(new, now_s), self._grown(peers, now_s)),
             *self._persisting(new, peers, now_s),
         ]
-        self._worse = self._worse or "; ".join(found)
-        mine = sum(one.partitions for one in new)
+        self._worse = self._worse or "; ".join(problems)
+        mine = sum(reading.partitions for reading in new)
         self._partitions = max(self._partitions, mine)
-        self._all_partitions = max(self._all_partitions, mine + sum(one.partitions for one in peers))
+        self._all_partitions = max(self._all_partitions, mine + sum(peer.partitions for peer in peers))
         stable = bool(new) and not self._unready_since_s
         if not stable:
             self._stable_since_s = None
@@ -144,7 +144,7 @@ class Judge:
             )
             return ReleaseJudgement(ReleaseComparison.TOO_LITTLE, reason)
         for who, ones in (("the new release", new), ("the release before", peers)):
-            events = sum(self._accounts[one.name, one.release].events for one in ones)
+            events = sum(self._accounts[instance.name, instance.release].events for instance in ones)
             if ones and events < self._rules.events:
                 return ReleaseJudgement(
                     ReleaseComparison.TOO_LITTLE,
@@ -161,31 +161,37 @@ class Judge:
     def _grown(self, readings: Sequence[InstanceReading], now_s: float) -> Growth:
         """What these instances did since the last look, together."""
         total = Growth()
-        for one in readings:
-            key = one.name, one.release
+        for reading in readings:
+            key = reading.name, reading.release
             if key not in self._accounts:
-                self._accounts[key] = InstanceAccount(one, now_s)
-            total += self._accounts[key].add(one)
+                self._accounts[key] = InstanceAccount(reading, now_s)
+            total += self._accounts[key].add(reading)
         return total
 
     def _restarted(self, new: Sequence[InstanceReading], peers: Sequence[InstanceReading]) -> Iterator[str]:
-        bound = max([_RESTARTS, *(one.restarts for one in peers)])
-        yield from (f"{one.name} ended {one.restarts} times by itself" for one in new if one.restarts > bound)
+        bound = max([_RESTARTS, *(peer.restarts for peer in peers)])
+        yield from (
+            f"{reading.name} ended {reading.restarts} times by itself"
+            for reading in new
+            if reading.restarts > bound
+        )
 
     def _unready(
         self, new: Sequence[InstanceReading], peers: Sequence[InstanceReading], now_s: float
     ) -> Iterator[str]:
-        unready = {one.name for one in new if not one.ready}
+        unready = {reading.name for reading in new if not reading.ready}
         self._unready_since_s = {name: self._unready_since_s.get(name, now_s) for name in sorted(unready)}
         for name, since_s in self._unready_since_s.items():
             if now_s - since_s > self._rules.ready_s:
                 yield f"{name} was not ready for {self._rules.ready_s:.0f} s"
-        slowest_s = max((one.ready_after_s for one in peers if one.ready_after_s is not None), default=None)
-        for one in new:
-            if slowest_s is None or one.ready_after_s is None:
+        slowest_s = max(
+            (peer.ready_after_s for peer in peers if peer.ready_after_s is not None), default=None
+        )
+        for reading in new:
+            if slowest_s is None or reading.ready_after_s is None:
                 continue
-            if one.ready_after_s > _READY_FACTOR * slowest_s + _READY_ALLOWANCE_S:
-                yield f"{one.name} was ready after {one.ready_after_s:.0f} s, its peers after {slowest_s:.0f} s"
+            if reading.ready_after_s > _READY_FACTOR * slowest_s + _READY_ALLOWANCE_S:
+                yield f"{reading.name} was ready after {reading.ready_after_s:.0f} s, its peers after {slowest_s:.0f} s"
 
     def _failing(self, new: Growth, peers: Growth) -> Iterator[str]:
         failed = new.dead_letters + new.failures
@@ -205,42 +211,47 @@ class Judge:
     def _persisting(
         self, new: Sequence[InstanceReading], peers: Sequence[InstanceReading], now_s: float
     ) -> Iterator[str]:
-        found: dict[str, str] = {}
-        for one in new if peers else ():
-            found |= self._lagging(one, peers) | self._large(one, peers) | self._slow(one, peers, now_s)
-        self._in_a_row = Counter({key: self._in_a_row[key] + 1 for key in found})
-        yield from (text for key, text in found.items() if self._in_a_row[key] >= _IN_A_ROW)
-
-    def _lagging(self, one: InstanceReading, peers: Sequence[InstanceReading]) -> dict[str, str]:
-        lags_s = [peer.lag_s for peer in peers if peer.lag_s is not None]
-        if one.lag_s is None or not lags_s or one.lag_s <= max(lags_s) + self._rules.lag_s:
-            return {}
-        text = f"{one.name} is {one.lag_s:.0f} s behind, its peers {max(lags_s):.0f} s"
-        return {f"lag {one.name}": text}
-
-    def _large(self, one: InstanceReading, peers: Sequence[InstanceReading]) -> dict[str, str]:
-        most = max(peer.rss_bytes for peer in peers)
-        if one.rss_bytes > _MEMORY_FACTOR * most + _MEMORY_ALLOWANCE_BYTES:
-            text = (
-                f"{one.name} uses {one.rss_bytes / 2**20:.0f} MiB of memory, its peers {most / 2**20:.0f} MiB"
+        problems: dict[str, str] = {}
+        for reading in new if peers else ():
+            problems |= (
+                self._lagging(reading, peers)
+                | self._large(reading, peers)
+                | self._slow(reading, peers, now_s)
             )
-            return {f"memory {one.name}": text}
-        grown = self._accounts[one.name, one.release].grown_bytes
+        self._in_a_row = Counter({key: self._in_a_row[key] + 1 for key in problems})
+        yield from (text for key, text in problems.items() if self._in_a_row[key] >= _IN_A_ROW)
+
+    def _lagging(self, reading: InstanceReading, peers: Sequence[InstanceReading]) -> dict[str, str]:
+        lags_s = [peer.lag_s for peer in peers if peer.lag_s is not None]
+        if reading.lag_s is None or not lags_s or reading.lag_s <= max(lags_s) + self._rules.lag_s:
+            return {}
+        text = f"{reading.name} is {reading.lag_s:.0f} s behind, its peers {max(lags_s):.0f} s"
+        return {f"lag {reading.name}": text}
+
+    def _large(self, reading: InstanceReading, peers: Sequence[InstanceReading]) -> dict[str, str]:
+        most = max(peer.rss_bytes for peer in peers)
+        if reading.rss_bytes > _MEMORY_FACTOR * most + _MEMORY_ALLOWANCE_BYTES:
+            used_mib, most_mib = reading.rss_bytes / 2**20, most / 2**20
+            text = f"{reading.name} uses {used_mib:.0f} MiB of memory, its peers {most_mib:.0f} MiB"
+            return {f"memory {reading.name}": text}
+        grown = self._accounts[reading.name, reading.release].grown_bytes
         of_peers = max(self._accounts[peer.name, peer.release].grown_bytes for peer in peers)
         # A new process fills its caches: it may grow until it is as large as its peers.
-        if one.rss_bytes <= most or grown <= max(0, of_peers) + _GROWTH_ALLOWANCE_BYTES:
+        if reading.rss_bytes <= most or grown <= max(0, of_peers) + _GROWTH_ALLOWANCE_BYTES:
             return {}
-        text = f"the memory of {one.name} grew by {grown / 2**20:.0f} MiB to {one.rss_bytes / 2**20:.0f} MiB"
-        return {f"memory {one.name}": f"{text}, its peers use at most {most / 2**20:.0f} MiB of memory"}
+        text = f"the memory of {reading.name} grew by {grown / 2**20:.0f} MiB to {reading.rss_bytes / 2**20:.0f} MiB"
+        return {f"memory {reading.name}": f"{text}, its peers use at most {most / 2**20:.0f} MiB of memory"}
 
-    def _slow(self, one: InstanceReading, peers: Sequence[InstanceReading], now_s: float) -> dict[str, str]:
+    def _slow(
+        self, reading: InstanceReading, peers: Sequence[InstanceReading], now_s: float
+    ) -> dict[str, str]:
         accounts = [self._accounts[peer.name, peer.release] for peer in peers]
-        mine = self._accounts[one.name, one.release]
+        mine = self._accounts[reading.name, reading.release]
         measured = [account for account in accounts if account.events >= self._rules.events]
         if self._stable_since_s is None or mine.events < self._rules.events or not measured:
             return {}
         used_s, most_s = mine.cpu_an_event_s(now_s), max(each.cpu_an_event_s(now_s) for each in measured)
         if used_s <= CPU_FACTOR * most_s:
             return {}
-        text = f"{one.name} uses {used_s * 1000:.2f} ms of CPU an event, its peers {most_s * 1000:.2f} ms"
-        return {f"CPU {one.name}": text}
+        text = f"{reading.name} uses {used_s * 1000:.2f} ms of CPU an event, its peers {most_s * 1000:.2f} ms"
+        return {f"CPU {reading.name}": text}

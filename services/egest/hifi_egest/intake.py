@@ -98,8 +98,8 @@ class DeliveryIntake:
             recorder: of outcomes, for records and deliveries without a lane.
             reader: of earlier outcomes, started.
             budget: bound on deliveries in flight.
-            health: shows a version of the pipes that does not arrive.
-            pipes_wait_s: maximum time to wait for a version of the pipes, seconds.
+            health: shows a revision of a pipe that does not arrive.
+            pipes_wait_s: maximum time to wait for a revision of a pipe, seconds.
         """
         self._topics = topics
         self._registry = registry
@@ -109,7 +109,7 @@ class DeliveryIntake:
         self._budget = budget
         self._health = health
         self._pipes_wait_s = pipes_wait_s
-        self._unreachable_version = -1
+        self._unreachable_offset = -1
         self._owned: dict[AssignedPartition, _OwnedPartition] = {}
         self._endings: set[asyncio.Task[None]] = set()
 
@@ -127,7 +127,7 @@ class DeliveryIntake:
         undelivered = owned.undelivered
         while undelivered and undelivered[0].record.offset <= last:
             event = undelivered[0]
-            if self._budget.exceeded or event.barrier > self._registry.version:
+            if self._budget.exceeded or event.revision_offset > self._registry.offset:
                 return self._wait_and_offer(owned, last)
             if self._offer(owned, event, _not_due(event) if event.due_us else None) is not None:
                 return self._wait_and_offer(owned, last)
@@ -282,7 +282,7 @@ class DeliveryIntake:
             undelivered.popleft()
 
     async def _wait_until_admitted(self, event: EventRecord) -> Refusal | None:
-        """Wait for room in the in-flight budget and for the event's version of the pipes.
+        """Wait for room in the in-flight budget and for the event's revision of its pipe.
 
         Returns:
             Why its deliveries go to the retrier nevertheless; None: they go to their lanes.
@@ -291,23 +291,26 @@ class DeliveryIntake:
         while self._budget.exceeded:
             await self._budget.wait_for_release(_RECHECK_S)
             assigned.ensure_active()
-        if event.barrier <= self._registry.version or await self._wait_for_version(event):
+        if event.revision_offset <= self._registry.offset or await self._wait_for_revision(event):
             return _not_due(event) if event.due_us else None
         return PIPES_BEHIND
 
-    async def _wait_for_version(self, event: EventRecord) -> bool:
-        """Wait for a version of the pipes; once only for a version that does not arrive. Returns whether it arrived."""
-        version, assigned = event.barrier, event.partition.assigned
-        if version <= self._unreachable_version:
+    async def _wait_for_revision(self, event: EventRecord) -> bool:
+        """Wait for a revision of a pipe; once only for one that does not arrive. Returns whether it arrived."""
+        offset, assigned = event.revision_offset, event.partition.assigned
+        if offset <= self._unreachable_offset:
             return False
         until_s = monotonic_s() + self._pipes_wait_s
-        while not await self._registry.wait_for_version(version, min(_RECHECK_S, self._pipes_wait_s)):
+        while not await self._registry.wait_for_offset(offset, min(_RECHECK_S, self._pipes_wait_s)):
             assigned.ensure_active()
             if monotonic_s() >= until_s:
-                self._unreachable_version = version
-                read = self._registry.version
-                self._health.warn("pipes", f"version {version} of the pipes has not arrived; {read} is known")
-                logger.error("pipes-behind", version=version, known=read, waited_s=self._pipes_wait_s)
+                self._unreachable_offset = offset
+                read_to = self._registry.offset
+                self._health.warn(
+                    "pipes",
+                    f"offset {offset} of the topic pipes has not arrived; {read_to} is the last one read",
+                )
+                logger.error("pipes-behind", offset=offset, read_to=read_to, waited_s=self._pipes_wait_s)
                 return False
         assigned.ensure_active()
         return True

@@ -62,5 +62,5 @@ class EgestSettings(ServiceSettings):
     egest_pipes_wait_s: float = Field(
         30,
         gt=0,
-        description="Longest wait of a partition for a pipe version; then its events go to the retrier.",
+        description="Longest wait of a partition for a revision of a pipe; then its events go to the retrier.",
     )

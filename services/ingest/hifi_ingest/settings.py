@@ -2,12 +2,12 @@
 
 from pydantic import Field
 
-from hifi.kafka.settings import ServiceSettings
+from hifi.kafka.settings import EventTimeSettings, ServiceSettings
 
 MIB = 1024 * 1024
 
 
-class IngestSettings(ServiceSettings):
+class IngestSettings(ServiceSettings, EventTimeSettings):
     """Where ingest accepts events, and its limits."""
 
     ingest_host: str = Field("127.0.0.1", description="Address for events.")
@@ -61,11 +61,5 @@ class IngestSettings(ServiceSettings):
     )
     ingest_buffer_bytes: int = Field(
         32 * MIB, ge=MIB, description="Memory for unacknowledged events; above: 503."
-    )
-    ingest_time_tolerance_s: float = Field(
-        120,
-        ge=0,
-        description="Largest difference between an event's time and its accepted time; beyond it, its minute is that "
-        "of the accepted time.",
     )
     ingest_keys_refresh_s: float = Field(120, gt=0, description="Time between reads of write keys.")

@@ -28,7 +28,7 @@ TableName = tuple[str, str]
 """Pipe and destination."""
 Recorded = tuple[str, str, int, int]
 """Pipe, destination, partition, and offset in `enriched` of a delivery that has a receipt."""
-_VERSION_TIMEOUT_S: Final = 30.0
+_REVISION_TIMEOUT_S: Final = 30.0
 _CALL_TIMEOUT_S: Final = 120.0
 
 
@@ -50,7 +50,7 @@ class LakeStream:
             topics: of the stream.
             registry: of the pipes, started.
             election: says whether this instance may still write.
-            health: shows tables whose declaration is wrong, and versions of the pipes that do not arrive.
+            health: shows tables whose declaration is wrong, and revisions of pipes that do not arrive.
         """
         self._bootstrap = bootstrap
         self._topics = topics
@@ -88,16 +88,16 @@ class LakeStream:
                 break
         return self._known[name]
 
-    def require_version(self, version: int) -> None:
-        """Wait for a version of the pipes.
+    def require_offset(self, offset: int) -> None:
+        """Wait until the topic of the pipes has been read to an offset.
 
         Raises:
             Retryable: it does not arrive.
         """
-        if version > self._registry.version and not self._call(
-            self._registry.wait_for_version(version, _VERSION_TIMEOUT_S)
+        if offset > self._registry.offset and not self._call(
+            self._registry.wait_for_offset(offset, _REVISION_TIMEOUT_S)
         ):
-            raise Retryable(f"version {version} of the pipes has not arrived")
+            raise Retryable(f"offset {offset} of the topic pipes has not arrived")
 
     def require_leadership(self) -> None:
         """Raise Fenced unless this instance leads."""

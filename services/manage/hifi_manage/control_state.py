@@ -127,12 +127,12 @@ class ControlState:
         counted = await self._audited(
             entry,
             partial(self._log.append, [declaration]),
-            lambda found: found[0].number if found else None,
+            lambda counted: counted[0].number if counted else None,
         )
         return counted[0] if counted else None
 
     async def ask(self, entry: AuditEntry, request: Request) -> None:
-        """Ask something of the provisioner.
+        """Ask something of the rollout service.
 
         Raises:
             Problem: 503, Kafka does not answer.
@@ -155,12 +155,12 @@ class ControlState:
             except RegistryRefusal as refusal:
                 return refusal
 
-        found = await self._audited(
+        outcome = await self._audited(
             entry, change, lambda made: made.version if isinstance(made, RegistryChange) else None
         )
-        if isinstance(found, RegistryRefusal):
-            raise found
-        return found
+        if isinstance(outcome, RegistryRefusal):
+            raise outcome
+        return outcome
 
     async def _audited(
         self, entry: AuditEntry, change: Callable[[], Awaitable[T]], after: Callable[[T], int | None]
@@ -208,5 +208,5 @@ class ControlState:
         await self._producer.send_and_wait(topic, 0, [record])
 
     def _take_status(self, _: bytes | None, value: bytes | None, __: int) -> None:
-        found = rollout_status.decode(value)
-        self._told[found.pipe] = found
+        status = rollout_status.decode(value)
+        self._told[status.pipe] = status

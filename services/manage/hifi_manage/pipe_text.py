@@ -49,17 +49,17 @@ def read_pipe(
         others: the other pipes by name, whose write keys it must not have.
         coloured: the stream is one of two colours.
     """
-    problems = list(_unsafe(text))
-    if problems:
-        return None, problems
+    if unsafe := list(_unsafe(text)):
+        return None, unsafe
     with tempfile.TemporaryDirectory(prefix="hifi-pipe-") as made:
         folder = Path(made).resolve()
         (folder / _FILE).write_bytes(text)
-        pipes, found = check_folder(
+        pipes, refused = check_folder(
             folder, "micro-batch", sql=False, function_folders=pipe_limits().function_folders
         )
     problems = [
-        TextProblem(one.line, one.column, one.where, one.message.replace(f"{folder}/", "")) for one in found
+        TextProblem(problem.line, problem.column, problem.where, problem.message.replace(f"{folder}/", ""))
+        for problem in refused
     ]
     pipe = pipes[0] if pipes else None
     if pipe is not None:

@@ -6,9 +6,10 @@ Runs no code of users and reads no secrets. Blocking: call it from a thread.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Annotated, Final
 
 from aiokafka import ConsumerRecord
+from pydantic import Field
 
 from hifi.delivery.destination_request import RequestTemplate
 from hifi.pipe.model import ConnectorDestination, HttpDestination, Pipe
@@ -32,8 +33,8 @@ class TrialDelivery:
     """
 
     destination: str
-    request: str | None
-    reason: str = ""
+    request: Annotated[str | None, Field(description="Head and body, without secrets.")]
+    reason: Annotated[str, Field(description="Why there is no request.")] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def try_event(pipe: Pipe, data: bytes, now_us: int) -> Trial:
     except Rejected as error:
         return Trial(None, (error.reason, error.detail, error.pointer), (), left_out)
     record = _record(pipe, normalized, now_us)
-    deliveries = tuple(_delivery(one, record, now_us) for one in pipe.destinations)
+    deliveries = tuple(_delivery(destination, record, now_us) for destination in pipe.destinations)
     return Trial(_text(normalized), None, deliveries, left_out)
 
 
@@ -84,7 +85,7 @@ def _left_out(pipe: Pipe) -> Iterator[str]:
         yield "fields that `normalize.mask` hashes are shown as redacted: their keys are not read here"
     if pipe.enrich.model_fields_set:
         yield "`enrich` is not evaluated: it needs Spark"
-    if any(one.when is not None for one in pipe.destinations):
+    if any(destination.when is not None for destination in pipe.destinations):
         yield "`when` of destinations is not evaluated: it needs Spark"
 
 

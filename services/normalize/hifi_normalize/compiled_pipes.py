@@ -1,6 +1,6 @@
-"""The compiled program of each revision in use: compiled once per version, with the last usable one kept.
+"""The compiled program of each revision in use: compiled once, with the last usable one kept.
 
-docs/decisions/broken-pipes.md describes what happens to a version that cannot be used. No version is used in place of
+docs/decisions/broken-pipes.md describes what happens to a revision that cannot be used. No revision is used in place of
 one with further masks.
 """
 
@@ -9,7 +9,7 @@ import asyncio
 from hifi.delivery.dead_letters.record import MASK_UNAVAILABLE
 from hifi.pipe.normalize.program import NormalizeProgram, compile_pipe
 from hifi.pipe.registry import PipeRegistry
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.runtime import log
 from hifi.runtime.errors import MaskUnavailable, Misconfigured, Rejected
 from hifi.runtime.health import Health
@@ -28,7 +28,7 @@ class CompiledPipes:
         self._runner = runner
         self._health = health
         self._retry_s = retry_s
-        self._usable: dict[str, tuple[PipeVersion, NormalizeProgram]] = {}
+        self._usable: dict[str, tuple[PipeRevision, NormalizeProgram]] = {}
         self._broken: dict[str, tuple[int, str]] = {}
         self._unmasked: set[str] = set()
         """Broken pipes whose masks cannot be applied."""
@@ -39,7 +39,7 @@ class CompiledPipes:
         self._registry.on_change(self._refresh)
 
     async def retry_broken(self) -> None:
-        """Compile broken versions again every `retry_s` seconds until cancelled: a missing secret may appear."""
+        """Compile broken revisions again every `retry_s` seconds until cancelled: a missing secret may appear."""
         while True:
             await asyncio.sleep(self._retry_s)
             for published in self._registry.in_use():
@@ -53,10 +53,10 @@ class CompiledPipes:
         return None if published is None else _function(self._usable[published.key]), program
 
     def get(self, name: str, revision: int) -> NormalizeProgram:
-        """The program of the revision of an event, if it is in use, else of the current one or its last usable version.
+        """The program of the revision of an event, if it is in use, else of the current one or the last usable one.
 
         Raises:
-            Rejected: `pipe-deleted`, the pipe is not published; `pipe-broken`, none of its versions could be used;
+            Rejected: `pipe-deleted`, the pipe is not published; `pipe-broken`, none of its revisions could be used;
                 `mask-unavailable`, its masks cannot be applied, so that its data must not be passed on or kept.
         """
         published = self._registry.of_revision(name, revision)
@@ -64,7 +64,7 @@ class CompiledPipes:
             raise Rejected("pipe-deleted", f"the pipe {name} was deleted")
         key = published.key
         usable = self._usable.get(key)
-        if usable is None or (usable[0].version != published.version and key not in self._broken):
+        if usable is None or (usable[0].offset != published.offset and key not in self._broken):
             self._compile(published)
             usable = self._usable.get(key)
         if usable is None:
@@ -82,8 +82,8 @@ class CompiledPipes:
             key = published.key
             keys.add(key)
             usable = self._usable.get(key)
-            tried = {usable[0].version if usable else -1, self._broken.get(key, (-1,))[0]}
-            if published.version not in tried:
+            tried = {usable[0].offset if usable else -1, self._broken.get(key, (-1,))[0]}
+            if published.offset not in tried:
                 self._compile(published)
         for key in (self._usable.keys() | self._broken.keys()) - keys:
             self._usable.pop(key, None)
@@ -92,8 +92,8 @@ class CompiledPipes:
             self._health.warn(_subject(key), None)
         self._runner.keep([one for each in self._usable.values() if (one := _function(each)) is not None])
 
-    def _compile(self, published: PipeVersion) -> None:
-        key, version = published.key, published.version
+    def _compile(self, published: PipeRevision) -> None:
+        key, offset = published.key, published.offset
         try:
             program = compile_pipe(published.pipe)
         except Misconfigured as error:
@@ -103,29 +103,31 @@ class CompiledPipes:
         self._broken.pop(key, None)
         self._unmasked.discard(key)
         self._health.warn(_subject(key), None)
-        logger.info("pipe-compiled", pipe=published.pipe.pipe, version=version, revision=published.revision)
+        logger.info("pipe-compiled", pipe=published.pipe.pipe, offset=offset, revision=published.number)
 
-    def _keep_usable(self, published: PipeVersion, cause: Misconfigured) -> None:
-        """Keep the last usable version of a pipe if it masks as much; log and warn once for each error."""
-        key, version, error = published.key, published.version, str(cause)
+    def _keep_usable(self, published: PipeRevision, cause: Misconfigured) -> None:
+        """Keep the last usable revision of a pipe if it masks as much; log and warn once for each error."""
+        key, offset, error = published.key, published.offset, str(cause)
         usable = self._usable.get(key)
         if isinstance(cause, MaskUnavailable) or (usable and not _masks_as_much(usable[0], published)):
             self._usable.pop(key, None)
             self._unmasked.add(key)
-        kept = self._usable[key][0].version if key in self._usable else None
-        if self._broken.get(key) != (version, error):
-            logger.error("pipe-broken", pipe=key, version=version, error=error, kept=kept)
-        self._broken[key] = (version, error)
-        effect = "its events go to the dead letters" if kept is None else f"version {kept} stays in use"
-        self._health.warn(_subject(key), f"version {version} cannot be used, {effect}: {error}")
+        kept = self._usable[key][0].offset if key in self._usable else None
+        if self._broken.get(key) != (offset, error):
+            logger.error("pipe-broken", pipe=key, offset=offset, error=error, kept=kept)
+        self._broken[key] = (offset, error)
+        effect = (
+            "its events go to the dead letters" if kept is None else f"the one at offset {kept} stays in use"
+        )
+        self._health.warn(_subject(key), f"the revision at offset {offset} cannot be used, {effect}: {error}")
 
 
-def _function(usable: tuple[PipeVersion, NormalizeProgram]) -> PipeFunction | None:
+def _function(usable: tuple[PipeRevision, NormalizeProgram]) -> PipeFunction | None:
     known, program = usable
-    return None if program.function is None else PipeFunction(known.key, known.version, program.function)
+    return None if program.function is None else PipeFunction(known.key, known.offset, program.function)
 
 
-def _masks_as_much(kept: PipeVersion, published: PipeVersion) -> bool:
+def _masks_as_much(kept: PipeRevision, published: PipeRevision) -> bool:
     return published.pipe.normalize.mask.keys() <= kept.pipe.normalize.mask.keys()
 
 

@@ -11,11 +11,11 @@ class NormalizeSettings(ServiceSettings):
     normalize_pipe_wait_s: float = Field(
         30,
         gt=0,
-        description="Time to wait for an event's pipe version before a log line and a warning on /readyz; the wait "
-        "continues.",
+        description="Time to wait for the revision of an event's pipe before a log line and a warning on /readyz; the "
+        "wait continues.",
     )
     normalize_broken_retry_s: float = Field(
-        120, gt=0, description="Time between attempts on a broken pipe version."
+        120, gt=0, description="Time between attempts on a broken revision."
     )
     normalize_buffer_bytes: int = Field(
         32 * 1024 * 1024,

@@ -60,7 +60,7 @@ _REFUSED_AT: Final = 3
 """Place of the header `hifi_refused`, after `hifi_position`."""
 _DUPLICATE: Final = b";".join({OUTCOME: b"duplicate", FIRST: b"%b"}.get(name, b"") for name in RECEIPT_FIELDS)
 """The header `hifi_receipt` of a duplicate, for the text of the offset of its first copy."""
-_VERSION_POLL_S: Final = 0.5
+_REVISION_POLL_S: Final = 0.5
 _NO_ANSWERS: Final[Mapping[int, FunctionAnswer]] = {}
 _NO_PROGRAM: Final = NormalizeProgram(())
 
@@ -112,7 +112,7 @@ class Normalizer:
     def step(self, assigned: AssignedPartition, batch: Batch) -> Awaitable[None] | None:
         """Normalize a batch, and complete its records once their outputs are acknowledged. Implements `BatchHandler`.
 
-        It waits only for fingerprints after an assignment, a version of the pipes, functions, or the producer.
+        It waits only for fingerprints after an assignment, a revision of a pipe, functions, or the producer.
         """
         fetched_us, outputs = now_us(), _Outputs()
         fingerprints = self._cache.opened(assigned)
@@ -146,9 +146,9 @@ class Normalizer:
             if at == len(batch):
                 return
             outputs = _Outputs()
-            barrier = identity(batch[at].headers).barrier
-            if barrier > self._registry.version:
-                await self._wait_for_version(assigned, barrier)
+            revision_offset = identity(batch[at].headers).revision_offset
+            if revision_offset > self._registry.offset:
+                await self._wait_for_revision(assigned, revision_offset)
             else:
                 answers = await self._call_functions(batch, at)
 
@@ -182,7 +182,7 @@ class Normalizer:
                 if len(headers) < _PACKED or headers[0][0] != IDENTITY or headers[1][0] != HOP:
                     raise NotAnEvent(f"the first two headers are not {IDENTITY} and {HOP}")
                 event = parse_identity(headers[0][1])
-                if event.barrier > self._registry.version:
+                if event.revision_offset > self._registry.offset:
                     return at
                 first = self._first_copy(fingerprints, record, event)
                 if first is not None:
@@ -210,7 +210,7 @@ class Normalizer:
         for record in batch[start:]:
             try:
                 event = identity(record.headers)
-                if event.barrier > self._registry.version:
+                if event.revision_offset > self._registry.offset:
                     break
                 if _header(record, REFUSED) is not None:
                     continue
@@ -285,22 +285,24 @@ class Normalizer:
         else:
             await asyncio.gather(*writes)
 
-    async def _wait_for_version(self, assigned: AssignedPartition, version: int) -> None:
-        """Wait until the registry has read a version; other partitions continue meanwhile."""
+    async def _wait_for_revision(self, assigned: AssignedPartition, offset: int) -> None:
+        """Wait until the registry has read an offset; other partitions continue meanwhile."""
         waited_s = 0.0
         subject = f"{assigned.topic}[{assigned.partition}]"
-        while not await self._registry.wait_for_version(version, _VERSION_POLL_S):
+        while not await self._registry.wait_for_offset(offset, _REVISION_POLL_S):
             if assigned.revoked.is_set():
                 self._health.warn(subject, None)
                 assigned.abandon()
-                raise Fenced(f"{subject} was revoked while it waited for version {version} of the pipes")
-            before_s, waited_s = waited_s, waited_s + _VERSION_POLL_S
+                raise Fenced(f"{subject} was revoked while it waited for offset {offset} of the topic pipes")
+            before_s, waited_s = waited_s, waited_s + _REVISION_POLL_S
             if before_s < self._pipe_wait_s <= waited_s:
-                known = self._registry.version
+                read_to = self._registry.offset
                 logger.error(
-                    "pipe-version-missing", partition=assigned.partition, version=version, known=known
+                    "pipe-revision-missing", partition=assigned.partition, offset=offset, read_to=read_to
                 )
-                self._health.warn(subject, f"waits for version {version} of the pipes; {known} is known")
+                self._health.warn(
+                    subject, f"waits for offset {offset} of the topic pipes; it has read to {read_to}"
+                )
         self._health.warn(subject, None)
 
 

@@ -6,24 +6,23 @@ Data flow: topics > partition ledgers > closed minutes > `minutes` > merged minu
 from hifi.runtime import log
 from hifi.runtime.http import server
 from hifi.runtime.service import Service, run
-from hifi_observe.observatory import Observatory
+from hifi_observe.observer import Observer
 from hifi_observe.settings import ObserveSettings
-from hifi_observe.web.api import application
 
 logger = log.get(__name__)
 
 
 async def observe(service: Service, settings: ObserveSettings) -> None:
     """Serve the API and the console, and observe the stream, until the service stops."""
-    observatory = Observatory(settings, service.health)
+    observer = Observer(settings, service.health)
     sock = server.listen(settings.observe_host, settings.observe_port)
-    async with server.serve(application(observatory), sock, drain_s=2):
+    async with server.serve(observer.application(), sock, drain_s=2):
         logger.info("console-started", url=f"http://{settings.observe_host}:{sock.getsockname()[1]}/")
-        if not await service.unless_stopped(observatory.start()):
+        if not await service.unless_stopped(observer.start()):
             return
         service.health.state = "running"
-        await service.unless_stopped(observatory.run())
-    await observatory.stop()
+        await service.unless_stopped(observer.run())
+    await observer.stop()
 
 
 def main() -> None:

@@ -4,12 +4,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from hifi.control.settings import ControlSettings, RatingSettings
+from hifi.control.settings import ColourControlSettings, ControlSettings, RatingSettings
 from hifi.kafka.settings import ServiceSettings
 from hifi_observe.ledger.closing import ClosingRules
 
 
-class ObserveSettings(ServiceSettings, ControlSettings, RatingSettings):
+class ObserveSettings(ServiceSettings, ControlSettings, ColourControlSettings, RatingSettings):
     """The settings of observe."""
 
     observe_host: str = Field("127.0.0.1", description="Address of console and API.")
@@ -59,11 +59,6 @@ class ObserveSettings(ServiceSettings, ControlSettings, RatingSettings):
         gt=0,
         lt=1,
         description="Jensen-Shannon distance from which a field has drifted.",
-    )
-    observe_colours: str = Field(
-        "",
-        pattern=r"^([a-z][a-z0-9-]{0,62})?$",
-        description="As `HIFI_COLLECT_COLOURS`.",
     )
     observe_stable_s: float = Field(
         60,

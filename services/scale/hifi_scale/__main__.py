@@ -33,7 +33,9 @@ async def scale(service: Service, settings: ScaleSettings) -> None:
     service.health.block(_KAFKA, "the control plane's topics have not been read yet")
     policies = {
         name: replace(policy, down_after_s=settings.scale_down_after_s)
-        for name, policy in read_autoscale([one for one in settings.scale_bounds.split(",") if one]).items()
+        for name, policy in read_autoscale(
+            [bounds for bounds in settings.scale_bounds.split(",") if bounds]
+        ).items()
     }
     topics, verdicts = settings.control_topics, Verdicts()
     bootstrap, name = settings.control_bootstrap, settings.instance

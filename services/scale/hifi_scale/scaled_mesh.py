@@ -46,7 +46,9 @@ class ScaledMesh:
 
     async def read_occupancy(self) -> Mapping[str, float]:
         """As `hifi_infra.mesh.lane_occupancy.lane_occupancy`, of all instances."""
-        return await lane_occupancy((one.host, one.port) for one in self.instances.get(SERVICE, []))
+        return await lane_occupancy(
+            (instance.host, instance.port) for instance in self.instances.get(SERVICE, [])
+        )
 
     async def scale(self, service: str, count: int, reason: str) -> None:
         """Change the number of instances, as a step of its own.

@@ -22,7 +22,7 @@ PIPE = Pipe.model_validate(
 )
 
 
-def one(topic, record, offset=0):
+def state_record(topic, record, offset=0):
     return StateRecord(topic, 0, offset, record.key.decode(), orjson.loads(record.value))
 
 
@@ -31,14 +31,14 @@ def state(*records):
 
 
 def declaration(replaces, offset):
-    return one("declared", Declaration("flights", PIPE, "ann", 1, replaces).record(), offset)
+    return state_record("declared", Declaration("flights", PIPE, "ann", 1, replaces).record(), offset)
 
 
 @pytest.fixture
 def whole():
     return state(
-        one("pipes", body_record(PIPE, 2)),
-        one("pipes", pipe_record(PIPE, 1, following=NextRevision(revision=2, share=1000))),
+        state_record("pipes", body_record(PIPE, 2)),
+        state_record("pipes", pipe_record(PIPE, 1, following=NextRevision(revision=2, share=1000))),
         declaration(-1, 7),
         declaration(7, 9),
     )
@@ -68,7 +68,10 @@ def test_a_file_that_was_cut_or_changed_is_refused(whole, change, said):
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        (one("pipes", pipe_record(PIPE, 1, following=NextRevision(revision=2, share=1))), "next revision 2"),
+        (
+            state_record("pipes", pipe_record(PIPE, 1, following=NextRevision(revision=2, share=1))),
+            "next revision 2",
+        ),
         (StateRecord("pipes", 0, 3, "other", {"pipe": {"pipe": "flights"}}), "'other' of pipes"),
         (StateRecord("declared", 0, 3, "flights", {"pipe": {"no": "pipe"}, "replaces": -1}), "offset 3"),
         (StateRecord("source-positions", 0, 3, "flights;0", {}), "highest"),
@@ -99,15 +102,17 @@ def test_references_follow_the_records_that_they_name():
     assert numbers.declaration(second).value["replaces"] == 50
     numbers.declared[9] = 51
 
-    entry = one("audit", AuditEntry("ann", "declare", "pipe/flights", 1, 7, 9).record())
+    entry = state_record("audit", AuditEntry("ann", "declare", "pipe/flights", 1, 7, 9).record())
     renumbered = numbers.referring(entry)
     assert renumbered is not None
     assert (renumbered.value["before"], renumbered.value["after"]) == (50, 51)
-    created = one("audit", AuditEntry("ann", "create", "principal/bob", 1, None, {"name": "bob"}).record())
+    created = state_record(
+        "audit", AuditEntry("ann", "create", "principal/bob", 1, None, {"name": "bob"}).record()
+    )
     assert numbers.referring(created) == created
 
     def asked(number):
-        return one("requests", Request("pipe/flights", number, RequestKind.PAUSE, "ann", 1).record())
+        return state_record("requests", Request("pipe/flights", number, RequestKind.PAUSE, "ann", 1).record())
 
     about = numbers.referring(asked(9))
     assert about is not None

@@ -28,19 +28,19 @@ def test_kafka_acls_are_one_valid_command_a_resource() -> None:
         for index in [words.index("--resource-pattern-type")]
         for operation in [words[i + 1] for i, word in enumerate(words) if word == "--operation"]
     }
-    wanted = {
+    expected = {
         (f"User:orders.{role}", acl.name, acl.operation)
         for role, needs in access(TOPICS).items()
         for acl in needs.acls()
     }
-    assert entries == wanted
+    assert entries == expected
 
 
 def test_strimzi_users_have_the_same_entries() -> None:
     users = list(YAML(typ="safe").load_all(_output("acl show --stream orders --format strimzi")))
-    assert [one["metadata"]["name"] for one in users] == [f"orders.{role}" for role in access(TOPICS)]
-    for one, needs in zip(users, access(TOPICS).values(), strict=True):
-        acls = one["spec"]["authorization"]["acls"]
+    assert [user["metadata"]["name"] for user in users] == [f"orders.{role}" for role in access(TOPICS)]
+    for user, needs in zip(users, access(TOPICS).values(), strict=True):
+        acls = user["spec"]["authorization"]["acls"]
         assert sum(len(acl["operations"]) for acl in acls) == len(needs.acls())
 
 
@@ -56,7 +56,7 @@ def test_a_template_that_gives_two_services_one_principal_is_refused() -> None:
 
 def test_topics_are_printed_with_their_settings() -> None:
     users = list(YAML(typ="safe").load_all(_output("topics show --stream orders --format strimzi")))
-    assert {one["metadata"]["name"] for one in users} == {topic.name for topic in TOPICS.all()}
+    assert {topic["metadata"]["name"] for topic in users} == {topic.name for topic in TOPICS.all()}
     lines = _output("topics show --stream orders --partitions 7 --format kafka-topics").splitlines()
     raw = next(line for line in lines if "--topic orders.raw " in line)
     assert "--partitions 7 " in raw

@@ -96,7 +96,9 @@ def test_a_problem_is_reported_with_its_file_and_line(pipes, old, new, line, whe
     code, output = check("--quick", folder)
     assert code == 1
     told = next(
-        one for one in output.splitlines() if one.startswith(f"{folder}/orders.yaml:{line}: {where}: ")
+        printed
+        for printed in output.splitlines()
+        if printed.startswith(f"{folder}/orders.yaml:{line}: {where}: ")
     )
     assert why in told
 
@@ -139,6 +141,7 @@ def test_sql_is_checked_by_spark_with_its_line(pipes):
     assert "amount, country" in output, "it says which fields there are"
 
 
+@pytest.mark.more  # faster: test_a_function_is_refused_with_the_real_time_trigger
 def test_a_udf_needs_the_micro_batch_trigger(pipes):
     udf = "  udf: {function: 'score:run', args: [amount], returns: {score: double}}\ndestinations:"
     folder = pipes(GOOD.replace("destinations:", udf), score__py="def run(frame):\n    return frame\n")
@@ -160,6 +163,6 @@ def test_the_quotas_of_all_pipes_are_compared_with_the_rating_of_the_mesh(pipes)
     folder = pipes(GOOD.replace("keys: [{env: KEY}]", "keys: [{env: KEY}]\n  quota: {events: 81/s}"))
     fits = CliRunner().invoke(app, ["check", "--quick", "--rating", "102", str(folder)])
     assert fits.exit_code == 0, fits.output
-    too_much = CliRunner().invoke(app, ["check", "--quick", str(folder)], env={"HIFI_OBSERVE_RATING": "100"})
+    too_much = CliRunner().invoke(app, ["check", "--quick", str(folder)], env={"HIFI_RATING": "100"})
     assert too_much.exit_code == 1
     assert "the quotas of 1 pipe are 81 events/s together" in too_much.output

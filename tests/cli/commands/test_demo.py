@@ -18,12 +18,12 @@ def demos():
 def test_every_flight_arrives_exactly_as_declared(start_hifi, tmp_path):
     before = demos()
     report = tmp_path / "report.json"
-    command = start_hifi("demo", "--rate", 100, "--for", 20, "--report", report)
+    command = start_hifi("demo", "--rate", 100, "--for", 10, "--report", report)
     assert command.wait(390) == 0, command.text()
     numbers = json.loads(report.read_text())
-    assert numbers["accepted"] == numbers["delivered"] == 2000
+    assert numbers["accepted"] == numbers["delivered"] == 1000
     assert {numbers[name] for name in ("lost", "duplicates", "dead_lettered", "mismatched")} == {0}
-    assert sum(numbers["deliveries"].values()) > 2000, "some flights go to two destinations"
+    assert sum(numbers["deliveries"].values()) > 1000, "some flights go to two destinations"
     assert set(numbers["lag_ms"]) == {"p50", "p95", "p99", "max"}
     assert set(numbers["hops"]) == {"raw", "normalized", "enriched", "receipts"}
     for quantile in ("p50", "max"):
@@ -31,7 +31,7 @@ def test_every_flight_arrives_exactly_as_declared(start_hifi, tmp_path):
         assert lags == sorted(lags), "each hop is later than the one before"
     assert set(numbers["cpu_seconds"]) == {"ingest", "normalize", "enrich", "egest", "retrier", "kafka"}
     assert numbers["outcomes"] == {"delivered": sum(numbers["deliveries"].values())}
-    assert "All 2,000 accepted events were delivered exactly as declared" in command.text()
+    assert "All 1,000 accepted events were delivered exactly as declared" in command.text()
     command.wait_gone()
     assert demos() == before, "the temporary folder is removed"
 
@@ -40,11 +40,12 @@ def test_every_flight_arrives_exactly_as_declared(start_hifi, tmp_path):
     ("moment", "then_s"),
     [
         ("", 0.5),
-        ("starting Kafka", 0.0),
         ("starting Kafka", 2.0),
-        ("creating the stream's topics", 0.0),
-        ("waiting until every service is ready", 3.0),
-        ("sending", 3.0),
+        # Later moments; test_down_stops_the_mesh_gracefully_and_leaves_no_process ends a mesh that sends.
+        pytest.param("sending", 3.0, marks=pytest.mark.more),
+        pytest.param("starting Kafka", 0.0, marks=pytest.mark.more),
+        pytest.param("creating the stream's topics", 0.0, marks=pytest.mark.more),
+        pytest.param("waiting until every service is ready", 3.0, marks=pytest.mark.more),
     ],
 )
 def test_ctrl_c_at_any_time_leaves_no_process_and_no_folder(start_hifi, moment, then_s):

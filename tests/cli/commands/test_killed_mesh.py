@@ -24,6 +24,7 @@ destinations:
 """
 
 
+@pytest.mark.more  # faster: tests/infra/mesh/test_mesh_killed.py; `make chaos-quick` kills every service under load
 def test_everything_acknowledged_is_delivered(
     start_hifi, external, external_destination, tmp_path, record_property
 ):

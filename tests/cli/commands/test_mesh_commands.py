@@ -46,15 +46,15 @@ def up(start_hifi, tmp_path_factory, external_destination, traces):
     """A running mesh on a secured Kafka, each service with a user of its own: its folder, its port, its command."""
     pipes, data = tmp_path_factory.mktemp("pipes"), tmp_path_factory.mktemp("data") / "mesh"
     (pipes / "count.yaml").write_text(PIPE.format(url=external_destination.url))
-    own = ports()
-    arguments = ("up", "--pipes", pipes, "--data", data, *own, "--partitions", 2, "--secure")
+    options = ports()
+    arguments = ("up", "--pipes", pipes, "--data", data, *options, "--partitions", 2, "--secure")
     command = start_hifi(
         *arguments,
         HIFI_OBSERVE_SETTLE_S="2",
         HIFI_OBSERVE_OTLP_ENDPOINT=traces.url,
         HIFI_OBSERVE_OTLP_SHARE="0",
     )
-    command.data, command.port, command.console, command.pipes = data, own[1], own[3], pipes
+    command.data, command.port, command.console, command.pipes = data, options[1], options[3], pipes
     command.wait_for("Send events to")
     return command
 
@@ -98,14 +98,14 @@ def test_a_trace_goes_from_the_sender_through_every_hop_to_the_destination(
     assert external.headers(external_destination, "traced")["traceparent"].split("-")[1] == trace
 
     def ours():
-        return {one.raw.name: one for one in traces.spans if one.raw.trace_id.hex() == trace}
+        return {span.raw.name: span for span in traces.spans if span.raw.trace_id.hex() == trace}
 
     end = time.monotonic() + 60
     while "count" not in ours():  # the span of the whole way comes last
         assert time.monotonic() < end, sorted(ours())
         time.sleep(0.1)
-    found = ours()
-    assert found["count"].raw.parent_span_id.hex() == parent
+    spans = ours()
+    assert spans["count"].raw.parent_span_id.hex() == parent
     hops = [
         "ingest",
         "transit raw",
@@ -116,14 +116,14 @@ def test_a_trace_goes_from_the_sender_through_every_hop_to_the_destination(
         "egest",
         "expel",
     ]
-    assert set(found) == {"count", *hops}
-    starts = [found[name].times_us[0] for name in hops]
+    assert set(spans) == {"count", *hops}
+    starts = [spans[name].times_us[0] for name in hops]
     assert starts == sorted(starts)
-    assert {one.raw.parent_span_id for name, one in found.items() if name != "count"} == {
-        found["count"].raw.span_id
+    assert {span.raw.parent_span_id for name, span in spans.items() if name != "count"} == {
+        spans["count"].raw.span_id
     }
-    assert found["expel"].attributes["http.response.status_code"] == 204
-    assert {one.raw.trace_id.hex() for one in traces.spans} == {trace}, "no other event is sampled"
+    assert spans["expel"].attributes["http.response.status_code"] == 204
+    assert {span.raw.trace_id.hex() for span in traces.spans} == {trace}, "no other event is sampled"
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_send_reports_an_error_in_one_message(up, hifi, arguments, why):
 def test_top_minutes_and_lost_show_the_events(up, hifi, external, external_destination):
     assert f"Open the console at http://127.0.0.1:{up.console}" in up.text()
     assert "count" in hifi("top", "--once", "--data", up.data)[1]
-    assert [one["pipe"] for one in json.loads(hifi("top", "--json", "--data", up.data)[1])["pipes"]] == [
+    assert [pipe["pipe"] for pipe in json.loads(hifi("top", "--json", "--data", up.data)[1])["pipes"]] == [
         "count"
     ]
     sender = external.ExternalSender(up.port, "hello", rate=50, prefix="seen")
@@ -184,13 +184,13 @@ def test_top_minutes_and_lost_show_the_events(up, hifi, external, external_desti
     sender.stop()
     external.wait_for(sender.acknowledged, external_destination, 30)
     end, minutes = time.monotonic() + 150, []
-    while sum(one["delivered"] for one in minutes) < 50:  # a minute closes 2 s after its end
+    while sum(minute["delivered"] for minute in minutes) < 50:  # a minute closes 2 s after its end
         assert time.monotonic() < end, minutes
         time.sleep(1)
         code, output, errors = hifi("minutes", "count", "--json", "--data", up.data)
         assert code == 0, errors
         minutes = json.loads(output)
-    assert {one["lost"] for one in minutes} == {0}
+    assert {minute["lost"] for minute in minutes} == {0}
     assert "delivered" in hifi("minutes", "count", "--data", up.data)[1]
     code, output, _ = hifi("lost", "count", minutes[-1]["minute"], "--data", up.data)
     assert (code, "lost nothing" in output) == (0, True)
@@ -199,7 +199,7 @@ def test_top_minutes_and_lost_show_the_events(up, hifi, external, external_desti
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
 def test_the_console_shows_the_figures_of_the_api(up, hifi):
     minutes = json.loads(hifi("minutes", "count", "--json", "--data", up.data)[1])
-    assert sum(one["delivered"] for one in minutes) >= 50
+    assert sum(minute["delivered"] for minute in minutes) >= 50
     with sync_playwright() as driver:
         browser = driver.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
@@ -214,20 +214,20 @@ def test_the_console_shows_the_figures_of_the_api(up, hifi):
             ).all_inner_texts()
             for row in rows.all()
         }
-        for one in minutes:
-            cells = shown[one["minute"]]
-            assert cells[0].startswith(one["state"])
-            assert cells[1:3] == [str(one["in"]), str(one["delivered"])]
-        found = Axe().run(page)
-        assert found.violations_count == 0, found.generate_report()
+        for minute in minutes:
+            cells = shown[minute["minute"]]
+            assert cells[0].startswith(minute["state"])
+            assert cells[1:3] == [str(minute["in"]), str(minute["delivered"])]
+        audit = Axe().run(page)
+        assert audit.violations_count == 0, audit.generate_report()
         browser.close()
 
 
 def test_send_waits_for_an_ingest_that_comes_back(up, hifi):
     [ingest] = [
-        one
-        for one in json.loads((up.data / "mesh.json").read_text())["instances"]
-        if one["service"] == "ingest"
+        instance
+        for instance in json.loads((up.data / "mesh.json").read_text())["instances"]
+        if instance["service"] == "ingest"
     ]
     psutil.Process(ingest["pid"]).kill()
     code, output, errors = hifi("send", "count", "-", "--data", up.data, "--key", "hello", stdin=b'{"a":1}')
@@ -244,7 +244,7 @@ def test_status_shows_services_backlog_and_pipes(up, hifi):
         if code == 0 and not sum(status["backlog"].values()):
             break
         assert time.monotonic() < end, output
-    assert [one["service"] for one in status["instances"]] == [
+    assert [instance["service"] for instance in status["instances"]] == [
         "ingest",
         "normalize",
         "enrich",
@@ -254,7 +254,7 @@ def test_status_shows_services_backlog_and_pipes(up, hifi):
     ]
     assert status["console"] == f"http://127.0.0.1:{up.console}"
     assert set(status["backlog"]) == {"normalize", "enrich", "egest", "retrier"}
-    assert [one["pipe"] for one in status["pipes"]] == ["count"]
+    assert [pipe["pipe"] for pipe in status["pipes"]] == ["count"]
     assert (status["stream"], status["trigger"], status["brokers"]) == ("hifi", "auto", 1)
     code, output, _ = hifi("status", "--data", up.data)
     assert code == 0
@@ -281,7 +281,10 @@ def test_apply_changes_a_running_mesh_and_refuses_invalid_pipes(
     code, output, errors = hifi("apply", tmp_path, "--data", up.data, "--json")
     assert code == 0, errors
     outcome = json.loads(output)
-    assert {name: one["change"] for name, one in outcome.items()} == {"count": "changed", "other": "new"}
+    assert {name: change["change"] for name, change in outcome.items()} == {
+        "count": "changed",
+        "other": "new",
+    }
     sender = external.ExternalSender(up.port, "hello", rate=20, prefix="moved")
     sender.start()
     time.sleep(2)
@@ -294,12 +297,12 @@ def test_apply_changes_a_running_mesh_and_refuses_invalid_pipes(
     assert code == 1
     assert "other.yaml:7: destinations[0].urls: unknown key" in output
     code, output, _ = hifi("apply", up.pipes, "--data", up.data, "--delete-missing", "--json")
-    assert {name: one["change"] for name, one in json.loads(output).items()} == {
+    assert {name: change["change"] for name, change in json.loads(output).items()} == {
         "count": "changed",
         "other": "deleted",
     }
     code, output, _ = hifi("pipes", "--data", up.data, "--json")
-    assert [one["pipe"]["pipe"] for one in json.loads(output)] == ["count"]
+    assert [published["pipe"]["pipe"] for published in json.loads(output)] == ["count"]
 
 
 STRICT = """
@@ -327,12 +330,13 @@ def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, external, ext
     events = b'{"id":"good","n":1,"m":1}\n{"id":"bad","n":"one","m":1}\n{"id":"poor","n":1}\n'
     assert hifi("send", "strict", "-", "--data", up.data, "--key", key, stdin=events)[0] == 0
     external.wait_for(["good"], external_destination, 30)
-    found = sorted(dead_letters(up, hifi, "--pipe", "strict", least=2), key=lambda one: one["event"])
+    letters = sorted(dead_letters(up, hifi, "--pipe", "strict", least=2), key=lambda letter: letter["event"])
     assert [
-        (one["event"], one["service"], one["reason"], one["pointer"], one["replayed"]) for one in found
+        (letter["event"], letter["service"], letter["reason"], letter["pointer"], letter["replayed"])
+        for letter in letters
     ] == [("bad", "normalize", "schema", "/n", False), ("poor", "enrich", "required-null", "", False)]
     assert dead_letters(up, hifi, "--pipe", "strict", "--until", "1h") == []
-    name = found[0]["id"]
+    name = letters[0]["id"]
     code, output, _ = hifi("dead", "show", name, "--data", up.data)
     assert code == 0
     assert "/n" in output
@@ -347,7 +351,10 @@ def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, external, ext
     counts, _ = external.wait_for(["bad", "poor"], external_destination, 30)
     code, output, _ = hifi("dead", "replay", name, "--data", up.data)
     assert (code, output) == (0, "0 dead letter(s) replayed; 1 had been replayed before\n")
-    assert [one["replayed"] for one in dead_letters(up, hifi, "--pipe", "strict", least=2)] == [True, True]
+    assert [letter["replayed"] for letter in dead_letters(up, hifi, "--pipe", "strict", least=2)] == [
+        True,
+        True,
+    ]
     assert hifi("dead", "show", "0:99999", "--data", up.data)[0] == 1
     counts, _ = external.arrivals(external_destination)
     assert (counts["bad"], counts["poor"]) == (1, 1)
@@ -359,9 +366,9 @@ def dead_letters(up, hifi, *arguments, least=1):
     while True:
         code, output, errors = hifi("dead", "list", "--json", "--data", up.data, *arguments)
         assert code == 0, errors
-        found = json.loads(output)
-        if len(found) >= least or time.monotonic() > end:
-            return found
+        letters = json.loads(output)
+        if len(letters) >= least or time.monotonic() > end:
+            return letters
 
 
 def test_a_second_mesh_on_the_folder_and_a_taken_port_are_refused(up, start_hifi, tmp_path):

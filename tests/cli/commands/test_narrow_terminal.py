@@ -67,11 +67,11 @@ def observe():
         server.shutdown()
 
 
-def assert_whole(text, *wanted):
+def assert_whole(text, *parts):
     """Every number and every word of a heading is there, nothing is cut, and every line fits."""
     words = set(re.split(r"\s+", text))
     assert "…" not in text, text
-    assert all(word in words for part in wanted for word in part.split()), text
+    assert all(word in words for part in parts for word in part.split()), text
     assert max(map(len, text.splitlines())) <= 80, text
 
 
@@ -136,7 +136,7 @@ def test_status_is_readable():
         "state": "starting", "waiting": ["the pipe registry is not loaded yet"], "rate_per_s": 12_345.6,
         "log": "/srv/hifi/logs/normalize-12.log",
     }  # fmt: skip
-    found = {
+    facts = {
         "stream": "hifi", "kafka": "127.0.0.1:9092", "url": "http://127.0.0.1:8080", "trigger": "real-time",
         "console": "http://127.0.0.1:8090", "problem": None, "instances": [instance],
         "colours": [{"colour": "blue", "state": "light", "share": 0.75}],
@@ -149,7 +149,7 @@ def test_status_is_readable():
         }],
         "pipes": [{"pipe": "orders", "revision": 17, "destinations": ["warehouse"], "description": "Orders " * 20}],
     }  # fmt: skip
-    text = on_paper(lambda console: print_status(found, console))
+    text = on_paper(lambda console: print_status(facts, console))
     assert_whole(
         text, "instance state rate ev/s waiting for records in running batch pipe revision destinations description",
         "normalize-12 starting 12,346 1,234,567 12 4,348 17 9,876,543 12,346 23,457 34,568",
@@ -157,7 +157,7 @@ def test_status_is_readable():
     assert "Health of pipe/orders unstable: lag: p95 3 s" in text
     assert "Colours blue light 75 % of the requests" in text
     assert "4194304" not in text
-    assert "4194304" in on_paper(lambda console: print_status(found, console, wide=True))
+    assert "4194304" in on_paper(lambda console: print_status(facts, console, wide=True))
 
 
 def on_paper(write, width=80):

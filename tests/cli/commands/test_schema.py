@@ -45,14 +45,14 @@ def run(*arguments: str) -> tuple[int, str]:
 def published(folder: Path, declared: dict[str, Any]) -> dict[str, Any]:
     """The Avro settings of the destination as `hifi apply` publishes them."""
     write(folder, declared)
-    [found], problems = check_folder(folder, "auto", sql=False)
+    [pipe], problems = check_folder(folder, "auto", sql=False)
     assert problems == []
-    settings: dict[str, Any] = found.model_dump(mode="json")["destinations"][0]["settings"]["avro"]
+    settings: dict[str, Any] = pipe.model_dump(mode="json")["destinations"][0]["settings"]["avro"]
     return settings
 
 
 def fields(avro: dict[str, Any]) -> list[str]:
-    return [one["name"] for one in avro["schema"]["fields"]]
+    return [listed["name"] for listed in avro["schema"]["fields"]]
 
 
 def test_the_derived_schema_is_shown_and_published_and_follows_the_json_schema(tmp_path: Path) -> None:

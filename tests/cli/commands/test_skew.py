@@ -18,9 +18,9 @@ def field(**changes: object) -> dict[str, object]:
     } | changes
 
 
-def shown(one: dict[str, object]) -> str:
+def shown(drift: dict[str, object]) -> str:
     with console.capture() as captured:
-        print_table(skew_table(one), console)
+        print_table(skew_table(drift), console)
     return " ".join(captured.get().split())
 
 

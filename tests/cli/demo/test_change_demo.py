@@ -16,10 +16,10 @@ def test_the_demo_of_change_data_capture(options: tuple[str, ...], tmp_path: Pat
     command = [sys.executable, "-m", "hifi_cli", "demo", "--cdc", "--report", str(report), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1400)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = orjson.loads(report.read_bytes())
-    assert found["changes"] >= 1000
-    assert not any(found[name] for name in ("different", "lost", "duplicates", "unexpected"))
-    for lags in found["lag_ms"].values():
+    numbers = orjson.loads(report.read_bytes())
+    assert numbers["changes"] >= 1000
+    assert not any(numbers[name] for name in ("different", "lost", "duplicates", "unexpected"))
+    for lags in numbers["lag_ms"].values():
         assert 0 < lags["p50"] <= lags["p95"] <= lags["p99"] <= lags["max"]
 
 

@@ -28,16 +28,16 @@ def numbers(sent=SENT, comparison=None, steps=OK, declared=0):
 
 
 def test_a_tour_that_delivers_everything_is_good():
-    found = numbers()
-    assert (found["accepted"], found["delivered"], found["down_minutes"]) == (EVENTS, EVENTS, 0)
-    assert colours_are_good(found)
+    tour = numbers()
+    assert (tour["accepted"], tour["delivered"], tour["down_minutes"]) == (EVENTS, EVENTS, 0)
+    assert colours_are_good(tour)
 
 
 def test_a_step_that_failed_or_an_event_that_is_lost_is_not_good():
     assert not colours_are_good(numbers(steps=[TourStep("one", False, 1.0, "seen")]))
-    found = numbers(comparison=arrived(list(EXPECTED)[1:]))
-    assert found["lost"] == 1
-    assert not colours_are_good(found)
+    tour = numbers(comparison=arrived(list(EXPECTED)[1:]))
+    assert tour["lost"] == 1
+    assert not colours_are_good(tour)
 
 
 def test_duplicates_are_good_only_as_far_as_they_are_declared():
@@ -59,9 +59,9 @@ def test_the_tour_shows_each_step_and_loses_nothing(start_hifi, tmp_path):
     told = tmp_path / "tour.json"
     command = start_hifi("demo", "--colours", "--report", told)
     assert command.wait(1700) == 0, command.text()
-    found = json.loads(told.read_text())
-    assert len(found["steps"]) == 8
-    assert all(step["ok"] for step in found["steps"])
-    assert found["accepted"] == found["delivered"] > 0
-    assert (found["lost"], found["down_minutes"]) == (0, 0)
+    tour = json.loads(told.read_text())
+    assert len(tour["steps"]) == 8
+    assert all(step["ok"] for step in tour["steps"])
+    assert tour["accepted"] == tour["delivered"] > 0
+    assert (tour["lost"], tour["down_minutes"]) == (0, 0)
     command.wait_gone()

@@ -21,10 +21,12 @@ def make(count=4, **changes):
     }
     expected = {name: {DEPARTURES: {"id": name}} for name in sent}
     comparison = Comparison()
-    for name, one in sent.items():
-        comparison.add(Arrival(DEPARTURES, name, one.due_ns + 11 * MS_NS, {"id": name}, True), expected[name])
+    for name, request in sent.items():
+        comparison.add(
+            Arrival(DEPARTURES, name, request.due_ns + 11 * MS_NS, {"id": name}, True), expected[name]
+        )
     lags = TopicLags(
-        {"raw": [2.0] * count}, {name: (one.sent_ns + MS_NS) // 1000 for name, one in sent.items()}
+        {"raw": [2.0] * count}, {name: (request.sent_ns + MS_NS) // 1000 for name, request in sent.items()}
     )
     run = {
         "sent": sent, "expected": expected, "comparison": comparison, "topic_lags": lags, "rate": 1, "seconds": 5.0,
@@ -53,8 +55,8 @@ def test_a_run_without_problems():
 
 def test_the_tables_fit_80_columns():
     console = Console(width=80, file=io.StringIO(), record=True)
-    for one in tables(report(make())):
-        print_table(one, console)
+    for table in tables(report(make())):
+        print_table(table, console)
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text

@@ -43,12 +43,12 @@ async def test_every_event_is_logged_once_by_sender_and_destination(workspace):
     assert await workspace.counts() == 300
     written = read_send_log(workspace.send_log)
     assert written.keys() == rows.keys()
-    assert {one.status for one in written.values()} == {204}
+    assert {request.status for request in written.values()} == {204}
     arrived = collections.Counter(arrival.id for arrival in RequestLogReader(workspace.request_log).read())
     assert arrived == dict.fromkeys(rows, 1)
-    dues = sorted(one.due_ns for one in written.values())
+    dues = sorted(request.due_ns for request in written.values())
     assert (dues[-1] - dues[0]) / 1e9 == pytest.approx(299 / 600, abs=0.001), "each event has its moment"
-    assert all(one.due_ns <= one.sent_ns <= one.answered_ns for one in written.values())
+    assert all(request.due_ns <= request.sent_ns <= request.answered_ns for request in written.values())
 
 
 async def test_events_without_an_answer_are_logged_too(tmp_path):
@@ -57,7 +57,7 @@ async def test_events_without_an_answer_are_logged_too(tmp_path):
     sender = workspace.sender(100)
     await sender.start()
     assert await sender.wait() == 0
-    assert [one.status for one in read_send_log(workspace.send_log).values()] == [0] * 5
+    assert [request.status for request in read_send_log(workspace.send_log).values()] == [0] * 5
 
 
 async def test_the_request_log_keeps_bodies_and_attributes_unchanged(workspace):

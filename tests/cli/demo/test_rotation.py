@@ -47,12 +47,12 @@ async def test_a_rotation_under_load_loses_nothing(tmp_path: Path) -> None:
 async def _rotate(mesh: Mesh) -> None:
     """Replace all passwords and the brokers' certificate, restart enrich, and end all connections."""
     assert mesh.cluster is not None
-    own = mesh.cluster.credentials
-    assert own is not None
+    credentials = mesh.cluster.credentials
+    assert credentials is not None
     passwords = {user: secrets.token_urlsafe(32) for user in stream_users(mesh.topics).values()}
     for user, password in passwords.items():
-        write_secret(own.password_file(user), password)
+        write_secret(credentials.password_file(user), password)
     await set_passwords(mesh.bootstrap, passwords)
-    own.replace_broker_certificate()
+    credentials.replace_broker_certificate()
     await processes(mesh)["enrich-1"].kill()
     await mesh.cluster.kill_broker(1)  # the mesh starts it again

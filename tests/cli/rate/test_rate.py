@@ -97,9 +97,9 @@ def make(count=100, lag_ms=10, rate=10.0, used=USED, growth_ms=0, missing=()):
     }
     expected = {name: {DEPARTURES: {"id": name}} for name in sent_events}
     comparison = Comparison()
-    for number, (name, one) in enumerate(sent_events.items()):
+    for number, (name, request) in enumerate(sent_events.items()):
         if name not in missing:
-            at_ns = one.due_ns + round((lag_ms + number * growth_ms) * MS_NS)
+            at_ns = request.due_ns + round((lag_ms + number * growth_ms) * MS_NS)
             comparison.add(Arrival(DEPARTURES, name, at_ns, {"id": name}, True), expected[name])
     return measure_step(rate, sent_events, expected, comparison, used)
 
@@ -176,8 +176,8 @@ def test_lines_and_tables_fit_80_columns():
         "headroom": {"rate": 30_000, "core_shares": {"sender": 0.5, "destination": 0.25}},
     }  # fmt: skip
     console = Console(width=80, file=io.StringIO(), record=True)
-    for one in tables(numbers):
-        print_table(one, console)
+    for table in tables(numbers):
+        print_table(table, console)
     text = "\n".join(
         [console.export_text(), line(step, None), line(step, failure_reason(step, 1000)), *notes(numbers)]
     )
@@ -193,7 +193,7 @@ def test_the_chart_is_an_svg_with_its_labels():
     ]
     numbers = {"slo_ms": 1000, "rated": steps[1], "steps": steps}
     root = ET.fromstring(chart(numbers, "a < b"))
-    texts = {"".join(one.itertext()) for one in root.iter("{http://www.w3.org/2000/svg}text")}
+    texts = {"".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text")}
     assert {"a < b", "rated", "p95", "ingest"} <= texts
     assert ET.fromstring(chart(numbers | {"rated": None, "steps": steps[:1]}, "one")) is not None
 
@@ -226,7 +226,7 @@ def test_padding_consists_of_other_flights_and_is_expected_unchanged(tmp_path):
         for path, data in expected[event["id"]].items():
             assert path == ALERTS or data.get(NOTES) == event.get(NOTES)
     [pipe] = load.shape(workspace.pipes())
-    assert {one.batch.size for one in pipe.destinations} == {100}
+    assert {destination.batch.size for destination in pipe.destinations} == {100}
     assert NOTES in pipe.normalize.fields
 
 
@@ -244,10 +244,10 @@ async def test_the_events_of_batches_are_logged_one_by_one(tmp_path):
     assert await workspace.counts() == 3, "requests"
     written = read_send_log(workspace.send_log)
     assert written.keys() == rows.keys()
-    assert {one.status for one in written.values()} == {204}
+    assert {request.status for request in written.values()} == {204}
     arrivals = list(RequestLogReader(workspace.request_log).read())
-    assert sorted(one.id for one in arrivals) == sorted(rows)
-    assert all(one.well_formed and one.data["id"] == one.id for one in arrivals)
+    assert sorted(arrival.id for arrival in arrivals) == sorted(rows)
+    assert all(arrival.well_formed and arrival.data["id"] == arrival.id for arrival in arrivals)
     assert set(json.loads(sender.tail(1))) == {"late_max_ms", "late_share", "cpu_seconds"}
     await destination.kill()
 
@@ -257,13 +257,18 @@ async def test_a_batch_of_bare_data_is_read_too(tmp_path):
     body = b'[{"id":"a"},{"id":"b"}]'
     head = {"path": CANCELLATIONS, "first_ns": 1, "answered_ns": 2, "headers": {}, "bytes": len(body)}
     file.write_bytes(orjson.dumps(head) + b"\n" + body + b"\n")
-    assert [(one.id, one.well_formed) for one in RequestLogReader(file).read()] == [("a", True), ("b", True)]
+    assert [(arrival.id, arrival.well_formed) for arrival in RequestLogReader(file).read()] == [
+        ("a", True),
+        ("b", True),
+    ]
 
 
 def folders():
     return set(Path(tempfile.gettempdir()).glob("hifi-rate-*"))
 
 
+# Faster: the tests above evaluate a rating; test_every_flight_arrives_exactly_as_declared measures a mesh
+@pytest.mark.more
 @pytest.mark.timeout(400)
 def test_a_mesh_is_rated(start_hifi, tmp_path):
     before = folders()

@@ -12,8 +12,8 @@ def read(content, name="-", file_format=FileFormat.AUTO, **options):
     return list(read_events(source, name, file_format, **options))
 
 
-def told(found):
-    return [(one.number, one.data if isinstance(one, FileEvent) else str(one)) for one in found]
+def told(events):
+    return [(event.number, event.data if isinstance(event, FileEvent) else str(event)) for event in events]
 
 
 def test_json_lines_are_kept_byte_for_byte_with_their_line_numbers():
@@ -22,11 +22,11 @@ def test_json_lines_are_kept_byte_for_byte_with_their_line_numbers():
 
 
 def test_bad_lines_are_reported_and_the_others_are_sent():
-    found = read(b'{"a":1}\nnope\n[1]\n{"a":2}', "x.jsonl")
-    assert [type(one) for one in found] == [FileEvent, UnreadableEvent, UnreadableEvent, FileEvent]
-    assert "not JSON" in str(found[1])
-    assert str(found[2]) == "not a JSON object"
-    assert [one.number for one in found] == [1, 2, 3, 4]
+    events = read(b'{"a":1}\nnope\n[1]\n{"a":2}', "x.jsonl")
+    assert [type(event) for event in events] == [FileEvent, UnreadableEvent, UnreadableEvent, FileEvent]
+    assert "not JSON" in str(events[1])
+    assert str(events[2]) == "not a JSON object"
+    assert [event.number for event in events] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_csv_values_are_text_unless_types_are_wanted():
 
 
 def test_csv_rows_of_another_length_are_reported_with_their_line():
-    found = read(b'a,b\n"x\ny",2\n1\n3,4\n', "x.csv")
-    assert told(found)[0] == (3, b'{"a":"x\\ny","b":"2"}')
-    assert told(found)[1] == (4, "1 values, but the header has 2 columns")
-    assert told(found)[2] == (5, b'{"a":"3","b":"4"}')
+    events = read(b'a,b\n"x\ny",2\n1\n3,4\n', "x.csv")
+    assert told(events)[0] == (3, b'{"a":"x\\ny","b":"2"}')
+    assert told(events)[1] == (4, "1 values, but the header has 2 columns")
+    assert told(events)[2] == (5, b'{"a":"3","b":"4"}')
 
 
 @pytest.mark.parametrize("content", [b"", b"a,a\n1,2\n", b'a,b\n"1,2\n'])

@@ -8,8 +8,8 @@ from hifi_cli.sending.responses import decide
 
 
 def batch(count=4):
-    found = [FileEvent(number, b'{"n":%d}' % number) for number in range(1, count + 1)]
-    return RequestBatch("run-1", found, 40)
+    events = [FileEvent(number, b'{"n":%d}' % number) for number in range(1, count + 1)]
+    return RequestBatch("run-1", events, 40)
 
 
 def listed(*outcomes):
@@ -26,9 +26,9 @@ def test_accepted_is_done():
 
 @pytest.mark.parametrize("status", [429, 503, 408])
 def test_a_request_with_no_accepted_event_is_repeated_with_its_key(status):
-    one = batch()
-    meant = decide(one, status, {"retry-after": "3"}, b'{"detail": "later"}')
-    assert meant.retry == [one]
+    request = batch()
+    meant = decide(request, status, {"retry-after": "3"}, b'{"detail": "later"}')
+    assert meant.retry == [request]
     assert meant.wait_s == 3
 
 
@@ -41,7 +41,7 @@ def test_retry_after_is_bounded_and_defaults_to_a_second():
 def test_of_a_partly_accepted_request_only_the_rest_is_repeated():
     meant = decide(batch(), 503, {}, listed("accepted", "refused", "unknown", "refused"))
     assert meant.accepted == 1
-    assert [[item.number for item in one.items] for one in meant.retry] == [[2, 4]]
+    assert [[item.number for item in rest.items] for rest in meant.retry] == [[2, 4]]
     assert meant.retry[0].key != "run-1", (
         "other places in the request would give other ids under the same key"
     )
@@ -49,8 +49,8 @@ def test_of_a_partly_accepted_request_only_the_rest_is_repeated():
 
 
 def test_a_request_with_unknown_outcome_is_repeated_unchanged_so_that_its_ids_stay_the_same():
-    one = batch(2)
-    assert decide(one, 503, {}, listed("unknown", "refused")).retry == [one]
+    request = batch(2)
+    assert decide(request, 503, {}, listed("unknown", "refused")).retry == [request]
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
@@ -60,12 +60,12 @@ def test_refused_events_are_left_out_and_the_others_sent_again(status):
     )
     meant = decide(batch(), status, {}, problem)
     assert meant.refused == [(2, "no object"), (4, "too large")]
-    assert [[item.number for item in one.items] for one in meant.retry] == [[1, 3]]
+    assert [[item.number for item in rest.items] for rest in meant.retry] == [[1, 3]]
 
 
 def test_a_request_that_is_too_large_is_halved_down_to_the_single_event():
     meant = decide(batch(3), 413, {}, b'{"detail": "the body exceeds"}')
-    assert [[item.number for item in one.items] for one in meant.retry] == [[1], [2, 3]]
+    assert [[item.number for item in half.items] for half in meant.retry] == [[1], [2, 3]]
     alone = decide(batch(1), 413, {}, b'{"detail": "the body exceeds"}')
     assert alone.refused == [(1, "the body exceeds")]
     assert alone.retry == []

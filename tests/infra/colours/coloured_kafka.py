@@ -50,7 +50,7 @@ class ColoursUnderTest:
         await log.stop()
 
     async def states(self) -> dict[str, ColourState]:
-        return {name: one.state for name, one in (await self.switch().colours()).colours.items()}
+        return {name: colour.state for name, colour in (await self.switch().colours()).colours.items()}
 
     async def actions(self) -> list[Action]:
         topic = ControlTopics(f"{self.stream}-control").actions

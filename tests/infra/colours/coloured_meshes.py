@@ -31,8 +31,8 @@ class Arrivals:
 async def until(holds: Callable[[], bool | Awaitable[bool]], within_s: float = WITHIN_S) -> None:
     async with asyncio.timeout(within_s):
         while True:
-            found = holds()
-            if found if isinstance(found, bool) else await found:
+            answer = holds()
+            if answer if isinstance(answer, bool) else await answer:
                 return
             await asyncio.sleep(0.2)
 

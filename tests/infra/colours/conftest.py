@@ -20,18 +20,20 @@ from hifi_infra.mesh.running import RunningInstance, RunningMesh
 
 @pytest.fixture
 async def colours(kafka: str, tmp_path: Path) -> AsyncIterator[ColoursUnderTest]:
-    found = ColoursUnderTest(kafka, f"s{uuid.uuid4().hex[:8]}", {name: tmp_path / name for name in NAMES})
+    under_test = ColoursUnderTest(
+        kafka, f"s{uuid.uuid4().hex[:8]}", {name: tmp_path / name for name in NAMES}
+    )
     for topics in (
-        ControlTopics(f"{found.stream}-control"),
-        *(colour_topics(found.stream, n) for n in NAMES),
+        ControlTopics(f"{under_test.stream}-control"),
+        *(colour_topics(under_test.stream, n) for n in NAMES),
     ):
         await create_topics(kafka, topics, partitions=1, replication=1, create=True)
-    await found.write()
+    await under_test.write()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             await reader.readuntil(b"\r\n\r\n")
-            status = b"200 OK" if found.ready else b"503 Service Unavailable"
+            status = b"200 OK" if under_test.ready else b"503 Service Unavailable"
             body = b'{"state": "starting", "waiting": {"kafka": "Kafka is away"}}'
             writer.write(b"HTTP/1.1 " + status + b"\r\n\r\n" + body)
             await writer.drain()
@@ -41,7 +43,7 @@ async def colours(kafka: str, tmp_path: Path) -> AsyncIterator[ColoursUnderTest]
     port = server.sockets[0].getsockname()[1]
     me = os.getpid()
     with contextlib.ExitStack() as stack:
-        for name, folder in found.folders.items():
+        for name, folder in under_test.folders.items():
             stack.enter_context(running.lock(folder))
             instance = RunningInstance(
                 service="ingest", number=1, pid=me, created=1, port=port, log=folder / "log"
@@ -49,7 +51,7 @@ async def colours(kafka: str, tmp_path: Path) -> AsyncIterator[ColoursUnderTest]
             mesh = RunningMesh(
                 pid=me,
                 created=running.created(me),
-                stream=found.stream,
+                stream=under_test.stream,
                 kafka="",
                 brokers=1,
                 url=name,
@@ -57,5 +59,5 @@ async def colours(kafka: str, tmp_path: Path) -> AsyncIterator[ColoursUnderTest]
                 instances=[instance],
             )
             running.write(folder, mesh)
-        yield found
+        yield under_test
     server.close()

@@ -43,7 +43,7 @@ async def test_a_colour_that_wakes_gives_way_and_one_that_has_died_does_not(
     green = both["green"]
     loop = ColourLoop(log, both, [], lambda by: colours.switch(by=by), "test")
     await loop.bring_about()
-    assert [one.beside for one in both.values()] == [[False], [False]]
+    assert [runner.beside for runner in both.values()] == [[False], [False]]
 
     await colours.write(green=ColourState.ASLEEP)
     await log.catch_up()

@@ -59,7 +59,7 @@ class Rows:
 
 def switch_of(stream: ColouredStream) -> Switch:
     plan = stream.plan
-    folders = {one: plan.folder(one) for one in stream.meshes}
+    folders = {colour: plan.folder(colour) for colour in stream.meshes}
     return Switch(stream.cluster.bootstrap, Topics(plan.stream), ColourFolders(folders), "test")
 
 

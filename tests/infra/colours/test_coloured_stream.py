@@ -98,7 +98,7 @@ async def test_a_burst_is_split_and_joined_and_a_front_that_dies_is_replaced_wit
         async def back() -> bool:
             """Whether both fronts divide the requests as the record says."""
             with contextlib.suppress(Retryable):
-                return all([await one.shares() == stream.colours.shares for one in (first, second)])
+                return all([await front.shares() == stream.colours.shares for front in (first, second)])
             return False
 
         await until(back)
@@ -114,7 +114,7 @@ async def test_a_burst_is_split_and_joined_and_a_front_that_dies_is_replaced_wit
         log = ActionLog(stream.cluster.bootstrap, stream.plan.control.actions, "test")
         await log.start()
         await log.stop()
-        assert [one.kind for one in log.history.newest_first][:2] == [
+        assert [action.kind for action in log.history.newest_first][:2] == [
             ActionKind.SCALE_IN,
             ActionKind.SCALE_OUT,
         ]

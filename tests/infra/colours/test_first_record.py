@@ -11,10 +11,10 @@ def colour(kafka: str = "") -> Colour:
 
 
 def test_at_the_first_start_the_first_colour_has_every_request() -> None:
-    found = first_record(None, {"blue": colour(), "green": colour()}, FRONTS, 7, "me")
-    assert found.shares == {"blue": 10_000, "green": 0}
-    assert [one.state for one in found.colours.values()] == [ColourState.LIGHT, ColourState.DARK]
-    assert (found.fronts, found.at_ms, found.by) == (FRONTS, 7, "me")
+    record = first_record(None, {"blue": colour(), "green": colour()}, FRONTS, 7, "me")
+    assert record.shares == {"blue": 10_000, "green": 0}
+    assert [state_of.state for state_of in record.colours.values()] == [ColourState.LIGHT, ColourState.DARK]
+    assert (record.fronts, record.at_ms, record.by) == (FRONTS, 7, "me")
 
 
 def test_later_shares_states_and_setups_stay_and_addresses_are_new() -> None:
@@ -28,13 +28,13 @@ def test_later_shares_states_and_setups_stay_and_addresses_are_new() -> None:
         1,
         "before",
     )
-    found = first_record(before, {"blue": colour(), "green": colour("new:9092")}, FRONTS, 7, "me").colours
-    assert (found["blue"].state, found["blue"].setup, found["blue"].kafka) == (
+    written = first_record(before, {"blue": colour(), "green": colour("new:9092")}, FRONTS, 7, "me").colours
+    assert (written["blue"].state, written["blue"].setup, written["blue"].kafka) == (
         ColourState.ASLEEP,
         setup,
         "old:9092",
     )
-    assert (found["green"].share, found["green"].kafka, found["green"].ingest) == (
+    assert (written["green"].share, written["green"].kafka, written["green"].ingest) == (
         10_000,
         "new:9092",
         ("http://new",),

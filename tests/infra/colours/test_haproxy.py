@@ -102,18 +102,20 @@ async def under_test(tmp_path: Path) -> AsyncIterator[FrontUnderTest]:
     for _ in range(3):
         ports.append(free_port(but=set(ports)))
     ingests = {name: SmallIngest(name, port) for name, port in zip(NAMES, ports, strict=False)}
-    front = HAProxy(tmp_path, ports[2], {name: [f"127.0.0.1:{one.port}"] for name, one in ingests.items()})
-    for one in ingests.values():
-        await one.start()
+    front = HAProxy(
+        tmp_path, ports[2], {name: [f"127.0.0.1:{ingest.port}"] for name, ingest in ingests.items()}
+    )
+    for ingest in ingests.values():
+        await ingest.start()
     await front.start({"blue": 10_000, "green": 0})
     async with aiohttp.ClientSession() as client:
         try:
             yield FrontUnderTest(front, ingests, client)
         finally:
             await front.kill()
-            for one in ingests.values():
-                one.may_answer.set()
-                await one.end()
+            for ingest in ingests.values():
+                ingest.may_answer.set()
+                await ingest.end()
 
 
 async def test_a_colour_without_a_share_gets_no_request(under_test: FrontUnderTest) -> None:
@@ -130,9 +132,9 @@ async def test_each_colour_gets_its_share_of_keys_and_of_requests_without_one(
     await under_test.front.divide({"blue": 8000, "green": 2000})
     keyed = Counter((await under_test.keys()).values())
     keyless = Counter([await under_test.send() for _ in range(2000)])
-    for found in (keyed, keyless):  # 2,000 draws at 20 %: seven standard deviations are 125
-        assert 275 < found["green"] < 525
-        assert found["blue"] + found["green"] == 2000
+    for counts in (keyed, keyless):  # 2,000 draws at 20 %: seven standard deviations are 125
+        assert 275 < counts["green"] < 525
+        assert counts["blue"] + counts["green"] == 2000
 
 
 async def test_a_key_stays_on_its_colour_and_a_change_of_shares_moves_only_as_many_as_it_must(
@@ -232,7 +234,7 @@ async def test_a_second_front_sends_each_key_to_the_same_colour_and_works_when_t
     shares = {"blue": 5000, "green": 5000}
     await under_test.front.divide(shares)
     by_first = await under_test.keys(300)
-    ingest = {name: [f"127.0.0.1:{one.port}"] for name, one in under_test.ingests.items()}
+    ingest = {name: [f"127.0.0.1:{ingest_double.port}"] for name, ingest_double in under_test.ingests.items()}
     second = HAProxy(tmp_path / "second", free_port(), ingest)
     await second.start(shares)
     try:

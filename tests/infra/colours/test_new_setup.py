@@ -34,8 +34,8 @@ def described(folder: Path, partitions: int) -> None:
 def test_a_colour_keeps_what_a_change_does_not_name() -> None:
     before = ColourSetup(4, NEWEST, "/releases/1", {"HIFI_A": "1", "HIFI_B": "2"})
     assert SetupChange().of(before) == before
-    found = SetupChange(partitions=8, settings={"HIFI_A": "", "HIFI_C": "3"}).of(before)
-    assert found == ColourSetup(8, NEWEST, "/releases/1", {"HIFI_B": "2", "HIFI_C": "3"})
+    setup = SetupChange(partitions=8, settings={"HIFI_A": "", "HIFI_C": "3"}).of(before)
+    assert setup == ColourSetup(8, NEWEST, "/releases/1", {"HIFI_B": "2", "HIFI_C": "3"})
     assert SetupChange(release="installed").of(before).release == ""
     assert not SetupChange()
     assert SetupChange(partitions=8)

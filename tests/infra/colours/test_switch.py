@@ -23,8 +23,8 @@ TO_GREEN = {"blue": 0, "green": 10_000}
 async def test_a_shift_is_recorded_as_a_step_and_changes_the_shares(colours: ColoursUnderTest) -> None:
     await colours.judge(blue=Condition.STABLE, green=Condition.STABLE)
     await colours.switch().shift(TO_GREEN, "because")
-    found = await colours.switch().colours()
-    assert (found.shares, found.by) == (TO_GREEN, "me")
+    recorded = await colours.switch().colours()
+    assert (recorded.shares, recorded.by) == (TO_GREEN, "me")
     assert await colours.states() == {"blue": ColourState.DARK, "green": ColourState.LIGHT}
     (action,) = await colours.actions()
     assert (action.kind, action.state, action.reason) == (ActionKind.SHIFT, ActionState.DONE, "because")
@@ -46,13 +46,13 @@ async def test_a_shift_for_maintenance_waits_until_both_colours_are_stable(colou
 async def test_a_shift_for_recovery_does_not_wait_for_a_verdict(colours: ColoursUnderTest) -> None:
     await colours.switch().shift(TO_GREEN, "blue is lost", kind=ActionKind.RECOVER)
     assert (await colours.switch().colours()).shares == TO_GREEN
-    assert [one.kind for one in await colours.actions()] == [ActionKind.RECOVER]
+    assert [action.kind for action in await colours.actions()] == [ActionKind.RECOVER]
 
 
 async def test_a_forced_shift_names_who_forced_it(colours: ColoursUnderTest) -> None:
     await colours.judge(blue=Condition.UNSTABLE, green=Condition.UNSTABLE)
     await colours.switch(forced=True).shift(TO_GREEN, "because")
-    assert [one.forced_by for one in await colours.actions()] == ["me"]
+    assert [action.forced_by for action in await colours.actions()] == ["me"]
 
 
 async def test_a_shift_waits_until_a_rollout_has_ended_unless_a_colour_is_broken(
@@ -100,10 +100,12 @@ async def test_a_colour_gets_another_setup_only_when_it_wakes_and_the_step_says_
     assert await colours.actions() == []
     await colours.write(green=ColourState.ASLEEP)
     assert await colours.switch().wake("green", "because", 60, change) is None
-    found = (await colours.switch().colours()).colours
-    assert found["green"].setup == ColourSetup(settings={"HIFI_ENRICH_DRIVER_MEMORY": "2g"})
-    assert (found["green"].state, found["blue"].setup) == (ColourState.DARK, ColourSetup())
-    assert [one.step for one in await colours.actions()] == ["green wakes with HIFI_ENRICH_DRIVER_MEMORY=2g"]
+    recorded = (await colours.switch().colours()).colours
+    assert recorded["green"].setup == ColourSetup(settings={"HIFI_ENRICH_DRIVER_MEMORY": "2g"})
+    assert (recorded["green"].state, recorded["blue"].setup) == (ColourState.DARK, ColourSetup())
+    assert [action.step for action in await colours.actions()] == [
+        "green wakes with HIFI_ENRICH_DRIVER_MEMORY=2g"
+    ]
 
 
 async def test_no_colour_wakes_beside_a_pipe_that_would_lose_its_events(colours: ColoursUnderTest) -> None:

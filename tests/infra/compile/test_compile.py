@@ -45,8 +45,8 @@ def test_a_build_depends_on_all_that_its_modules_import_in_any_way(tmp_path: Pat
         prices="PRICE = 1\n",
         unrelated="",
     )
-    found = source_closure(["shop.total"], roots)
-    assert list(found) == [
+    sources = source_closure(["shop.total"], roots)
+    assert list(sources) == [
         "goods/__init__.py",
         "goods/prices.py",
         "shop/__init__.py",

@@ -60,10 +60,15 @@ def made(number: int = 2):
 
 
 def test_a_container_is_read_with_what_the_executor_tells() -> None:
-    found = read(INSPECTED)
-    assert (found.instance, found.tag, found.address, found.restarts) == ("egest-1", "1.2", "172.30.0.5", 2)
-    assert found.started_s == pytest.approx(1_795_564_681.25)
-    assert found.running
+    container = read(INSPECTED)
+    assert (container.instance, container.tag, container.address, container.restarts) == (
+        "egest-1",
+        "1.2",
+        "172.30.0.5",
+        2,
+    )
+    assert container.started_s == pytest.approx(1_795_564_681.25)
+    assert container.running
     assert not read(INSPECTED | {"State": INSPECTED["State"] | {"Restarting": True}}).running
 
 

@@ -47,10 +47,10 @@ async def test_what_a_running_batch_has_processed_does_not_wait(kafka, topics):
     await commit(kafka, topics.group("enrich"), {first: 100, second: 50})
     # Enrich has processed the partition 0 up to its record 700, and nothing of its batch's beginning is missing.
     await write(kafka, topics.enriched, 0, range(0, 1402, 2))
-    found = await read_backlog(kafka, topics)
-    assert found.uncommitted == {"enrich": 601}
-    assert found.waiting["enrich"] == 299
-    assert found.waiting["egest"] == 701, "egest has committed nothing"
+    backlog = await read_backlog(kafka, topics)
+    assert backlog.uncommitted == {"enrich": 601}
+    assert backlog.waiting["enrich"] == 299
+    assert backlog.waiting["egest"] == 701, "egest has committed nothing"
 
 
 async def test_without_results_of_the_running_batch_all_uncommitted_records_wait(kafka, topics):
@@ -59,8 +59,8 @@ async def test_without_results_of_the_running_batch_all_uncommitted_records_wait
     await commit(kafka, topics.group("enrich"), {first: 10})
     assert (await read_backlog(kafka, topics)).waiting["enrich"] == 20
     await write(kafka, topics.enriched, 0, range(10))
-    found = await read_backlog(kafka, topics)
-    assert (found.waiting["enrich"], found.uncommitted) == (20, {})
+    backlog = await read_backlog(kafka, topics)
+    assert (backlog.waiting["enrich"], backlog.uncommitted) == (20, {})
 
 
 async def test_a_replayed_dead_letter_says_nothing_about_progress(kafka, topics):
@@ -69,8 +69,8 @@ async def test_a_replayed_dead_letter_says_nothing_about_progress(kafka, topics)
     await write(kafka, topics.normalized, 0, range(30, 40))
     await write(kafka, topics.enriched, 0, range(20))
     await write(kafka, topics.enriched, 0, [39], hifi_replay=b"1")
-    found = await read_backlog(kafka, topics)
-    assert (found.waiting["enrich"], found.uncommitted) == (21, {"enrich": 20})
+    backlog = await read_backlog(kafka, topics)
+    assert (backlog.waiting["enrich"], backlog.uncommitted) == (21, {"enrich": 20})
 
 
 async def test_only_retries_that_are_due_count_as_due(kafka):
@@ -91,5 +91,5 @@ async def test_deliveries_in_a_removed_retry_tier_wait(kafka, topics):
     removed = Topics(topics.stream, parse_tiers("45s"))
     await create_topics(kafka, removed, partitions=PARTITIONS, replication=1)
     await write(kafka, removed.retry_in(removed.tiers[0]), 0, range(3))
-    found = await read_backlog(kafka, topics)
-    assert (found.waiting["retrier"], found.due["retrier"]) == (3, 0)
+    backlog = await read_backlog(kafka, topics)
+    assert (backlog.waiting["retrier"], backlog.due["retrier"]) == (3, 0)

@@ -70,12 +70,12 @@ async def until(true: Callable[[], object], what: str) -> None:
 
 def processes_with(text: str) -> list[int]:
     """Who mentions this text in the command line."""
-    found = []
+    pids = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.status() != psutil.STATUS_ZOMBIE and any(text in each for each in process.cmdline()):
-                found.append(process.pid)
-    return found
+                pids.append(process.pid)
+    return pids
 
 
 async def test_a_record_goes_in_and_comes_out_with_the_brokers_own_time(kafka: str, topic) -> None:
@@ -94,8 +94,8 @@ async def test_a_topic_that_nobody_created_does_not_appear(kafka: str) -> None:
     async with AIOKafkaProducer(bootstrap_servers=kafka, request_timeout_ms=2000) as producer:
         with pytest.raises(UnknownTopicOrPartitionError):  # its request for metadata is what would create it
             await producer.send(f"nobody-{uuid.uuid4()}", b"")
-        known = (await producer.client.fetch_all_metadata()).topics()
-        assert not [topic for topic in known if topic.startswith("nobody-")]
+        topics = (await producer.client.fetch_all_metadata()).topics()
+        assert not [topic for topic in topics if topic.startswith("nobody-")]
 
 
 async def test_the_same_cluster_comes_back_on_the_same_folder_and_ports(tmp_path: Path) -> None:
@@ -137,9 +137,9 @@ async def test_three_brokers_accept_with_one_dead_refuse_with_two_and_lose_nothi
 
         await cluster.start_broker(1)
         await send(cluster.bootstrap, "safe", b"by three again")
-        found = await read(cluster.bootstrap, "safe", 3)
-        assert found[:2] == [b"by three", b"by two"]
-        assert found[2] in {b"by one", b"by three again"}  # the refused one was never promised to be absent
+        values = await read(cluster.bootstrap, "safe", 3)
+        assert values[:2] == [b"by three", b"by two"]
+        assert values[2] in {b"by one", b"by three again"}  # the refused one was never promised to be absent
 
         await cluster.stop_broker(2)
         await send(cluster.bootstrap, "safe", b"by two again")

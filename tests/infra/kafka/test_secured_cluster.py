@@ -19,6 +19,8 @@ from hifi_infra.kafka.credentials import ADMIN, ClusterCredentials
 REPLICAS = {"min.insync.replicas": "2"}
 
 
+# Faster: test_three_brokers_accept_with_one_dead_refuse_with_two_and_lose_nothing and the tests below
+@pytest.mark.more
 @pytest.mark.timeout(240)
 async def test_three_secured_brokers_replicate_and_come_back_with_the_same_credentials(
     tmp_path: Path,
@@ -64,23 +66,23 @@ async def test_the_security_of_a_folder_is_fixed_at_its_first_start(tmp_path: Pa
 
 
 def test_the_certificate_is_replaced_before_it_expires_and_the_authority_stays(tmp_path: Path) -> None:
-    own = ClusterCredentials(tmp_path / "security")
-    own.prepare()
-    authority, first = own.ca.read_text(), own.broker.read_text()
-    own.prepare()
-    assert own.broker.read_text() == first, "it is valid for a year"
-    own.replace_broker_certificate(datetime.now(UTC) + timedelta(days=30))
-    assert expires_within(own.broker.read_text(), timedelta(days=31))
-    own.prepare()
-    assert not expires_within(own.broker.read_text(), timedelta(days=300))
-    assert own.ca.read_text() == authority
+    credentials = ClusterCredentials(tmp_path / "security")
+    credentials.prepare()
+    authority, first = credentials.ca.read_text(), credentials.broker.read_text()
+    credentials.prepare()
+    assert credentials.broker.read_text() == first, "it is valid for a year"
+    credentials.replace_broker_certificate(datetime.now(UTC) + timedelta(days=30))
+    assert expires_within(credentials.broker.read_text(), timedelta(days=31))
+    credentials.prepare()
+    assert not expires_within(credentials.broker.read_text(), timedelta(days=300))
+    assert credentials.ca.read_text() == authority
 
 
 async def test_brokers_use_a_replaced_certificate_after_a_restart(tmp_path: Path) -> None:
     async with KafkaCluster(tmp_path, secure=True) as cluster:
         await _create(cluster, "kept", replication=1)
-        own = ClusterCredentials(tmp_path / "security")
-        own.replace_broker_certificate()
+        credentials = ClusterCredentials(tmp_path / "security")
+        credentials.replace_broker_certificate()
         await cluster.stop_broker(1)
         await cluster.start_broker(1)
         await _write(cluster, b"after")

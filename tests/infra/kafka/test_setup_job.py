@@ -142,9 +142,9 @@ async def test_the_first_administrator_has_the_given_token_and_stays_revoked(
     told = settings(kafka, stream, partitions=1, control=control.control, control_token_file=token)
     await set_up(told)
     await set_up(told)
-    assert {name: one.token_sha256 for name, one in (await principals(kafka, control)).items()} == {
-        "admin": token_sha256("hifi_" + "t" * 43)
-    }
+    assert {
+        name: principal.token_sha256 for name, principal in (await principals(kafka, control)).items()
+    } == {"admin": token_sha256("hifi_" + "t" * 43)}
     await revoke_principal(kafka, control, "admin", author="test", at_us=now_us())
     await set_up(told)
     assert await principals(kafka, control) == {}

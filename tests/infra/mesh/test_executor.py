@@ -104,8 +104,8 @@ async def test_clients_see_instances_as_the_mesh_has_them() -> None:
 
 
 @pytest.mark.parametrize(("client_id", "found"), [("0a1b-7", True), ("0a1b", False), ("egest-1", False)])
-def test_a_member_is_known_by_how_its_name_begins(client_id: str, found: bool) -> None:
-    assert INSTANCE_1.is_member(client_id) == found
+def test_a_member_is_known_by_how_its_name_begins(client_id: str, expected: bool) -> None:
+    assert INSTANCE_1.is_member(client_id) == expected
 
 
 async def test_releases_of_instances_are_changed_with_the_same_tokens() -> None:

@@ -32,44 +32,44 @@ def stubs(monkeypatch):
 @pytest.fixture
 def plan(tmp_path, kafka):
     def make(**changes):
-        wanted = {
+        arguments = {
             "data": tmp_path / "data",
             "kafka": kafka,
             "stream": f"s{uuid.uuid4().hex[:8]}",
             "port": free_port(),
         }
-        return Plan(**(wanted | {"partitions": 2} | changes))
+        return Plan(**(arguments | {"partitions": 2} | changes))
 
     return make
 
 
 async def test_starts_everything_and_says_where_it_is(plan, kafka):
-    one = plan(scale={"normalize": 2})
-    mesh = Mesh(one)
+    mesh_plan = plan(scale={"normalize": 2})
+    mesh = Mesh(mesh_plan)
     await mesh.start()
     await mesh.wait_ready(20)
-    found = running.find(one.data)
-    assert found is not None
-    assert [(each.service, each.number) for each in found.instances] == [
+    described = running.find(mesh_plan.data)
+    assert described is not None
+    assert [(each.service, each.number) for each in described.instances] == [
         ("ingest", 1), ("normalize", 1), ("normalize", 2), ("enrich", 1), ("egest", 1), ("retrier", 1)
     ]  # fmt: skip
-    assert all(psutil.pid_exists(each.pid) for each in found.instances)
+    assert all(psutil.pid_exists(each.pid) for each in described.instances)
     assert (await read_registry(kafka, mesh.topics)).partitions == 2
     await mesh.stop()
-    assert running.find(one.data) is None
-    assert not any(psutil.pid_exists(each.pid) for each in found.instances)
-    assert is_free(one.port)
+    assert running.find(mesh_plan.data) is None
+    assert not any(psutil.pid_exists(each.pid) for each in described.instances)
+    assert is_free(mesh_plan.port)
 
 
 def test_what_an_earlier_mesh_said_is_not_taken_for_the_one_that_starts(tmp_path):
-    one = running.RunningMesh(
+    earlier = running.RunningMesh(
         pid=os.getpid(), created=1.0, stream="s", kafka="k", brokers=1, url="u", trigger="micro-batch"
     )
     with running.lock(tmp_path):
-        running.write(tmp_path, one)
+        running.write(tmp_path, earlier)
         assert running.is_locked(tmp_path)
         assert running.find(tmp_path) is None
-        alive = one.model_copy(update={"created": running.created(os.getpid())})
+        alive = earlier.model_copy(update={"created": running.created(os.getpid())})
         running.write(tmp_path, alive)
         assert running.find(tmp_path) == alive
     assert not running.is_locked(tmp_path)
@@ -90,14 +90,14 @@ async def test_a_service_that_dies_comes_back_with_its_port_known(plan):
                 await asyncio.sleep(0.05)
         assert told == {5}, "who asks in between learns of the dead one too"
         await asyncio.sleep(0.6)
-        found = running.find(mesh.plan.data)
-        assert found is not None
+        described = running.find(mesh.plan.data)
+        assert described is not None
         assert (
-            {each.pid for each in found.instances if each.service == "egest"}
+            {each.pid for each in described.instances if each.service == "egest"}
             == {victim.process.pid}
             != {before}
         )
-        assert any("egest-1 ended with SIGKILL" in one.text for one in mesh.journal.entries)
+        assert any("egest-1 ended with SIGKILL" in entry.text for entry in mesh.journal.entries)
 
 
 async def test_a_killed_group_member_has_its_partitions_back_before_its_session_expires(plan, monkeypatch):
@@ -118,17 +118,17 @@ async def test_stops_in_the_order_of_the_flow(plan):
     await mesh.wait_ready(20)
     await mesh.stop()
     ends = []
-    for service in (one for one in FLOW if mesh.plan.instances(one)):
+    for service in (service_name for service_name in FLOW if mesh.plan.instances(service_name)):
         lines = (mesh.plan.data / "logs" / f"{service}-1.log").read_text().splitlines()
         ends.append(json.loads(lines[-1])["at"])
     assert ends == sorted(ends)
 
 
 async def test_two_meshes_on_one_folder_are_refused(plan):
-    one = plan()
-    async with Mesh(one):
+    mesh_plan = plan()
+    async with Mesh(mesh_plan):
         with pytest.raises(Misconfigured, match=r"a mesh already runs on .*hifi down --data"):
-            await Mesh(plan(data=one.data)).start()
+            await Mesh(plan(data=mesh_plan.data)).start()
 
 
 async def test_a_taken_port_is_named(plan):
@@ -169,29 +169,29 @@ async def test_scales_while_it_runs(plan):
         await mesh.wait_ready(20)
         await mesh.scale("egest", 3)
         await mesh.wait_ready(20)
-        assert [one.name for one in mesh.instances["egest"]] == ["egest-1", "egest-2", "egest-3"]
+        assert [instance.name for instance in mesh.instances["egest"]] == ["egest-1", "egest-2", "egest-3"]
         gone = mesh.instances["egest"][2].process.pid
         await mesh.scale("egest", 1)
         assert not psutil.pid_exists(gone)
-        found = running.find(mesh.plan.data)
-        assert found is not None
-        assert sum(each.service == "egest" for each in found.instances) == 1
+        described = running.find(mesh.plan.data)
+        assert described is not None
+        assert sum(each.service == "egest" for each in described.instances) == 1
 
 
 async def test_another_partition_count_is_refused_and_none_means_the_same(plan):
-    one = plan(partitions=3)
-    async with Mesh(one) as mesh:
+    mesh_plan = plan(partitions=3)
+    async with Mesh(mesh_plan) as mesh:
         assert mesh.partitions == 3
-    async with Mesh(plan(stream=one.stream, partitions=None)) as again:
+    async with Mesh(plan(stream=mesh_plan.stream, partitions=None)) as again:
         assert again.partitions == 3
     with pytest.raises(Misconfigured, match="has 3 partitions"):
-        await Mesh(plan(stream=one.stream, partitions=5)).start()
+        await Mesh(plan(stream=mesh_plan.stream, partitions=5)).start()
 
 
 async def test_a_cancelled_start_leaves_nothing(plan):
-    one = plan()
+    mesh_plan = plan()
     for delay_s in (0.0, 0.05, 0.3, 0.8):
-        mesh = Mesh(one)
+        mesh = Mesh(mesh_plan)
         task = asyncio.create_task(mesh.start())
         await asyncio.sleep(delay_s)
         task.cancel()
@@ -199,8 +199,8 @@ async def test_a_cancelled_start_leaves_nothing(plan):
         if not task.cancelled() and task.exception() is None:
             await mesh.kill()
         assert not any(instance.process.running for instance in mesh.all())
-        assert running.find(one.data) is None
-        assert is_free(one.port)
+        assert running.find(mesh_plan.data) is None
+        assert is_free(mesh_plan.port)
 
 
 def test_reads_scales():
@@ -225,10 +225,12 @@ async def test_instances_with_different_releases_keep_their_names_and_are_not_sc
         await mesh.remove("egest-3", "asked again")
         mesh.set_default_release("egest", release)
         await mesh.scale("egest", 3)
-        assert [(one.name, one.spec.release) for one in mesh.instances["egest"]] == [
+        assert [(instance.name, instance.spec.release) for instance in mesh.instances["egest"]] == [
             (f"egest-{number}", release) for number in (1, 2, 3)
         ]
-        assert {one.release for one in mesh.describe().instances if one.service == "egest"} == {release}
+        assert {
+            instance.release for instance in mesh.describe().instances if instance.service == "egest"
+        } == {release}
         with pytest.raises(Misconfigured, match="is no folder"):
             await mesh.set_release("egest-1", str(tmp_path / "absent"), "")
         with pytest.raises(Misconfigured, match="name an instance of"):

@@ -55,10 +55,10 @@ def test_what_is_left_of_an_earlier_mesh_is_waited_for_and_then_ended(tmp_path):
 
     stray = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     created = psutil.Process(stray.pid).create_time()
-    one = running.RunningInstance(
+    left = running.RunningInstance(
         service="egest", number=1, pid=stray.pid, created=created, port=1, log=tmp_path
     )
-    other = one.model_copy(update={"pid": psutil.Process().pid, "created": 1.0})
+    other = left.model_copy(update={"pid": psutil.Process().pid, "created": 1.0})
     state = running.RunningMesh(
         pid=1,
         created=1.0,
@@ -67,7 +67,7 @@ def test_what_is_left_of_an_earlier_mesh_is_waited_for_and_then_ended(tmp_path):
         brokers=None,
         url="u",
         trigger="micro-batch",
-        instances=[one, other],
+        instances=[left, other],
     )
     running.write(tmp_path, state)
     assert asyncio.run(running.wait_for_earlier(tmp_path, within_s=0.2)) == 1, (

@@ -98,10 +98,10 @@ async def test_a_rollout_delivers_every_event_once_in_order_and_in_the_shape_of_
                 await asyncio.sleep(0.1)
         finally:
             await mesh.stop()
-    assert {key: [number for number, _ in found] for key, found in received.items()} == sent
-    shapes = {key: [shape for _, shape in found] for key, found in received.items()}
-    for key, found in shapes.items():  # a key changes sides once
-        assert found == sorted(found, reverse=True), key
-        assert (found[0], found[-1]) == ("old", "new")
-    changed_first = sum(found.count("old") < 6 for found in shapes.values())
+    assert {key: [number for number, _ in arrived] for key, arrived in received.items()} == sent
+    shapes = {key: [shape for _, shape in arrived] for key, arrived in received.items()}
+    for key, order in shapes.items():  # a key changes sides once
+        assert order == sorted(order, reverse=True), key
+        assert (order[0], order[-1]) == ("old", "new")
+    changed_first = sum(order.count("old") < 6 for order in shapes.values())
     assert 0 < changed_first < KEYS

@@ -32,21 +32,23 @@ def test_threads_of_children_get_the_full_priority_back(tmp_path: Path) -> None:
     priority.lower(process.pid)
     try:
         end = time.monotonic() + 60
-        while len(family := [parent, *parent.children()]) < 2 or any(one.num_threads() < 2 for one in family):
+        while len(family := [parent, *parent.children()]) < 2 or any(
+            member.num_threads() < 2 for member in family
+        ):
             assert time.monotonic() < end
             time.sleep(0.05)
         assert classes(family) == {os.SCHED_IDLE}
         priority.restore(process.pid)
         assert classes(family) == {os.SCHED_OTHER}
     finally:
-        for one in [*parent.children(), parent]:
-            one.kill()
+        for member in [*parent.children(), parent]:
+            member.kill()
         process.wait()
     priority.restore(process.pid)
 
 
 def classes(family: list[psutil.Process]) -> set[int]:
-    return {os.sched_getscheduler(thread.id) for one in family for thread in one.threads()}
+    return {os.sched_getscheduler(thread.id) for member in family for thread in member.threads()}
 
 
 @pytest.mark.skipif(not priority.can_restore(), reason="this user may not raise a priority")
@@ -59,19 +61,19 @@ def test_a_session_of_its_own_gets_the_lowest_niceness_where_the_kernel_has_auto
     program = tmp_path / "program.py"
     program.write_text(CHILD)
     process = subprocess.Popen([sys.executable, str(program)], start_new_session=True)
-    group, own = Path(f"/proc/{process.pid}/autogroup"), Path("/proc/self/autogroup")
+    group, group_of_self = Path(f"/proc/{process.pid}/autogroup"), Path("/proc/self/autogroup")
     try:
         if not group.exists():
             pytest.skip("this kernel has no autogroups")
-        before = own.read_text()
+        before = group_of_self.read_text()
         priority.lower(process.pid)
         assert group.read_text().split()[-1] == "19"
         priority.restore(process.pid)
         assert group.read_text().split()[-1] == "0"
-        assert own.read_text() == before
+        assert group_of_self.read_text() == before
     finally:
-        for one in [*psutil.Process(process.pid).children(), psutil.Process(process.pid)]:
-            one.kill()
+        for member in [*psutil.Process(process.pid).children(), psutil.Process(process.pid)]:
+            member.kill()
         process.wait()
 
 
@@ -83,9 +85,11 @@ async def test_a_process_gives_way_from_its_start_with_its_threads_and_children(
     try:
         parent = psutil.Process(process.pid)
         async with asyncio.timeout(60):
-            while not parent.children() or any(one.num_threads() < 2 for one in (parent, *parent.children())):
+            while not parent.children() or any(
+                member.num_threads() < 2 for member in (parent, *parent.children())
+            ):
                 await asyncio.sleep(0.05)
-        threads = [thread.id for one in (parent, *parent.children()) for thread in one.threads()]
+        threads = [thread.id for member in (parent, *parent.children()) for thread in member.threads()]
         assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads} == {5}
         if priority._AUTOGROUPS.exists() and priority._AUTOGROUPS.read_text().strip() == "1":
             assert Path(f"/proc/{process.pid}/autogroup").read_text().split()[-1] == "5"

@@ -184,9 +184,11 @@ async def test_a_paused_process_stands_still_resumes_and_handles_a_stop(start: S
     process = await start(WITH_A_CHILD)
     members = [psutil.Process(process.pid), psutil.Process(child_of(process))]
     process.pause()
-    await until(lambda: all(one.status() == psutil.STATUS_STOPPED for one in members), "all are stopped")
+    await until(
+        lambda: all(member.status() == psutil.STATUS_STOPPED for member in members), "all are stopped"
+    )
     process.resume()
-    await until(lambda: all(one.status() != psutil.STATUS_STOPPED for one in members), "all go on")
+    await until(lambda: all(member.status() != psutil.STATUS_STOPPED for member in members), "all go on")
     process.pause()
     assert await process.stop(grace_s=WITHIN_S) == -signal.SIGTERM
 

@@ -4,9 +4,7 @@ import pytest
 
 from hifi.control.action import Action, ActionHistory, ActionKind, ActionState, decode, encode
 
-STEP = Action(
-    "provision", ActionKind.PROVISION, "pipe/flights", "1 % to 10 %", "stable for 60 s", 1_000, 9_000
-)
+STEP = Action("rollout", ActionKind.ROLLOUT, "pipe/flights", "1 % to 10 %", "stable for 60 s", 1_000, 9_000)
 
 
 def begun(offset: int) -> Action:
@@ -24,7 +22,7 @@ def test_an_end_carries_the_token_of_its_step():
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"[]", b'{"actor": "deploy"}', encode(STEP).replace(b"provision", b"destroy")]
+    "value", [b"", b"[]", b'{"actor": "deploy"}', encode(STEP).replace(b"rollout", b"destroy")]
 )
 def test_other_records_are_refused_with_their_offset(value):
     with pytest.raises(ValueError, match="offset 7"):

@@ -11,7 +11,7 @@ RUNNING = Action(
     "deploy", ActionKind.DEPLOY, "service/egest", "egest-2 to 0.2.0", "", NOW - 10, NOW + 10, token=1
 )
 REPAIRS = [ActionKind.RESTART, ActionKind.ROLL_BACK, ActionKind.SCALE_OUT, ActionKind.RECOVER]
-RISKS = [ActionKind.PROVISION, ActionKind.DEPLOY, ActionKind.SCALE_IN, ActionKind.SHIFT]
+RISKS = [ActionKind.ROLLOUT, ActionKind.DEPLOY, ActionKind.SCALE_IN, ActionKind.SHIFT]
 
 
 def granted(kind, condition, *, scope="service/egest", running=(), forced=False):

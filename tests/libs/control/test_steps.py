@@ -16,12 +16,12 @@ from hifi.runtime.errors import Retryable
 def step(actor: str, name: str, lasts_s: float = 60) -> Action:
     began = now_us()
     return Action(
-        actor, ActionKind.PROVISION, "pipe/flights", name, "test", began, began + int(lasts_s * 1_000_000)
+        actor, ActionKind.ROLLOUT, "pipe/flights", name, "test", began, began + int(lasts_s * 1_000_000)
     )
 
 
 def allowed(history):
-    return permission(ActionKind.PROVISION, "pipe/flights", Condition.STABLE, history.running, now_us())
+    return permission(ActionKind.ROLLOUT, "pipe/flights", Condition.STABLE, history.running, now_us())
 
 
 async def rights(kafka: str, topic: str, count: int) -> list[StepRight]:
@@ -59,12 +59,12 @@ async def test_of_several_actors_at_the_same_time_one_takes_the_step(kafka, topi
 async def test_a_step_that_runs_holds_up_the_next_one_until_it_ends(kafka, topic):
     first, second = await rights(kafka, await topic(), 2)
     try:
-        action = await first.begin(step("provision", "1 % to 10 %"), allowed)
+        action = await first.begin(step("rollout", "1 % to 10 %"), allowed)
         refused = await asyncio.gather(
             second.begin(step("deploy", "egest-1"), allowed), return_exceptions=True
         )
         assert isinstance(refused[0], StepRefused)
-        assert "provision acts on pipe/flights: 1 % to 10 %" in str(refused[0])
+        assert "rollout acts on pipe/flights: 1 % to 10 %" in str(refused[0])
         await first.end(action, ActionState.DONE, "10 %")
         later = await second.begin(step("deploy", "egest-1"), allowed)
         assert later.token > action.token
@@ -79,8 +79,8 @@ async def test_a_step_that_runs_holds_up_the_next_one_until_it_ends(kafka, topic
 async def test_a_step_whose_actor_vanished_is_ended_by_the_next_one(kafka, topic):
     gone, next_one = await rights(kafka, await topic(), 2)
     try:
-        await gone.begin(step("provision", "1 % to 10 %", lasts_s=0), allowed)
-        action = await next_one.begin(step("provision", "10 % to 0 %"), allowed)
+        await gone.begin(step("rollout", "1 % to 10 %", lasts_s=0), allowed)
+        action = await next_one.begin(step("rollout", "10 % to 0 %"), allowed)
         running, ended = next_one.log.history.newest_first
         assert running == action
         assert (ended.state, ended.outcome) == (ActionState.FAILED, "it did not end in time")
@@ -111,7 +111,7 @@ async def test_an_actor_that_was_overtaken_while_it_decided_writes_nothing(kafka
 
     try:
         result = await asyncio.gather(
-            slow.begin(step("provision", "is overtaken"), decide_slowly), return_exceptions=True
+            slow.begin(step("rollout", "is overtaken"), decide_slowly), return_exceptions=True
         )
         assert isinstance(result[0], StepRefused), result
         await fast.log.catch_up()

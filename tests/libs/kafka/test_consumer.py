@@ -142,7 +142,8 @@ async def stored(kafka: str, topic: str, partitions: int) -> dict[int, list[int]
         await consumer.stop()
 
 
-@pytest.mark.parametrize("plain", [False, True])
+# Faster than the plain one: the one with transactions, which also keeps the order.
+@pytest.mark.parametrize("plain", [False, pytest.param(True, marks=pytest.mark.more)])
 async def test_members_come_and_go_and_every_record_passes_once_in_order(
     kafka: str, topic: Any, plain: bool
 ) -> None:

@@ -185,6 +185,7 @@ async def test_what_was_abandoned_before_it_left_is_never_sent(kafka: str, topic
     assert producer._buffered_bytes == 0
 
 
+@pytest.mark.more  # faster: test_kafka_killed_and_back_loses_nothing; `make chaos-quick` kills the broker under load
 async def test_a_broker_killed_under_load_costs_nothing_that_was_acknowledged(cluster: KafkaCluster) -> None:
     await make_topic(cluster.bootstrap, "kill", 2)
     producer = Producer(cluster.bootstrap, "test", ack_timeout_s=3)

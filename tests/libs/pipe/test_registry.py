@@ -1,4 +1,4 @@
-"""The registry loads published pipes at start and follows changes in order; invalid versions are refused."""
+"""The registry loads published pipes at start and follows changes in order; invalid records are refused."""
 
 import asyncio
 import uuid
@@ -48,29 +48,29 @@ async def test_topics_are_created_once_with_the_streams_partitions(kafka: str, t
 
 
 async def test_all_published_pipes_are_loaded_at_start(registry: PipeRegistry) -> None:
-    assert (registry.partitions, registry.version) == (3, 1)
+    assert (registry.partitions, registry.offset) == (3, 1)
     known = registry.get("old")
     assert known is not None
-    assert (known.pipe, known.version) == (pipe("old"), 1)
+    assert (known.pipe, known.offset) == (pipe("old"), 1)
 
 
 async def test_changes_arrive_in_order_and_are_announced(
     kafka: str, topics: Topics, registry: PipeRegistry
 ) -> None:
     changes: list[int] = []
-    registry.on_change(lambda: changes.append(registry.version))
+    registry.on_change(lambda: changes.append(registry.offset))
     await publish(
         kafka,
         topics,
         [pipe_record(pipe("new")), pipe_record(pipe("old", "http://127.0.0.1:10/")), deletion_record("new")],
     )
-    assert await registry.wait_for_version(4, timeout_s=20)
+    assert await registry.wait_for_offset(4, timeout_s=20)
     assert registry.get("new") is None
     assert str(registry.all()[0].pipe.destinations[0].url) == "http://127.0.0.1:10/"
     assert changes[-1] == 4
 
 
-async def test_an_invalid_version_is_refused_and_the_old_one_stays(
+async def test_an_invalid_record_is_refused_and_the_old_one_stays(
     kafka: str, topics: Topics, registry: PipeRegistry
 ) -> None:
     await publish(
@@ -82,14 +82,14 @@ async def test_an_invalid_version_is_refused_and_the_old_one_stays(
             Record(b"old", pipe_record(pipe("other")).value, []),
         ],
     )
-    assert await registry.wait_for_version(4, timeout_s=20)
+    assert await registry.wait_for_offset(4, timeout_s=20)
     known = registry.get("old")
     assert known is not None
-    assert known.version == 1
+    assert known.offset == 1
 
 
-async def test_waiting_for_a_version_ends_at_the_timeout(registry: PipeRegistry) -> None:
-    assert not await registry.wait_for_version(99, timeout_s=0.1)
+async def test_waiting_for_an_offset_ends_at_the_timeout(registry: PipeRegistry) -> None:
+    assert not await registry.wait_for_offset(99, timeout_s=0.1)
 
 
 async def test_a_stream_that_was_not_created_keeps_a_service_waiting(kafka: str, topics: Topics) -> None:

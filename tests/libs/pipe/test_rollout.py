@@ -45,7 +45,7 @@ class Written:
         return RegistrySnapshot(
             1,
             dict(self.registry._pipes),
-            self.registry.version,
+            self.registry.offset,
             {name: sorted(bodies) for name, bodies in self.registry._bodies.items() if bodies},
         )
 
@@ -69,25 +69,25 @@ def written() -> Written:
 def test_a_rollout_gives_each_revision_its_own_declaration(written):
     written.write(rollout.begin(written.snapshot, pipe("two"), 100))
     assert (written.url(1), written.url(2)) == ("one", "two")
-    assert written.current.revision == 1
-    assert (written.current.rollout.next.revision, written.current.rollout.share) == (2, 100)
+    assert written.current.number == 1
+    assert (written.current.rollout.next.number, written.current.rollout.share) == (2, 100)
     assert [one.key for one in written.registry.in_use()] == ["flights", "flights;2"]
 
 
 def test_a_change_of_share_changes_no_content(written):
     written.write(rollout.begin(written.snapshot, pipe("two"), 100))
-    content, version = written.registry.content_version, written.current.version
+    content, offset = written.registry.content_offset, written.current.offset
     written.write(rollout.change_share(written.snapshot, "flights", 5000))
     assert written.current.rollout.share == 5000
-    assert written.registry.content_version == content
-    assert written.current.version == version
+    assert written.registry.content_offset == content
+    assert written.current.offset == offset
 
 
 def test_after_a_promotion_events_of_both_revisions_finish_with_their_own(written):
     written.write(rollout.begin(written.snapshot, pipe("two"), WHOLE))
-    version = written.current.rollout.next.version
+    offset = written.current.rollout.next.offset
     written.write(rollout.promote(written.snapshot, "flights"))
-    assert (written.current.revision, written.current.version) == (2, version)
+    assert (written.current.number, written.current.offset) == (2, offset)
     assert written.current.rollout is None
     assert (written.url(1), written.url(2)) == ("one", "two")
 
@@ -95,17 +95,17 @@ def test_after_a_promotion_events_of_both_revisions_finish_with_their_own(writte
 def test_after_an_abort_new_events_get_the_old_revision_and_others_finish_with_their_own(written):
     written.write(rollout.begin(written.snapshot, pipe("two"), 1000))
     written.write(rollout.abort(written.snapshot, "flights"))
-    assert (written.current.revision, written.current.rollout) == (1, None)
+    assert (written.current.number, written.current.rollout) == (1, None)
     assert (written.url(1), written.url(2)) == ("one", "two")
     written.write(rollout.begin(written.snapshot, pipe("three"), 1000))
-    assert written.current.rollout.next.revision == 3
+    assert written.current.rollout.next.number == 3
 
 
 def test_what_is_applied_at_once_counts_for_everything_that_waits(written):
     written.write(rollout.begin(written.snapshot, pipe("two"), 1000))
     written.write(rollout.put_at_once(written.snapshot, pipe("three")))
     assert {written.url(revision) for revision in (1, 2, 3)} == {"three"}
-    assert written.current.revision == 3
+    assert written.current.number == 3
     assert written.snapshot.others == {}
 
 
@@ -135,8 +135,8 @@ def test_after_each_single_record_of_a_transition_an_event_has_exactly_one_revis
         assert written.url(1) in {"one", "two"}
         running = written.current.rollout
         if running is not None:  # what ingest stamps is known to whoever has read as far as it demands
-            assert running.next.version <= written.registry.version
-            assert written.url(running.next.revision) == "two"
+            assert running.next.offset <= written.registry.offset
+            assert written.url(running.next.number) == "two"
 
 
 def test_transitions_that_make_no_sense_say_why(written):
@@ -172,10 +172,10 @@ def test_the_position_of_a_key_is_fixed_for_ever_and_differs_between_pipes():
 
 def test_a_paused_pipe_stays_paused_through_every_transition_and_a_pause_changes_no_revision(written):
     written.write(rollout.begin(written.snapshot, pipe("two"), 1000))
-    content, following = written.registry.content_version, written.current.rollout
+    content, following = written.registry.content_offset, written.current.rollout
     written.write(rollout.change_pause(written.snapshot, "flights", paused=True))
     assert (written.current.paused, written.current.rollout) == (True, following)
-    assert written.registry.content_version == content, "enrich need not plan again"
+    assert written.registry.content_offset == content, "enrich need not plan again"
     for records in (
         lambda: rollout.change_share(written.snapshot, "flights", 5000),
         lambda: rollout.promote(written.snapshot, "flights"),
@@ -185,9 +185,9 @@ def test_a_paused_pipe_stays_paused_through_every_transition_and_a_pause_changes
     ):
         written.write(records())
         assert written.current.paused
-    revision = written.current.revision
+    revision = written.current.number
     written.write(rollout.change_pause(written.snapshot, "flights", paused=False))
-    assert (written.current.paused, written.current.revision) == (False, revision)
+    assert (written.current.paused, written.current.number) == (False, revision)
     with pytest.raises(Misconfigured, match="there is no pipe orders"):
         rollout.change_pause(written.snapshot, "orders", paused=True)
 

@@ -12,7 +12,7 @@ from hifi.runtime.errors import NotAnEvent
 FIELDS = {
     event.PIPE: b"flights",
     event.REVISION: b"7",
-    event.BARRIER: b"9",
+    event.REVISION_OFFSET: b"9",
     event.ACCEPTED: b"1700000000000000",
     event.MINUTE: b"28333333",
     event.SEQ: event.seq_text(255, 12),

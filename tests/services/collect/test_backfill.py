@@ -7,6 +7,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiokafka import ConsumerRecord
 from collected_stream import collected_stream, fields
 from tests.stream_process import free_port
@@ -46,6 +47,8 @@ def most_in_a_second(append_ms: list[int]) -> int:
     return max(sum(first <= one < first + 1000 for one in append_ms) for first in append_ms)
 
 
+# Faster: tests/services/collect/pace and the test below; tests/services/observe/ledger/test_backfill.py
+@pytest.mark.more
 async def test_a_backlog_keeps_its_rate_beside_live_events_and_its_minutes_balance(
     kafka: str, log: Path
 ) -> None:

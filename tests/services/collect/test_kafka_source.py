@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 from collected_stream import CollectedStream, collected_stream, fields, until
 from tests.stream_process import free_port, readyz
 
@@ -51,6 +52,7 @@ def ids_of(records: list[Any]) -> set[bytes]:
     return {fields(one)["ce_id"] for one in records}
 
 
+@pytest.mark.more  # faster: test_each_event_of_a_source_passes_once_although_reader_and_normalize_were_killed
 async def test_each_record_passes_once_although_collect_and_normalize_are_killed(
     kafka: str, log: Path
 ) -> None:

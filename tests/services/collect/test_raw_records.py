@@ -2,7 +2,7 @@
 
 from hifi.delivery.ack_report import PartitionAcks
 from hifi.pipe.model import Pipe
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.record.event import fields, identity, source_position
 from hifi.record.partitioner import partition_of
 from hifi_collect.raw_records import raw_records
@@ -12,14 +12,14 @@ MINUTE_US = 60_000_000
 ACCEPTED_US = 29_400_000 * MINUTE_US
 
 
-def version() -> PipeVersion:
+def revision() -> PipeRevision:
     source = {"kind": "kafka", "bootstrap": "b:9092", "topic": "t"}
     declared = {
         "pipe": "orders",
         "source": source,
         "destinations": [{"name": "d", "url": "http://127.0.0.1:9/"}],
     }
-    return PipeVersion(Pipe.model_validate(declared), 3, 4)
+    return PipeRevision(Pipe.model_validate(declared), 3, 4)
 
 
 def test_events_get_successive_sequences_of_their_partition_and_each_its_own_minute_and_position() -> None:
@@ -33,7 +33,7 @@ def test_events_get_successive_sequences_of_their_partition_and_each_its_own_min
         for at in range(10)
     ]
     accepted = [ACCEPTED_US + at // 5 for at in range(10)]
-    found = raw_records(version(), events, accepted, b"s/0", b"run", 5, partitions, 2 * MINUTE_US)
+    found = raw_records(revision(), events, accepted, b"s/0", b"run", 5, partitions, 2 * MINUTE_US)
     seen = []
     for partition, own in found.items():
         first = 100 if partition == 0 else 0
@@ -46,7 +46,7 @@ def test_events_get_successive_sequences_of_their_partition_and_each_its_own_min
             made = identity(record.headers)
             assert made.seq == b"%016x:%d" % (partitions[partition].epoch, first + at)
             assert (record.key, partition_of(event.key, 2)) == (event.key, partition)
-            assert (made.revision, made.barrier) == (4, 3)
+            assert (made.revision, made.revision_offset) == (4, 3)
             assert made.accepted_us == accepted[position.position - 1000]
             near = event.time_us is not None and event.time_us > ACCEPTED_US - 2 * MINUTE_US
             assert made.minute == minute == ACCEPTED_US // MINUTE_US - near

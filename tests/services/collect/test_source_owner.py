@@ -38,7 +38,7 @@ async def test_only_the_colour_with_the_larger_share_reads_and_the_other_one_goe
         ports = {}
         for name in ("green", "blue"):
             _, ports[name] = await stream.start(
-                "collect", collect_colours=control.control, colour=name, instance=f"collect-{name}"
+                "collect", colours=control.control, colour=name, instance=f"collect-{name}"
             )
         warned = "sources are not read here but by blue"
         await until(lambda: warned in str(readyz(ports["green"])[1]))

@@ -81,36 +81,36 @@ class DeployedMesh:
         """Write another verdict from now on, and wait until it can be read."""
         self.condition = condition
         async with asyncio.timeout(WITHIN_S):
-            while {one.condition for one in await self.control.verdicts()} != {condition}:
+            while {verdict.condition for verdict in await self.control.verdicts()} != {condition}:
                 await asyncio.sleep(0.1)
 
     def running(self) -> dict[str, str]:
         """Instance to its release."""
-        return {one.name: one.spec.release for one in self.mesh.instances["egest"]}
+        return {instance.name: instance.spec.release for instance in self.mesh.instances["egest"]}
 
     async def status(self, holds: Callable[[Deployment], Any]) -> Deployment:
         """Wait for a state of the deployment."""
-        found: Deployment | None = None
+        deployment: Deployment | None = None
         try:
             async with asyncio.timeout(WITHIN_S):
                 while True:
-                    found = (await self.control.deployments())["egest"]
-                    if holds(found):
-                        return found
+                    deployment = (await self.control.deployments())["egest"]
+                    if holds(deployment):
+                        return deployment
                     await asyncio.sleep(0.1)
         except TimeoutError:
-            raise AssertionError(f"{found}, {self.running()}") from None
+            raise AssertionError(f"{deployment}, {self.running()}") from None
 
     async def settled(self, release: str, state: DeploymentState) -> Deployment:
         """Wait until the deployment has ended and two instances run a release, and no step runs."""
-        found = await self.status(lambda one: one.state.final and not one.canary)
-        assert found.state is state, found
+        deployment = await self.status(lambda status: status.state.final and not status.canary)
+        assert deployment.state is state, deployment
         async with asyncio.timeout(WITHIN_S):
             await self.log.catch_up()
             while self.running() != {"egest-1": release, "egest-2": release} or self.log.history.running:
                 await asyncio.sleep(0.1)
                 await self.log.catch_up()
-        return found
+        return deployment
 
 
 @asynccontextmanager
@@ -136,11 +136,11 @@ async def deployed(kafka: str, tmp_path: Path, monkeypatch) -> AsyncIterator[Dep
     await mesh.start()
     log = ActionLog(kafka, plan.control_topics.actions, "test")
     await log.start()
-    found = DeployedMesh(mesh, ControlPlane(kafka, plan.control_topics), log, tmp_path)
-    observing = asyncio.create_task(found.observe(kafka))
+    under_test = DeployedMesh(mesh, ControlPlane(kafka, plan.control_topics), log, tmp_path)
+    observing = asyncio.create_task(under_test.observe(kafka))
     try:
         await mesh.wait_ready(60)
-        yield found
+        yield under_test
     finally:
         observing.cancel()
         await asyncio.wait([observing])
@@ -153,20 +153,24 @@ async def test_a_release_goes_everywhere_and_what_is_worse_goes_back(kafka, tmp_
         await mesh.tell(Condition.UNSTABLE)
         good = mesh.release("good")
         await mesh.control.deploy("egest", good, 1)
-        await mesh.status(lambda one: "unstable" in one.reason)
+        await mesh.status(lambda status: "unstable" in status.reason)
         assert set(mesh.running().values()) == {INSTALLED}
         mesh.condition = Condition.STABLE
-        canary = await mesh.status(lambda one: one.state is DeploymentState.CANARY)
+        canary = await mesh.status(lambda status: status.state is DeploymentState.CANARY)
         assert (canary.canary, canary.before) == ("egest-3", INSTALLED)
         await mesh.settled(good, DeploymentState.IN_FORCE)
         await mesh.control.deploy("egest", mesh.release("bad", "crashes"), 2)
-        found = await mesh.settled(good, DeploymentState.ROLLED_BACK)
-        assert "egest-3 ended 2 times by itself" in found.reason
-        assert found.before == good
+        deployment = await mesh.settled(good, DeploymentState.ROLLED_BACK)
+        assert "egest-3 ended 2 times by itself" in deployment.reason
+        assert deployment.before == good
         await mesh.control.deploy("egest", str(tmp_path / "absent"), 1)
-        found = await mesh.settled(good, DeploymentState.REFUSED)
-        assert "is no folder" in found.reason
-        kinds = {(one.kind, one.state) for one in mesh.log.history.newest_first if one.actor == "deploy"}
+        deployment = await mesh.settled(good, DeploymentState.REFUSED)
+        assert "is no folder" in deployment.reason
+        kinds = {
+            (action.kind, action.state)
+            for action in mesh.log.history.newest_first
+            if action.actor == "deploy"
+        }
         assert (ActionKind.ROLL_BACK, ActionState.DONE) in kinds
         assert (ActionKind.DEPLOY, ActionState.DONE) in kinds
 
@@ -179,31 +183,35 @@ async def test_whatever_is_worse_goes_back_with_its_reason(kafka, tmp_path, monk
             ("dead-letters", "dead letters: "),
         ):
             await mesh.control.deploy("egest", mesh.release(behaviour, behaviour), 2)
-            found = await mesh.settled(INSTALLED, DeploymentState.ROLLED_BACK)
-            assert reason in found.reason
+            deployment = await mesh.settled(INSTALLED, DeploymentState.ROLLED_BACK)
+            assert reason in deployment.reason
 
 
 async def test_a_person_forces_pauses_and_aborts_a_deployment(kafka, tmp_path, monkeypatch) -> None:
     async with deployed(kafka, tmp_path, monkeypatch) as mesh:
         await mesh.tell(Condition.UNSTABLE)
         await mesh.control.deploy("egest", mesh.release("next"), 1)
-        await mesh.status(lambda one: "unstable" in one.reason)
+        await mesh.status(lambda status: "unstable" in status.reason)
         await mesh.control.ask_deployer("egest", RequestKind.FORCE)
-        await mesh.status(lambda one: one.state is DeploymentState.CANARY)
+        await mesh.status(lambda status: status.state is DeploymentState.CANARY)
         await mesh.control.ask_deployer("egest", RequestKind.PAUSE)
-        await mesh.status(lambda one: one.reason.startswith("paused by"))
+        await mesh.status(lambda status: status.reason.startswith("paused by"))
         assert sorted(mesh.running().values()).count(INSTALLED) == 2
         await mesh.control.ask_deployer("egest", RequestKind.FORCE)
-        await mesh.status(lambda one: one.stage == 2)
+        await mesh.status(lambda status: status.stage == 2)
         assert sorted(mesh.running().values()).count(INSTALLED) == 1
         await until_readable(kafka, mesh.control.topics.actions)
         await mesh.log.catch_up()
-        forced = [one for one in mesh.log.history.newest_first if one.actor == "deploy" and one.forced_by]
-        assert [one.forced_by for one in forced] == [author()] * 2
+        forced = [
+            action
+            for action in mesh.log.history.newest_first
+            if action.actor == "deploy" and action.forced_by
+        ]
+        assert [action.forced_by for action in forced] == [author()] * 2
         assert forced[0].reason == f"forced by {author()}"
         await mesh.control.ask_deployer("egest", RequestKind.ABORT)
-        found = await mesh.settled(INSTALLED, DeploymentState.ROLLED_BACK)
-        assert found.reason.startswith("aborted by")
+        deployment = await mesh.settled(INSTALLED, DeploymentState.ROLLED_BACK)
+        assert deployment.reason.startswith("aborted by")
 
 
 @pytest.mark.more
@@ -215,7 +223,7 @@ async def test_a_deployer_that_is_killed_in_each_of_its_steps_leaves_nothing_hal
         await mesh.control.deploy("egest", good, 1)
         steps = 0
         while not (await mesh.status(lambda _: True)).state.final:
-            begun = sum(one.actor == "deploy" for one in mesh.log.history.newest_first)
+            begun = sum(action.actor == "deploy" for action in mesh.log.history.newest_first)
             if begun > steps:  # each step is interrupted once, soon after it began
                 steps = begun
                 os.kill(mesh.mesh.instances["deploy"][0].process.pid, signal.SIGKILL)

@@ -36,27 +36,27 @@ class Instance:
         self._age_s = 0
 
     def pass_second(self) -> InstanceReading:
-        one, chance, now = self._behaves, self._random, self.reading
+        behaviour, chance, now = self._behaves, self._random, self.reading
         self._age_s += 1
-        if one.restart_every_s and self._age_s % one.restart_every_s == 0:
+        if behaviour.restart_every_s and self._age_s % behaviour.restart_every_s == 0:
             now = replace(now, restarts=now.restarts + 1, events=0, dead_letters=0, failures=0)
-        ready = self._age_s >= one.ready_after_s
-        arrived = int(chance.gauss(one.events_per_s, one.events_per_s**0.5)) if ready else 0
+        ready = self._age_s >= behaviour.ready_after_s
+        arrived = int(chance.gauss(behaviour.events_per_s, behaviour.events_per_s**0.5)) if ready else 0
         events = max(0, arrived)
-        dead = sum(chance.random() < one.dead for _ in range(events))
-        failed = sum(chance.random() < one.failed for _ in range(events))
+        dead = sum(chance.random() < behaviour.dead for _ in range(events))
+        failed = sum(chance.random() < behaviour.failed for _ in range(events))
         self.reading = replace(
             now,
             ready=ready,
-            ready_after_s=one.ready_after_s if ready else None,
+            ready_after_s=behaviour.ready_after_s if ready else None,
             cpu_s=now.cpu_s
             + 0.03 * chance.uniform(0.5, 1.5)
-            + events * one.cpu_an_event_s * chance.uniform(0.6, 1.4),
-            rss_bytes=now.rss_bytes + one.leak_bytes_per_s + int(chance.uniform(-0.4, 0.5) * MIB),
+            + events * behaviour.cpu_an_event_s * chance.uniform(0.6, 1.4),
+            rss_bytes=now.rss_bytes + behaviour.leak_bytes_per_s + int(chance.uniform(-0.4, 0.5) * MIB),
             events=(now.events or 0) + events,
             dead_letters=now.dead_letters + dead,
             failures=now.failures + failed,
-            lag_s=max(0.0, chance.gauss(one.lag_s, 0.3)),
+            lag_s=max(0.0, chance.gauss(behaviour.lag_s, 0.3)),
         )
         return self.reading
 
@@ -69,19 +69,19 @@ def judged(
     canary = Instance("normalize-9", "new", new, seed)
     others = [
         Instance(
-            f"normalize-{one}",
+            f"normalize-{number}",
             "old",
-            replace(old, events_per_s=old.events_per_s * (1 + one % 2)),
-            seed * 97 + one,
+            replace(old, events_per_s=old.events_per_s * (1 + number % 2)),
+            seed * 97 + number,
         )
-        for one in range(peers)
+        for number in range(peers)
     ]
     for _ in range(30):
-        for one in others:
-            one.pass_second()
+        for other in others:
+            other.pass_second()
     judgement = ReleaseJudgement(ReleaseComparison.TOO_LITTLE, "")
     for second in range(seconds):
-        judgement = judge.look([one.pass_second() for one in (canary, *others)], second)
+        judgement = judge.look([instance.pass_second() for instance in (canary, *others)], second)
         if judgement.comparison is not ReleaseComparison.TOO_LITTLE:
             return judgement, second, judge
     return judgement, seconds, judge
@@ -107,8 +107,8 @@ def test_what_is_worse_is_found_with_its_reason(behaves: Behaviour, reason: str)
 
 
 def test_a_release_that_makes_good_events_dead_letters_is_found_within_few_of_them() -> None:
-    found = [judged(Behaviour(dead=0.02), seconds=600, seed=seed) for seed in range(20)]
-    worse = [judge for judgement, _, judge in found if judgement.comparison is ReleaseComparison.WORSE]
+    runs = [judged(Behaviour(dead=0.02), seconds=600, seed=seed) for seed in range(20)]
+    worse = [judge for judgement, _, judge in runs if judgement.comparison is ReleaseComparison.WORSE]
     short = judged(Behaviour(dead=1.0))[2]
     assert short.damage.failures <= 100
     assert all(judge.damage.events <= 2000 for judge in worse)
@@ -117,9 +117,9 @@ def test_a_release_that_makes_good_events_dead_letters_is_found_within_few_of_th
 def test_equal_releases_are_rolled_back_at_most_once_in_50_runs() -> None:
     for dead in (0.0, 0.02, 0.2):
         equal = Behaviour(dead=dead, failed=dead / 2)
-        found = [judged(equal, equal, seed=seed)[0].comparison for seed in range(50)]
-        assert found.count(ReleaseComparison.WORSE) <= 1, dead
-        assert ReleaseComparison.TOO_LITTLE not in found
+        comparisons = [judged(equal, equal, seed=seed)[0].comparison for seed in range(50)]
+        assert comparisons.count(ReleaseComparison.WORSE) <= 1, dead
+        assert ReleaseComparison.TOO_LITTLE not in comparisons
 
 
 def test_memory_may_grow_up_to_that_of_the_peers_and_not_far_beyond() -> None:
@@ -145,13 +145,15 @@ def test_the_stable_time_begins_when_the_last_instance_is_ready_and_again_after_
     judge = Judge(RULES, "new")
     canary = Instance("egest-2", "new", Behaviour(ready_after_s=10), 1)
     old = Instance("egest-1", "old", Behaviour(), 2)
-    found = [judge.look([canary.pass_second(), old.pass_second()], second).comparison for second in range(40)]
-    assert found.index(ReleaseComparison.EQUAL) == 29
+    comparisons = [
+        judge.look([canary.pass_second(), old.pass_second()], second).comparison for second in range(40)
+    ]
+    assert comparisons.index(ReleaseComparison.EQUAL) == 29
     judge.start_period()
-    found = [
+    comparisons = [
         judge.look([canary.pass_second(), old.pass_second()], 40 + second).comparison for second in range(40)
     ]
-    assert found.index(ReleaseComparison.EQUAL) == 20
+    assert comparisons.index(ReleaseComparison.EQUAL) == 20
 
 
 def test_a_release_that_repairs_what_the_one_before_broke_is_better() -> None:

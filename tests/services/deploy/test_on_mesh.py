@@ -83,12 +83,14 @@ class LoadedMesh:
         await self.control.deploy("normalize", release, 1)
         end = time.monotonic() + WITHIN_S
         while True:
-            found = (await self.control.deployments())["normalize"]
-            running = [(one.name, one.spec.release) for one in self.mesh.instances["normalize"]]
-            settled = sorted(running) == [(f"normalize-{one}", found.settled) for one in (1, 2)]
-            if found.release == release and found.state.final and settled and not found.canary:
-                return found
-            assert time.monotonic() < end, (found, running)
+            deployment = (await self.control.deployments())["normalize"]
+            running = [
+                (instance.name, instance.spec.release) for instance in self.mesh.instances["normalize"]
+            ]
+            settled = sorted(running) == [(f"normalize-{number}", deployment.settled) for number in (1, 2)]
+            if deployment.release == release and deployment.state.final and settled and not deployment.canary:
+                return deployment
+            assert time.monotonic() < end, (deployment, running)
             await asyncio.sleep(0.5)
 
     async def everything_ended(self, dead: int) -> None:
@@ -131,13 +133,15 @@ async def loaded(tmp_path: Path) -> AsyncIterator[LoadedMesh]:
         await mesh.start([Pipe.model_validate(declared)])
         try:
             await mesh.wait_ready(180)
-            found = LoadedMesh(mesh, ControlPlane(mesh.bootstrap, plan.control_topics), received=received)
-            found.sending = asyncio.create_task(found.send(session))
+            under_load = LoadedMesh(
+                mesh, ControlPlane(mesh.bootstrap, plan.control_topics), received=received
+            )
+            under_load.sending = asyncio.create_task(under_load.send(session))
             try:
-                yield found
+                yield under_load
             finally:
-                found.sending.cancel()
-                await asyncio.gather(found.sending, return_exceptions=True)
+                under_load.sending.cancel()
+                await asyncio.gather(under_load.sending, return_exceptions=True)
         finally:
             await mesh.stop()
 
@@ -174,12 +178,12 @@ GOOD = (EACH_BATCH, EACH_BATCH + "        # nothing else changes\n")
 @pytest.mark.more
 async def test_a_release_that_crashes_is_rolled_back_and_nothing_is_lost(tmp_path) -> None:
     async with loaded(tmp_path) as running:
-        found = await running.deployed(release(tmp_path / "crashes", CRASHES))
-        assert found.state is DeploymentState.ROLLED_BACK
-        assert "normalize-3 ended 2 times by itself" in found.reason
+        deployment = await running.deployed(release(tmp_path / "crashes", CRASHES))
+        assert deployment.state is DeploymentState.ROLLED_BACK
+        assert "normalize-3 ended 2 times by itself" in deployment.reason
         await running.everything_ended(dead=0)
         assert set(running.received.values()) == {1}, "an event arrived twice"
-        print(f"{len(running.accepted):,} accepted, 0 lost; {found.reason}")
+        print(f"{len(running.accepted):,} accepted, 0 lost; {deployment.reason}")
 
 
 @pytest.mark.more
@@ -190,10 +194,12 @@ async def test_bad_releases_are_rolled_back_and_nothing_is_lost(tmp_path) -> Non
             ("leaks", (LEAKS,), "MiB"),
             ("dead-letters", (DEAD_LETTERS,), "dead letters: "),
         ):
-            found = await running.deployed(release(tmp_path / name, *changes))
-            print(f"{name}: {found.reason}")
-            assert (found.state, found.before) == (DeploymentState.ROLLED_BACK, INSTALLED), found
-            assert reason in found.reason
+            deployment = await running.deployed(release(tmp_path / name, *changes))
+            print(f"{name}: {deployment.reason}")
+            assert (deployment.state, deployment.before) == (DeploymentState.ROLLED_BACK, INSTALLED), (
+                deployment
+            )
+            assert reason in deployment.reason
         dead = await dead_letters(running)
         assert 0 < dead < 500
         await running.everything_ended(dead)
@@ -205,16 +211,16 @@ async def test_bad_releases_are_rolled_back_and_nothing_is_lost(tmp_path) -> Non
 @pytest.mark.more
 async def test_a_good_release_gets_to_every_instance_and_nothing_is_lost(tmp_path) -> None:
     async with loaded(tmp_path) as running:
-        found = await running.deployed(release(tmp_path / "good", GOOD))
-        assert found.state is DeploymentState.IN_FORCE, found
+        deployment = await running.deployed(release(tmp_path / "good", GOOD))
+        assert deployment.state is DeploymentState.IN_FORCE, deployment
         await running.everything_ended(dead=0)
         assert set(running.received.values()) == {1}, "an event arrived twice"
-        print(f"{len(running.accepted):,} accepted, 0 lost; {found.reason}")
+        print(f"{len(running.accepted):,} accepted, 0 lost; {deployment.reason}")
 
 
 async def dead_letters(running: LoadedMesh) -> int:
     """Number of dead letters of the stream."""
     topics = running.mesh.topics
     async with AIOKafkaConsumer(bootstrap_servers=running.mesh.bootstrap) as consumer:
-        partitions = [TopicPartition(topics.dead_letter, one) for one in range(4)]
+        partitions = [TopicPartition(topics.dead_letter, partition) for partition in range(4)]
         return sum((await consumer.end_offsets(partitions)).values())

@@ -12,9 +12,9 @@ from hifi.control.verdict import Condition, Verdict, Verdicts
 from hifi.kafka.fenced_writer import FencedWriter
 from hifi_deploy import deployer
 from hifi_deploy.deployer import Deployer
+from hifi_deploy.desired_releases import DesiredReleases
 from hifi_deploy.judge import JudgeRules
 from hifi_deploy.reading import InstanceReading
-from hifi_deploy.wanted_releases import WantedReleases
 
 STABLE_S = 60.0
 EVENTS_PER_S = 50
@@ -32,9 +32,9 @@ class Right(StepRight):
         allowed: Callable[[ActionHistory], Permission],
         step: Callable[[int], Awaitable[None]],
     ) -> None:
-        found = allowed(ActionHistory())
-        if not found.granted:
-            raise StepRefused(found.reason)
+        allowance = allowed(ActionHistory())
+        if not allowance.granted:
+            raise StepRefused(allowance.reason)
         self.steps.append(action.step)
         await step(len(self.steps))
 
@@ -87,19 +87,19 @@ async def test_a_batch_that_is_refused_because_the_stream_is_unstable_keeps_its_
     clock_s = 1_000.0
     monkeypatch.setattr(deployer, "monotonic_s", lambda: clock_s)
     monkeypatch.setattr(deployer, "now_us", lambda: round(clock_s * 1_000_000))
-    instances, right, wanted, verdicts = Instances(), Right(), WantedReleases(), Verdicts()
+    instances, right, desired, verdicts = Instances(), Right(), DesiredReleases(), Verdicts()
     made = Deployer(
         topic="deployments",
         rules=JudgeRules(STABLE_S, 100, 60, 5, 0.02),
         unstable_s=3600,
         driver=instances,
-        wanted=wanted,
+        desired=desired,
         verdicts=verdicts,
         right=right,
         writer=Written(),
     )
     release = DesiredRelease("egest", "new", "ann", 0, 1)
-    wanted.take_release(b"egest", release.record().value, 7)
+    desired.take_release(b"egest", release.record().value, 7)
 
     async def step(stream: Condition) -> None:
         """Let a second pass, and look."""
@@ -113,9 +113,9 @@ async def test_a_batch_that_is_refused_because_the_stream_is_unstable_keeps_its_
     while len(right.steps) < 1:
         await step(Condition.STABLE)
     began_s = clock_s
-    while "unstable" not in wanted.deployments["egest"].reason:
+    while "unstable" not in desired.deployments["egest"].reason:
         await step(Condition.UNSTABLE)
-        assert clock_s < began_s + 2 * STABLE_S, wanted.deployments["egest"]
+        assert clock_s < began_s + 2 * STABLE_S, desired.deployments["egest"]
     assert clock_s >= began_s + STABLE_S, "the canary was judged first"
     for _ in range(30):
         await step(Condition.UNSTABLE)

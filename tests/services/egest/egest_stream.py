@@ -103,7 +103,7 @@ class EgestStream:
                 **dict(attributes(number)),
                 event.PIPE: pipe.encode(),
                 event.REVISION: version,
-                event.BARRIER: version,
+                event.REVISION_OFFSET: version,
                 event.SEQ: seq_text(EPOCH, number),
                 event.ACCEPTED: b"%d" % (time.time_ns() // 1000),
                 event.MINUTE: b"%d" % (time.time_ns() // 60_000_000_000),

@@ -35,7 +35,7 @@ async def test_each_event_arrives_once_and_has_its_receipt(stream: EgestStream) 
         "0",
     )
     assert int(one[event.ACCEPTED]) <= int(one[event.IN]) <= int(one[event.SENT]) <= int(one[event.ANSWERED])
-    assert {event.PIPE, event.REVISION, event.BARRIER, event.SEQ, event.MINUTE, event.RAW} <= set(one)
+    assert {event.PIPE, event.REVISION, event.REVISION_OFFSET, event.SEQ, event.MINUTE, event.RAW} <= set(one)
 
 
 async def test_receipts_keep_partition_and_key_and_hold_no_data(kafka: str) -> None:

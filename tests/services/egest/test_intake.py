@@ -91,7 +91,7 @@ class IntakeBench:
         self.reader, self.outbox = FakeReader(), AcknowledgingOutbox()
         self.assigned = AssignedPartition(TopicPartition(TOPICS.enriched, 0))
         lanes: Any = SimpleNamespace(get=lambda _, name: self.lanes[name], revoke=lambda _: None)
-        registry: Any = SimpleNamespace(version=1)
+        registry: Any = SimpleNamespace(offset=1)
         reader: Any = self.reader
         outbox: Any = self.outbox
         recorder = OutcomeRecorder(TOPICS, outbox, PartitionLease(Beating, 10.0))  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ class IntakeBench:
                     **dict(attributes(offset)),
                     event.PIPE: b"flights",
                     event.REVISION: b"1",
-                    event.BARRIER: b"1",
+                    event.REVISION_OFFSET: b"1",
                     event.SEQ: seq_text(EPOCH, offset),
                     event.ACCEPTED: b"%d" % offset,
                     event.MINUTE: b"0",
@@ -140,11 +140,11 @@ class IntakeBench:
 class OnePipe:
     """A registry with one pipe."""
 
-    version = 1
+    offset = 1
     partitions = 1
 
     def __init__(self, pipe: Pipe) -> None:
-        self._known = SimpleNamespace(pipe=pipe, revision=1, current=True)
+        self._known = SimpleNamespace(pipe=pipe, number=1, current=True)
 
     def get(self, _: str) -> Any:
         return self._known

@@ -45,7 +45,11 @@ async def paced(stream: EgestStream, to: str, per_second: int, seconds: float) -
     return count
 
 
-@pytest.mark.parametrize("sick", [hangs, crawls, fails])
+# A destination that hangs holds most up.
+@pytest.mark.parametrize(
+    "sick",
+    [hangs, pytest.param(crawls, marks=pytest.mark.more), pytest.param(fails, marks=pytest.mark.more)],
+)
 async def test_a_sick_destination_is_not_noticed_by_the_others(stream: EgestStream, sick: Reply) -> None:
     """More comes for it than it takes; what does not fit in its lane goes to the retrier at once."""
     async with destination() as well, destination(sick) as other:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hifi.pipe.model import Pipe, QueryTrigger
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.record import event
 from hifi.spark.catalyst import Catalyst
 from hifi.spark.lookup_key import table_id
@@ -39,7 +39,7 @@ def make_headers(pipe: str = "p", version: int = 0, number: int = 1, **more: byt
     known = {
         event.PIPE: pipe.encode(),
         event.REVISION: b"%d" % version,
-        event.BARRIER: b"%d" % version,
+        event.REVISION_OFFSET: b"%d" % version,
         event.SEQ: event.seq_text(7, number),
         event.ACCEPTED: b"1700000000000000",
         event.MINUTE: b"28333333",
@@ -92,7 +92,7 @@ class SparkBench:
         self,
         pipes: Sequence[Pipe],
         rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
-        version: int = 0,
+        offset: int = 0,
         compiler: PipeCompiler | None = None,
     ) -> QueryPlan:
         tables = self.catalyst.jvm.java.util.HashMap()
@@ -105,9 +105,9 @@ class SparkBench:
                     java.put(key, self.catalyst.array(row))
                 tables.put(table_id(lookup), self.catalyst.broadcast(java))
                 ids.add(table_id(lookup))
-        known = [PipeVersion(pipe, version) for pipe in pipes]
+        revisions = [PipeRevision(pipe, offset) for pipe in pipes]
         lookups = LookupBroadcasts(self.catalyst.broadcast(tables), ids)
-        return (compiler or PipeCompiler(self.catalyst)).plan(known, version, lookups, 1, {})
+        return (compiler or PipeCompiler(self.catalyst)).plan(revisions, offset, lookups, 1, {})
 
     def run(
         self, plan: QueryPlan, records: Sequence[tuple[bytes | None, bytes | None, int, Any]]

@@ -66,6 +66,7 @@ async def test_a_standby_whose_spark_exited_exits_so_that_a_new_one_can_start(
                 await process.communicate()
 
 
+@pytest.mark.more  # faster: test_a_killed_group_member_has_its_partitions_back_before_its_session_expires
 @pytest.mark.timeout(300)
 async def test_a_standby_follows_a_killed_process_long_before_its_session_expires(
     kafka: str, unused_tcp_port_factory: Callable[[], int]

@@ -7,7 +7,7 @@ import pytest
 
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
 from hifi_lake.stream import LakeStream
@@ -25,7 +25,7 @@ PIPE = Pipe.model_validate(
 
 
 async def test_no_table_is_opened_in_a_stream_with_colours() -> None:
-    registry: Any = SimpleNamespace(coloured=False, in_use=lambda: [PipeVersion(PIPE, 1, 1)])
+    registry: Any = SimpleNamespace(coloured=False, in_use=lambda: [PipeRevision(PIPE, 1, 1)])
     election: Any = None
     stream = LakeStream("127.0.0.1:1", Topics("s"), registry, election, Health("lake", "i"))
     assert stream.table(("p", "lake")).settings.table == "a.b"

@@ -14,9 +14,9 @@ from managed_stream import Managed
 @pytest.fixture
 async def managed(kafka: str, tmp_path: Path) -> AsyncIterator[Managed]:
     """A stream with two instances of manage and the principal `ann`, an administrator."""
-    one = Managed(kafka, tmp_path)
+    started = Managed(kafka, tmp_path)
     try:
-        await one.start()
-        yield one
+        await started.start()
+        yield started
     finally:
-        await one.stop()
+        await started.stop()

@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 import orjson
+from tests.openapi_documents import require_described
 
 from hifi.control.principals.principal import Principal, Role, new_token, token_sha256
 from hifi.kafka.producer import Producer
@@ -19,11 +20,15 @@ from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.record.event import Record
 from hifi.runtime.clock import now_us
+from hifi.runtime.http.openapi import document
 from hifi_infra.kafka.stream_setup import prepare
 from hifi_infra.ports import free_port
 from hifi_manage.schemas.registered import Registered
+from hifi_manage.web.operations import API, OPERATIONS
 
 WITHIN_S = 60
+_DOCUMENT = document(OPERATIONS, "1", API)
+_DESCRIBED = ("/pipes", "/check", "/try", "/me", "/principals", "/audit")
 
 
 def body(destination: str, name: str = "flights") -> dict[str, Any]:
@@ -97,8 +102,10 @@ class Managed:
         self, name: str, role: Role, pipes: tuple[str, ...] = (), expires_us: int | None = None
     ) -> None:
         self.tokens[name] = new_token()
-        one = Principal(name, role, pipes, token_sha256(self.tokens[name]), expires_us, "test", now_us())
-        await self.write(self.control.principals, one.record())
+        principal = Principal(
+            name, role, pipes, token_sha256(self.tokens[name]), expires_us, "test", now_us()
+        )
+        await self.write(self.control.principals, principal.record())
 
     async def write(self, topic: str, record: Record) -> None:
         await self._producer.send_and_wait(topic, 0, [record])
@@ -117,7 +124,11 @@ class Managed:
         async with self._session.request(
             method, self.urls[at] + path, data=data, headers=sent | (headers or {})
         ) as answer:
-            return Answer(answer.status, answer.headers, orjson.loads(await answer.read()))
+            body = orjson.loads(await answer.read())
+            if path.startswith(_DESCRIBED):
+                at_path = f"/api/v1{path.partition('?')[0]}"
+                require_described(_DOCUMENT, method, at_path, answer.status, body)
+            return Answer(answer.status, answer.headers, body)
 
     async def until(self, at: int, method: str, path: str, status: int, by: str = "ann") -> Answer:
         """Call again until the status comes."""

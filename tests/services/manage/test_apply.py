@@ -57,7 +57,7 @@ async def test_apply_declares_by_file_and_diff_shows_what_it_would_change(
     (folder / "trains.yaml").unlink()
     deleted = await hifi(managed, folder, "apply", "--delete-missing")
     assert json.loads(deleted.stdout) == {"flights": {"change": "unchanged"}, "trains": {"change": "deleted"}}
-    assert [one["pipe"] for one in (await managed.call(0, "GET", "/pipes")).content["pipes"]] == ["flights"]
+    assert [pipe["pipe"] for pipe in (await managed.call(0, "GET", "/pipes")).content["pipes"]] == ["flights"]
 
 
 async def test_apply_does_not_overwrite_what_somebody_changed_since_it_read(
@@ -69,8 +69,8 @@ async def test_apply_does_not_overwrite_what_somebody_changed_since_it_read(
     api = ManageApi(managed.urls[0].removesuffix("/api/v1"), token)
     read = await asyncio.to_thread(api.pipe, "flights")
     assert (await managed.call(0, "PUT", "/pipes/flights", body("two"), first.etag)).status == 200
-    wanted = Pipe.model_validate(body("three"))
+    changed = Pipe.model_validate(body("three"))
     with pytest.raises(HifiError, match="ann changed flights"):
-        await asyncio.to_thread(api.change, "flights", wanted, read)
+        await asyncio.to_thread(api.change, "flights", changed, read)
     kept = (await managed.call(0, "GET", "/pipes/flights")).content["declared"]["body"]
     assert kept["destinations"][0]["name"] == "two"

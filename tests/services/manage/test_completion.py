@@ -47,10 +47,10 @@ async def test_the_keys_that_are_possible_at_the_cursor_are_offered() -> None:
         page = await browser.new_page()
         await page.add_script_tag(content=SCRIPT)
         for before, after, offered, others in PLACES:
-            found = await page.evaluate(
+            keys = await page.evaluate(
                 "([schema, text, at]) => completions(schema, text, at).map(({ key }) => key)",
                 [PIPE_SCHEMA, before + after, len(before)],
             )
-            assert offered <= set(found), (before, found)
-            assert not others & set(found), (before, found)
+            assert offered <= set(keys), (before, keys)
+            assert not others & set(keys), (before, keys)
         await browser.close()

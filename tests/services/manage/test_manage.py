@@ -53,7 +53,7 @@ async def test_of_callers_that_race_on_two_instances_one_wins_and_the_others_lea
     assert len(versions.content["versions"]) == 8
     audit = Audit()
     await managed.read(managed.control.audit, audit.take)
-    outcomes = [one.outcome for one in audit.entries.values()]
+    outcomes = [entry.outcome for entry in audit.entries.values()]
     assert outcomes.count(AuditOutcome.DONE) == 8
     assert set(outcomes) <= {AuditOutcome.DONE, AuditOutcome.REFUSED}
 
@@ -61,9 +61,9 @@ async def test_of_callers_that_race_on_two_instances_one_wins_and_the_others_lea
 async def test_a_pipe_is_declared_changed_rolled_back_and_deleted(managed: Managed) -> None:
     text = b"pipe: flights\nsource:\n  keys: [{env: K}]\ndestinations:\n  - name: crm\n    uri: http://127.0.0.1:9/\n"
     checked = await managed.call(0, "POST", "/check", text)
-    assert {(one["line"], one["column"], one["where"]) for one in checked.content["problems"]} >= {
-        (6, 5, "destinations[0].uri")
-    }
+    assert {
+        (problem["line"], problem["column"], problem["where"]) for problem in checked.content["problems"]
+    } >= {(6, 5, "destinations[0].uri")}
     refused = await managed.call(0, "PUT", "/pipes/flights", text, {"if-none-match": "*"})
     assert (refused.status, refused.content["problems"]) == (422, checked.content["problems"])
     for bad, where in (
@@ -72,12 +72,12 @@ async def test_a_pipe_is_declared_changed_rolled_back_and_deleted(managed: Manag
         (orjson.dumps(body("crm") | {"source": {"keys": [{"file": "secret"}]}}), ""),
         (b"pipe: [", ""),
     ):
-        found = (await managed.call(0, "POST", "/check", bad)).content["problems"]
-        assert [one["where"] for one in found] == [where], found
+        problems = (await managed.call(0, "POST", "/check", bad)).content["problems"]
+        assert [problem["where"] for problem in problems] == [where], problems
 
     sent = {"pipe": orjson.dumps(body("one") | {"normalize": {"schema": {"required": ["a"]}}}).decode()}
     tried = await managed.call(0, "POST", "/try", sent | {"event": {"a": 1}})
-    assert [one["destination"] for one in tried.content["deliveries"]] == ["one"]
+    assert [delivery["destination"] for delivery in tried.content["deliveries"]] == ["one"]
     tried = await managed.call(0, "POST", "/try", sent | {"event": {"b": 1}})
     assert (tried.content["refused"]["reason"], tried.content["deliveries"]) == ("schema", [])
     for status, bad in ((400, {"pipe": 1, "event": {}}), (400, []), (422, {"pipe": "x: 1", "event": {}})):
@@ -97,10 +97,12 @@ async def test_a_pipe_is_declared_changed_rolled_back_and_deleted(managed: Manag
     second = await managed.call(0, "PUT", "/pipes/flights", owned, first.etag)
     assert second.status == 200
     owner = {"webhook": None, "email": "ann@example.com"}
-    assert [one["owner"] for one in (await managed.call(0, "GET", "/pipes")).content["pipes"]] == [owner]
+    assert [pipe["owner"] for pipe in (await managed.call(0, "GET", "/pipes")).content["pipes"]] == [owner]
     nobody = body("two") | {"owner": {}}
-    found = (await managed.call(0, "POST", "/check", nobody)).content["problems"]
-    assert [(one["where"], one["message"]) for one in found] == [("owner", "set `webhook`, `email` or both")]
+    problems = (await managed.call(0, "POST", "/check", nobody)).content["problems"]
+    assert [(problem["where"], problem["message"]) for problem in problems] == [
+        ("owner", "set `webhook`, `email` or both")
+    ]
     number = first.content["declared"]["number"]
     old = await managed.call(0, "GET", f"/pipes/flights/versions/{number}")
     assert old.content["body"]["destinations"][0]["name"] == "one"
@@ -110,7 +112,7 @@ async def test_a_pipe_is_declared_changed_rolled_back_and_deleted(managed: Manag
     assert (await managed.call(0, "POST", "/pipes/flights/rollout/pause")).status == 200
     requests: list[Any] = []
     await managed.read(managed.control.requests, lambda _, value, __: requests.append(decode(value)))
-    assert [(one.kind, one.number, one.author) for one in requests] == [
+    assert [(request.kind, request.number, request.author) for request in requests] == [
         (RequestKind.PAUSE, back.content["declared"]["number"], "ann")
     ]
 
@@ -124,7 +126,7 @@ async def test_a_pipe_is_declared_changed_rolled_back_and_deleted(managed: Manag
 
     audit = Audit()
     await managed.read(managed.control.audit, audit.take)
-    assert [(one.what, one.before, one.outcome) for one in audit.entries.values()] == [
+    assert [(entry.what, entry.before, entry.outcome) for entry in audit.entries.values()] == [
         ("declare", None, "done"),
         ("declare", number, "done"),
         (f"roll back to {number}", second.content["declared"]["number"], "done"),
@@ -138,11 +140,11 @@ async def test_a_pipe_in_force_without_a_declaration_is_changed_by_its_etag(mana
     pipe = Pipe.model_validate(body("one"))
     published = await read_registry(managed.kafka, managed.topics)
     await publish(managed.kafka, managed.topics, put_at_once(published, pipe))
-    found = await managed.until(0, "GET", "/pipes/flights", 200)
-    assert found.content["declared"] is None
-    assert found.content["in_force"]["revision"] == 1
+    answer = await managed.until(0, "GET", "/pipes/flights", 200)
+    assert answer.content["declared"] is None
+    assert answer.content["in_force"]["revision"] == 1
     assert (await managed.call(0, "PUT", "/pipes/flights", body("x"), {"if-none-match": "*"})).status == 412
-    assert (await managed.call(0, "PUT", "/pipes/flights", body("two"), found.etag)).status == 201
+    assert (await managed.call(0, "PUT", "/pipes/flights", body("two"), answer.etag)).status == 201
 
 
 async def test_what_is_declared_by_file_is_changed_only_when_it_is_taken_over(managed: Managed) -> None:
@@ -156,7 +158,7 @@ async def test_what_is_declared_by_file_is_changed_only_when_it_is_taken_over(ma
     assert (taken.status, taken.content["declared"]["origin"]) == (200, "api")
     audit = Audit()
     await managed.read(managed.control.audit, audit.take)
-    assert [one.take_over for one in audit.entries.values()] == [False, True]
+    assert [entry.take_over for entry in audit.entries.values()] == [False, True]
 
 
 async def test_calls_need_a_token_with_the_role_which_is_revoked_on_all_instances(managed: Managed) -> None:
@@ -172,7 +174,7 @@ async def test_calls_need_a_token_with_the_role_which_is_revoked_on_all_instance
         for by in ("", "nobody", "old"):
             assert (await managed.call(at, "GET", "/pipes", by=by)).status == 401
         seen = await managed.call(at, "GET", "/pipes", by="vic")
-        assert [one["pipe"] for one in seen.content["pipes"]] == ["flights"]
+        assert [pipe["pipe"] for pipe in seen.content["pipes"]] == ["flights"]
         assert (await managed.call(at, "GET", "/pipes/trains", by="vic")).status == 403
         assert (await managed.call(at, "POST", "/pipes/flights/rollout/pause", by="vic")).status == 403
         assert (await managed.call(at, "POST", "/pipes/flights/rollout/pause", by="opa")).status == 200
@@ -205,10 +207,10 @@ async def test_what_changed_and_who_may_do_what_are_shown_within_the_scope_of_a_
     for by in ("vic", "max"):
         await managed.until(0, "GET", "/me", 200, by=by)
         entries = (await managed.call(0, "GET", "/audit", by=by)).content["entries"]
-        assert [(one["subject"], one["outcome"]) for one in entries] == [("pipe/flights", "done")] * 2
+        assert [(entry["subject"], entry["outcome"]) for entry in entries] == [("pipe/flights", "done")] * 2
         assert (await managed.call(0, "GET", "/principals", by=by)).status == 403
     listed = (await managed.call(0, "GET", "/principals")).content["principals"]
-    assert [(one["name"], one["role"]) for one in listed] == [
+    assert [(principal["name"], principal["role"]) for principal in listed] == [
         ("ann", "admin"),
         ("max", "admin"),
         ("vic", "viewer"),
@@ -244,17 +246,17 @@ async def test_an_operator_pauses_and_resumes_a_pipe_and_changes_leave_it_paused
 
     new = pipe_record(Pipe.model_validate(body("x", "trains")), cap=RateCap(share=100, events_per_s=10))
     await publish(managed.kafka, managed.topics, [new])
-    found = await managed.until(0, "GET", "/pipes/trains", 200)
-    assert found.content["in_force"] | {"body": 0, "yaml": 0} == {
+    answer = await managed.until(0, "GET", "/pipes/trains", 200)
+    assert answer.content["in_force"] | {"body": 0, "yaml": 0} == {
         "revision": 1,
         "paused": False,
         "cap_per_s": 10.0,
         "body": 0,
         "yaml": 0,
     }
-    undeclared = await managed.call(0, "POST", "/pipes/trains/pause", by="olga", headers=found.etag)
+    undeclared = await managed.call(0, "POST", "/pipes/trains/pause", by="olga", headers=answer.etag)
     assert undeclared.content["declared"]["state"] == "paused"
     audit = Audit()
     await managed.read(managed.control.audit, audit.take)
-    done = [(one.principal, one.what) for one in audit.entries.values() if one.what != "declare"]
+    done = [(entry.principal, entry.what) for entry in audit.entries.values() if entry.what != "declare"]
     assert done == [("olga", "pause the pipe"), ("olga", "resume the pipe"), ("olga", "pause the pipe")]

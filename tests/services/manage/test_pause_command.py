@@ -38,10 +38,10 @@ async def test_a_pipe_is_paused_and_resumed_from_the_command_line(managed: Manag
         """State and author, as an instance knows them that has read everything."""
         async with asyncio.timeout(60):
             while True:
-                found = (await managed.call(0, "GET", "/pipes/flights")).content["declared"]
-                if found["number"] != last[0]:
-                    last[0] = found["number"]
-                    return found["state"], found["author"]
+                declaration = (await managed.call(0, "GET", "/pipes/flights")).content["declared"]
+                if declaration["number"] != last[0]:
+                    last[0] = declaration["number"]
+                    return declaration["state"], declaration["author"]
                 await asyncio.sleep(0.05)
 
     last = [-1]
@@ -50,8 +50,8 @@ async def test_a_pipe_is_paused_and_resumed_from_the_command_line(managed: Manag
         done = await hifi_pipes(settings, word, "flights")
         assert done.returncode == 0, done.stderr
         assert f"flights is declared {state}" in done.stdout
-        found, author = await declared()
-        assert found == state
+        declared_state, author = await declared()
+        assert declared_state == state
         assert (author == "ann") == (settings is by_api)
     for settings in (by_api, by_control, by_kafka):
         missing = await hifi_pipes(settings, "pause", "trains")
@@ -62,6 +62,6 @@ async def test_a_pipe_is_paused_and_resumed_from_the_command_line(managed: Manag
     for word, state in (("pause", "paused"), ("resume", "active")):
         done = await hifi_pipes(by_kafka, word, "flights")
         assert f"flights is {state}." in done.stdout, done.stderr
-        known = (await read_registry(managed.kafka, managed.topics)).pipes["flights"]
-        assert (known.paused, known.revision) == (state == "paused", 1)
+        revision = (await read_registry(managed.kafka, managed.topics)).pipes["flights"]
+        assert (revision.paused, revision.number) == (state == "paused", 1)
         assert state in (await hifi_pipes(by_kafka)).stdout

@@ -95,12 +95,15 @@ async def test_the_mesh_makes_the_first_principal_and_commands_make_and_revoke_o
         assert file.stat().st_mode & 0o777 == 0o600
         await statuses(plan.manage, file.read_text().strip(), 200)
         listed = json.loads(await asyncio.to_thread(hifi, mesh, "principal", "list", "--json"))
-        assert [(one["name"], one["role"]) for one in listed] == [("admin", "admin"), ("ann", "viewer")]
-        assert not any("token" in field for one in listed for field in one)
+        assert [(principal["name"], principal["role"]) for principal in listed] == [
+            ("admin", "admin"),
+            ("ann", "viewer"),
+        ]
+        assert not any("token" in field for principal in listed for field in principal)
         await asyncio.to_thread(hifi, mesh, "principal", "revoke", "admin")
         await statuses(plan.manage, first, 401)
         audited = json.loads(await asyncio.to_thread(hifi, mesh, "audit", "--json"))
-        assert [(one["what"], one["subject"], one["outcome"]) for one in audited] == [
+        assert [(entry["what"], entry["subject"], entry["outcome"]) for entry in audited] == [
             ("create", "principal/admin", "done"),
             ("create", "principal/ann", "done"),
             ("revoke", "principal/admin", "done"),
@@ -111,7 +114,7 @@ async def test_the_mesh_makes_the_first_principal_and_commands_make_and_revoke_o
 
 
 def test_roles_include_those_before_them() -> None:
-    assert [[one.includes(other) for other in Role] for one in Role] == [
+    assert [[role.includes(other) for other in Role] for role in Role] == [
         [True, False, False],
         [True, True, False],
         [True, True, True],
@@ -119,10 +122,10 @@ def test_roles_include_those_before_them() -> None:
 
 
 def test_a_record_that_cannot_be_read_revokes_its_principal() -> None:
-    known = Principals()
+    principals = Principals()
     record = Principal("ann", Role.ADMIN, (), token_sha256("t"), None, "x", 1).record()
-    known.take(record.key, record.value, 0)
-    assert known.of_token("t", 2) is not None
+    principals.take(record.key, record.value, 0)
+    assert principals.of_token("t", 2) is not None
     with pytest.raises(ValueError, match="not the record of a principal"):
-        known.take(b"ann", b"{}", 1)
-    assert known.of_token("t", 2) is None
+        principals.take(b"ann", b"{}", 1)
+    assert principals.of_token("t", 2) is None

@@ -51,51 +51,51 @@ def code(call: Any, *args: Any, **named: Any) -> int:
 
 
 def use_serializers(managed: Managed) -> None:
-    one, two = client(managed, 0), client(managed, 1)
+    first, two = client(managed, 0), client(managed, 1)
     context = SerializationContext("orders", MessageField.VALUE)
     event = {"id": 7, "price": 1.5}
-    message = AvroSerializer(one, FIRST)(event, context)
+    message = AvroSerializer(first, FIRST)(event, context)
     assert message is not None
     assert message[:5] == b"\0\0\0\0\1"
     assert AvroDeserializer(two)(message, context) == event
     assert two.register_schema("orders-value", avro(WITH_DEFAULT)) == 2
-    assert AvroDeserializer(one, WITH_DEFAULT)(message, context) == {**event, "note": None}
+    assert AvroDeserializer(first, WITH_DEFAULT)(message, context) == {**event, "note": None}
 
 
 def register_and_look_up(managed: Managed) -> None:
-    one, two = client(managed, 0), client(managed, 1)
-    assert one.register_schema("orders-value", avro(FIRST)) == 1
+    first, two = client(managed, 0), client(managed, 1)
+    assert first.register_schema("orders-value", avro(FIRST)) == 1
     reordered = json.dumps(dict(reversed(json.loads(FIRST).items())), indent=2)
     assert two.register_schema("orders-value", avro(reordered)) == 1
     assert two.register_schema("copies-value", avro(FIRST)) == 1, "a schema has one id"
-    assert code(one.register_schema, "orders-value", avro(WITHOUT_DEFAULT)) == 409
-    assert not one.test_compatibility("orders-value", avro(WITHOUT_DEFAULT))
-    assert one.test_compatibility("orders-value", avro(WITHOUT_PRICE))
-    assert code(one.register_schema, "orders-value", avro('{"type": "record"}')) == 42201
-    assert code(one.register_schema, "orders-value", Schema("{}", "JSON")) == 42201
-    assert one.get_subjects() == ["copies-value", "orders-value"]
-    assert one.get_versions("orders-value") == [1, 2]
-    latest = one.get_latest_version("orders-value")
+    assert code(first.register_schema, "orders-value", avro(WITHOUT_DEFAULT)) == 409
+    assert not first.test_compatibility("orders-value", avro(WITHOUT_DEFAULT))
+    assert first.test_compatibility("orders-value", avro(WITHOUT_PRICE))
+    assert code(first.register_schema, "orders-value", avro('{"type": "record"}')) == 42201
+    assert code(first.register_schema, "orders-value", Schema("{}", "JSON")) == 42201
+    assert first.get_subjects() == ["copies-value", "orders-value"]
+    assert first.get_versions("orders-value") == [1, 2]
+    latest = first.get_latest_version("orders-value")
     assert (latest.schema_id, latest.version) == (2, 2)
     assert json.loads(str(latest.schema.schema_str)) == json.loads(WITH_DEFAULT)
-    found = client(managed, 1).lookup_schema("orders-value", avro(FIRST))
-    assert (found.schema_id, found.version) == (1, 1)
-    assert code(one.get_schema, 99) == 40403
-    assert code(one.get_versions, "nothing") == 40401
-    assert code(one.get_version, "orders-value", 9) == 40402
-    assert code(one.lookup_schema, "orders-value", avro(WITHOUT_PRICE)) == 40403
+    registered = client(managed, 1).lookup_schema("orders-value", avro(FIRST))
+    assert (registered.schema_id, registered.version) == (1, 1)
+    assert code(first.get_schema, 99) == 40403
+    assert code(first.get_versions, "nothing") == 40401
+    assert code(first.get_version, "orders-value", 9) == 40402
+    assert code(first.lookup_schema, "orders-value", avro(WITHOUT_PRICE)) == 40403
 
 
 def use_references(managed: Managed) -> None:
-    one, two = client(managed, 0), client(managed, 1)
-    one.register_schema("items", avro(record(field("sku", "string"), name="Item")))
+    first, two = client(managed, 0), client(managed, 1)
+    first.register_schema("items", avro(record(field("sku", "string"), name="Item")))
     cart = json.dumps({"type": "array", "items": "shop.Item"})
     assert code(two.register_schema, "carts/all", avro(cart)) == 42201
     number = two.register_schema("carts/all", avro(cart, SchemaReference("shop.Item", "items", 1)))
     fetched = client(managed, 0).get_schema(number)
     assert [(each.subject, each.version) for each in fetched.references or []] == [("items", 1)]
-    assert code(one.delete_subject, "items") == 42206
-    assert one.delete_subject("carts/all") == [1]
+    assert code(first.delete_subject, "items") == 42206
+    assert first.delete_subject("carts/all") == [1]
 
 
 def delete_and_remove(managed: Managed) -> None:
@@ -123,26 +123,26 @@ def delete_and_remove(managed: Managed) -> None:
 
 
 def set_levels(managed: Managed) -> None:
-    one, two = client(managed, 0), client(managed, 1)
-    assert one.get_compatibility() == "BACKWARD"
-    assert code(one.get_compatibility, "s") == 40408
-    assert code(one.set_compatibility, "s", "SOMEHOW") == 42203
-    one.set_compatibility(level="FORWARD")
+    first, two = client(managed, 0), client(managed, 1)
+    assert first.get_compatibility() == "BACKWARD"
+    assert code(first.get_compatibility, "s") == 40408
+    assert code(first.set_compatibility, "s", "SOMEHOW") == 42203
+    first.set_compatibility(level="FORWARD")
     assert two.get_compatibility() == "FORWARD"
-    one.register_schema("s", avro(FIRST))
-    one.register_schema("s", avro(WITHOUT_DEFAULT))
-    assert code(one.register_schema, "s", avro(WITHOUT_PRICE)) == 409
+    first.register_schema("s", avro(FIRST))
+    first.register_schema("s", avro(WITHOUT_DEFAULT))
+    assert code(first.register_schema, "s", avro(WITHOUT_PRICE)) == 409
     two.set_compatibility("s", "FULL")
-    assert code(one.register_schema, "s", avro(FIRST.replace("double", "string"))) == 409
+    assert code(first.register_schema, "s", avro(FIRST.replace("double", "string"))) == 409
     two.set_compatibility("s", "NONE")
-    one.register_schema("s", avro(WITHOUT_PRICE))
+    first.register_schema("s", avro(WITHOUT_PRICE))
     # Version 1 has a number where this has text, the newest one has nothing.
     changed = record(field("id", "long"), field("price", "string", default=""))
     two.set_compatibility("s", "BACKWARD_TRANSITIVE")
-    assert code(one.register_schema, "s", avro(changed)) == 409
+    assert code(first.register_schema, "s", avro(changed)) == 409
     two.set_compatibility("s", "BACKWARD")
-    one.register_schema("s", avro(changed))
-    assert one.get_versions("s") == [1, 2, 3, 4]
+    first.register_schema("s", avro(changed))
+    assert first.get_versions("s") == [1, 2, 3, 4]
 
 
 async def test_confluents_client_and_serializers_work_unchanged(managed: Managed) -> None:
@@ -166,11 +166,11 @@ async def register_at_both(managed: Managed, names: list[str]) -> dict[str, int 
         for at in range(2)
     ]
     answers = await asyncio.gather(*(call for _, call in calls), return_exceptions=True)
-    found: dict[str, int | BaseException] = {}
+    ids: dict[str, int | BaseException] = {}
     for (name, _), answer in zip(calls, answers, strict=True):
         if isinstance(answer, int):
-            assert found.setdefault(name, answer) == answer, "one schema, one id"
-    return found
+            assert ids.setdefault(name, answer) == answer, "one schema, one id"
+    return ids
 
 
 async def test_instances_that_register_at_once_give_no_id_twice_also_when_one_is_killed_and_only_principals_may(
@@ -183,12 +183,14 @@ async def test_instances_that_register_at_once_give_no_id_twice_also_when_one_is
     managed.processes[0].kill()
     await racing
     assert await register_at_both(managed, [*(f"b{number}" for number in range(12))])
-    registered = await managed.read_until(managed.control.schemas, lambda found: len(found.subjects) == 24)
-    assert sorted(one.id for one in registered.all()) == [*range(1, 25)]
+    registered = await managed.read_until(
+        managed.control.schemas, lambda registry: len(registry.subjects) == 24
+    )
+    assert sorted(version.id for version in registered.all()) == [*range(1, 25)]
 
     audit = Audit()
     await managed.read(managed.control.audit, audit.take)
-    done = {one.subject for one in audit.entries.values() if one.outcome is AuditOutcome.DONE}
+    done = {entry.subject for entry in audit.entries.values() if entry.outcome is AuditOutcome.DONE}
     assert {f"schema/race-a{number}" for number in range(12)} <= done
 
     for name, role, pipes in (

@@ -20,24 +20,24 @@ async def test_an_instance_that_was_overtaken_after_it_had_read_gives_the_next_i
     kafka: str, topic: Callable[..., Awaitable[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = await topic(1, prefix="schemas", configs={"cleanup.policy": "compact"})
-    one, two = (SchemaStore(kafka, name, f"{name}.registrar", client) for client in ("one", "two"))
-    await one.start()
+    first, two = (SchemaStore(kafka, name, f"{name}.registrar", client) for client in ("one", "two"))
+    await first.start()
     await two.start()
     try:
         between: list[str] = []
-        read = one.catch_up
+        read = first.catch_up
 
         async def read_and_let_the_other_write() -> None:
             await read()
             if between:
                 await register(two, between.pop())
 
-        monkeypatch.setattr(one, "catch_up", read_and_let_the_other_write)
+        monkeypatch.setattr(first, "catch_up", read_and_let_the_other_write)
         ids = []
         for mine, others in (("string", "int"), ("long", "float"), ("bytes", "double")):
             between.append(others)
-            ids.append(await register(one, mine))
-        assert await register(one, "int") == 1
+            ids.append(await register(first, mine))
+        assert await register(first, "int") == 1
         await two.catch_up()
         assert ids == [2, 4, 6]
         assert sorted(each.id for each in two.registered.all()) == [1, 2, 3, 4, 5, 6]
@@ -45,5 +45,5 @@ async def test_an_instance_that_was_overtaken_after_it_had_read_gives_the_next_i
             await register(two, "nothing")
         assert await register(two, "boolean") == 7
     finally:
-        await one.stop()
+        await first.stop()
         await two.stop()

@@ -34,10 +34,10 @@ def trial(data: dict[str, Any], **changed: Any) -> Trial:
 
 
 def test_each_destination_shows_its_request_without_secrets() -> None:
-    found = trial({"from": "BER", "name": "Ann", "phone": "1"})
-    assert found.refused is None
-    assert orjson.loads(found.data or "") == {"from": "BER", "name": "[redacted]", "phone": "[redacted]"}
-    crm, log, odd = found.deliveries
+    outcome = trial({"from": "BER", "name": "Ann", "phone": "1"})
+    assert outcome.refused is None
+    assert orjson.loads(outcome.data or "") == {"from": "BER", "name": "[redacted]", "phone": "[redacted]"}
+    crm, log, odd = outcome.deliveries
     assert crm.request is not None
     head, _, body = crm.request.partition("\n\n")
     assert head.startswith("POST /in HTTP/1.1\nHost: crm.example.com\n")
@@ -47,25 +47,25 @@ def test_each_destination_shows_its_request_without_secrets() -> None:
     assert log.request is not None
     assert "ce-type: flights.test\n" in log.request
     assert (odd.request, odd.reason) == (None, "transform-failed: the transform returns null")
-    assert ["hashes" in one for one in found.not_evaluated] == [True]
+    assert ["hashes" in reason for reason in outcome.not_evaluated] == [True]
 
 
 def test_an_event_that_the_pipe_refuses_shows_why_and_goes_nowhere() -> None:
-    found = trial({"to": "BER"})
-    assert found.refused is not None
-    assert found.refused[0] == "schema"
-    assert (found.data, found.deliveries) == (None, ())
+    outcome = trial({"to": "BER"})
+    assert outcome.refused is not None
+    assert outcome.refused[0] == "schema"
+    assert (outcome.data, outcome.deliveries) == (None, ())
 
 
 def test_what_needs_spark_or_code_of_users_is_named_and_left_out() -> None:
-    found = trial(
+    outcome = trial(
         {"from": "BER"},
         enrich={"fields": {"from": "string"}, "filter": "from = 'X'"},
         source={"keys": [{"env": "K"}], "mask": {"data": {"name": "drop"}}},
     )
-    assert [one.split("`")[1] for one in found.not_evaluated] == [
+    assert [reason.split("`")[1] for reason in outcome.not_evaluated] == [
         "source.mask",
         "normalize.mask",
         "enrich",
     ]
-    assert len(found.deliveries) == 3
+    assert len(outcome.deliveries) == 3

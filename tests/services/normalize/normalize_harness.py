@@ -57,7 +57,7 @@ class Stream:
             {
                 event.PIPE: name.encode(),
                 event.REVISION: known,
-                event.BARRIER: known,
+                event.REVISION_OFFSET: known,
                 event.ACCEPTED: b"1800000000000000",
                 event.MINUTE: b"30000000",
                 event.SEQ: seq_text(0xABC, self.sequence),

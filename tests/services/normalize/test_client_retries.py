@@ -81,7 +81,14 @@ async def test_a_repeated_event_ends_as_duplicate_and_a_different_one_passes(kaf
     ]
     for one, receipt in zip(told, receipts, strict=True):
         origin = fields(sequences[names[int(one["hifi_raw"])]].headers)
-        same = ("hifi_seq", "hifi_pipe", "hifi_revision", "hifi_barrier", "hifi_accepted", "hifi_minute")
+        same = (
+            "hifi_seq",
+            "hifi_pipe",
+            "hifi_revision",
+            "hifi_revision_offset",
+            "hifi_accepted",
+            "hifi_minute",
+        )
         assert {name: one[name] for name in same} == {name: origin[name] for name in same}
         assert one["hifi_outcome"] == b"duplicate"
         assert one.get("ce_traceparent") == origin.get("ce_traceparent")

@@ -34,7 +34,7 @@ def identity(seq: bytes, minute: int, pipe: bytes = b"flights") -> Headers:
     return {
         event.PIPE: pipe,
         event.REVISION: b"1",
-        event.BARRIER: b"1",
+        event.REVISION_OFFSET: b"1",
         event.ACCEPTED: b"%d" % (minute * 60_000_000),
         event.MINUTE: b"%d" % minute,
         event.SEQ: seq,

@@ -22,9 +22,8 @@ from hifi.record.event import Record
 from hifi.runtime.clock import now_us
 from hifi.runtime.health import Health
 from hifi.runtime.http import server
-from hifi_observe.observatory import Observatory
+from hifi_observe.observer import Observer
 from hifi_observe.settings import ObserveSettings
-from hifi_observe.web.api import application
 
 PARTITIONS = 2
 
@@ -80,7 +79,7 @@ class Stream:
         return {
             event.PIPE: name.encode(),
             event.REVISION: b"1",
-            event.BARRIER: b"1",
+            event.REVISION_OFFSET: b"1",
             event.SEQ: f"{self.epoch}:{sequence}".encode(),
             event.ACCEPTED: now,
             event.MINUTE: b"%d" % minute,
@@ -167,17 +166,17 @@ class Stream:
         settings = ObserveSettings(
             kafka=self.kafka, stream=self.topics.stream, instance=secrets.token_hex(4), **options | more
         )
-        observatory = Observatory(settings, Health("observe", settings.instance))
+        observer = Observer(settings, Health("observe", settings.instance))
         sock = server.listen("127.0.0.1", 0)
-        async with server.serve(application(observatory), sock, drain_s=1):
-            await observatory.start()
-            running = asyncio.create_task(observatory.run())
+        async with server.serve(observer.application(), sock, drain_s=1):
+            await observer.start()
+            running = asyncio.create_task(observer.run())
             try:
-                yield observatory, f"http://127.0.0.1:{sock.getsockname()[1]}"
+                yield observer, f"http://127.0.0.1:{sock.getsockname()[1]}"
             finally:
                 running.cancel()
                 await asyncio.wait([running])
-                await observatory.stop()
+                await observer.stop()
 
 
 @asynccontextmanager

@@ -148,6 +148,7 @@ async def running(kafka: str, folder: Path) -> AsyncIterator[Running]:
             await mesh.kill()
 
 
+@pytest.mark.more  # faster: tests/services/observe/ledger; `make chaos-quick` asks observe what was lost
 async def test_only_lost_events_are_reported_lost_and_the_mesh_runs_without_observe(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,10 +61,10 @@ async def test_the_owner_is_told_once_by_mail_and_webhook_what_to_do_also_over_a
                 "observe_settle_s": 100,
             }
             async with new_stream(kafka, flights, trains) as stream:
-                async with stream.observing(**more) as (observatory, _):
+                async with stream.observing(**more) as (observer, _):
                     await refuse(stream, "flights", ["/from", "/from", "/from", "/to", "/delay"])
                     await until(lambda: len(mailbox.messages) == 2 and len(posted) == 2)
-                    ways = lambda: [told for _, told in observatory.notifier.told if told]  # noqa: E731
+                    ways = lambda: [told for _, told in observer.notifier.told if told]  # noqa: E731
                     await until(lambda: ways() == [["webhook", "email"]] * 2)
                 async with stream.observing(**more):
                     # What is told next comes after everything that would be told again.

@@ -25,6 +25,7 @@ from hifi.runtime.clock import now_us
 sys.path.insert(0, str(Path(__file__).parent))
 from owner_webhook import SECRET, hook
 from stream_double import Stream, new_stream
+from tests.openapi_documents import require_described
 
 
 @pytest.fixture
@@ -124,12 +125,12 @@ async def test_a_restart_goes_on_with_open_and_closed_minutes(stream: Stream) ->
 
 async def test_two_instances_share_the_partitions_and_say_the_same_as_one(kafka: str, stream: Stream) -> None:
     minute = past_minute()
-    async with stream.observing() as (one, url), stream.observing() as (other, other_url):
+    async with stream.observing() as (first, url), stream.observing() as (second, other_url):
         async with asyncio.timeout(90):
-            while not (one.mine and other.mine):
+            while not (first.partitions.numbers and second.partitions.numbers):
                 await asyncio.sleep(0.05)
-        assert one.mine | other.mine == {0, 1}
-        assert not one.mine & other.mine
+        assert first.partitions.numbers | second.partitions.numbers == {0, 1}
+        assert not first.partitions.numbers & second.partitions.numbers
         await eighty(stream, minute)
         path = f"/api/v1/pipes/flights/minutes/{minute}"
         body = await until(url, path, lambda body: body.get("in") == 80 and body["lost"] == 3)
@@ -202,9 +203,9 @@ async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: S
         return good
 
     path = "/api/v1/pipes/flights"
-    async with stream.observing() as (one, url), stream.observing() as (other, other_url):
+    async with stream.observing() as (first, url), stream.observing() as (second, other_url):
         async with asyncio.timeout(90):
-            while not (one.mine and other.mine):
+            while not (first.partitions.numbers and second.partitions.numbers):
                 await asyncio.sleep(0.05)
         for each in (url, other_url):
             await until(each, path, is_("unknown", 0))
@@ -236,10 +237,14 @@ async def test_a_silence_needs_the_operator_token(stream: Stream) -> None:
         for headers in ({}, {"authorization": "Bearer wrong"}):
             async with session.post(url + "/api/v1/silences", json=body, headers=headers) as answer:
                 assert answer.status == 401
-        async with session.post(
-            url + "/api/v1/silences", json=body, headers={"authorization": "Bearer open sesame"}
-        ) as answer:
+        document = await ask(url, "/openapi.json")
+        operator = {"authorization": "Bearer open sesame"}
+        for wrong in ({}, {"reason": "x", "seconds": 0}, {"reason": "x", "seconds": 1, "kind": "none"}, []):
+            async with session.post(url + "/api/v1/silences", json=wrong, headers=operator) as answer:
+                assert answer.status == 400
+        async with session.post(url + "/api/v1/silences", json=body, headers=operator) as answer:
             assert answer.status == 200
+            require_described(document, "POST", "/api/v1/silences", 200, await answer.json())
         known = await until(url, "/api/v1/alarms", lambda body: body["silences"])
         assert known["silences"][0]["reason"] == "new broker"
 
@@ -324,8 +329,11 @@ async def test_every_path_of_the_document_answers_and_what_is_not_there_is_a_pro
             "/static/plotly.min.js",
         ]
         for path in [*paths, *pages]:
-            async with session.get(url + path.format(pipe="flights", minute=minute)) as answer:
+            shown_path = path.format(pipe="flights", minute=minute)
+            async with session.get(url + shown_path) as answer:
                 assert answer.status == 200, path
+                if path in paths:
+                    require_described(document, "GET", shown_path, 200, await answer.json())
         for path, status in [
             ("/api/v1/pipes/nothing", 404),
             ("/api/v1/pipes/flights/minutes/1", 404),
@@ -335,6 +343,8 @@ async def test_every_path_of_the_document_answers_and_what_is_not_there_is_a_pro
         ]:
             async with session.get(url + path) as answer:
                 assert (answer.status, answer.content_type) == (status, "application/problem+json"), path
+                problem = await answer.json(content_type=None)
+                require_described(document, "GET", path.partition("?")[0], status, problem)
     assert not answers
 
 
@@ -385,11 +395,11 @@ async def test_a_parked_destination_is_an_alarm_until_it_is_active_again(stream:
 
 async def test_minutes_are_listed_from_the_one_in_which_the_stream_started(kafka: str) -> None:
     before = now_us() // 60_000_000
-    async with new_stream(kafka) as stream, stream.observing() as (observatory, url):
+    async with new_stream(kafka) as stream, stream.observing() as (observer, url):
         created = now_us() // 60_000_000
         path = "/api/v1/pipes/flights/minutes?last=60"
         async with asyncio.timeout(90):
-            while observatory.store.closed_minute(observatory.partitions) < before - 1:
+            while observer.store.closed_minute(observer.partitions.count) < before - 1:
                 await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)  # long enough to merge what was closed
         body = await ask(url, path)

@@ -52,9 +52,9 @@ async def steps(log: ActionLog, kind: ActionKind) -> list[Action]:
     """The steps of a kind that are done, oldest first."""
     await log.catch_up()
     return [
-        one
-        for one in reversed(log.history.newest_first)
-        if one.kind is kind and one.state is ActionState.DONE
+        action
+        for action in reversed(log.history.newest_first)
+        if action.kind is kind and action.state is ActionState.DONE
     ]
 
 
@@ -103,9 +103,9 @@ async def test_egest_grows_by_its_lanes_while_cpu_stays_low_and_shrinks_drained(
             await log.stop()
         finally:
             await mesh.stop()
-    policy, found = Policy(), FIGURES.search(grown[0].reason)
-    assert found is not None, grown[0].reason
-    cpu, backlog, lanes = (float(one) for one in found.groups())
+    policy, figures = Policy(), FIGURES.search(grown[0].reason)
+    assert figures is not None, grown[0].reason
+    cpu, backlog, lanes = (float(figure) for figure in figures.groups())
     print(
         f"{grown[0].step}: {grown[0].reason}; then {len(shrunk)} steps in, {len(load.accepted):,} delivered"
     )

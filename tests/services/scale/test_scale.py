@@ -92,7 +92,7 @@ async def until(condition, log: ActionLog | None = None) -> None:
 
 
 def ended(history: ActionHistory) -> list[tuple[str, ActionState, str]]:
-    return [(one.kind, one.state, one.step) for one in history.newest_first]
+    return [(action.kind, action.state, action.step) for action in history.newest_first]
 
 
 async def test_scale_in_waits_for_a_stable_stream_and_is_recorded(kafka, tmp_path, monkeypatch) -> None:

@@ -97,7 +97,7 @@ async def read_receipts(bootstrap: str, topics: Topics) -> Receipts:
     """Read all receipts of the stream."""
     consumer = AIOKafkaConsumer(**client_options(bootstrap), enable_auto_commit=False)
     ids: dict[bytes, str] = {}
-    found: list[dict[str, bytes]] = []
+    receipts: list[dict[str, bytes]] = []
     await consumer.start()
     try:
         counts = await partition_counts(bootstrap, [topics.raw, topics.receipts])
@@ -107,30 +107,30 @@ async def read_receipts(bootstrap: str, topics: Topics) -> Receipts:
         consumer.assign(partitions)
         await consumer.seek_to_beginning(*partitions)
         ends = await consumer.end_offsets(partitions)
-        while any([await consumer.position(one) < end for one, end in ends.items()]):
+        while any([await consumer.position(tp) < end for tp, end in ends.items()]):
             for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
                 for record in records:
-                    known = fields(record.headers)
+                    receipt = fields(record.headers)
                     if record.topic == topics.raw:
-                        ids[identity(record.headers).seq] = known["ce_id"].decode()
-                    elif known.get(DESTINATION):
-                        found.append(known)
+                        ids[identity(record.headers).seq] = receipt["ce_id"].decode()
+                    elif receipt.get(DESTINATION):
+                        receipts.append(receipt)
     finally:
         await consumer.stop()
-    return _by_destination(found, ids)
+    return _by_destination(receipts, ids)
 
 
-def _by_destination(found: Iterable[Mapping[str, bytes]], ids: Mapping[bytes, str]) -> Receipts:
+def _by_destination(records: Iterable[Mapping[str, bytes]], ids: Mapping[bytes, str]) -> Receipts:
     """The receipts of events whose ids are known."""
     receipts = Receipts({}, {})
-    for known in found:
-        destination, name = known[DESTINATION].decode(), ids.get(known[SEQ])
+    for receipt in records:
+        destination, name = receipt[DESTINATION].decode(), ids.get(receipt[SEQ])
         if name is None:
             continue
-        if known.get(OUTCOME) == b"delivered" and ANSWERED in known:
-            answered_ms = number(known, ANSWERED) / 1000
+        if receipt.get(OUTCOME) == b"delivered" and ANSWERED in receipt:
+            answered_ms = number(receipt, ANSWERED) / 1000
             receipts.answered_ms.setdefault(destination, {}).setdefault(name, answered_ms)
-        if number(known, AMBIGUOUS, 0):
+        if number(receipt, AMBIGUOUS, 0):
             receipts.unanswered.setdefault(destination, set()).add(name)
     return receipts
 
@@ -168,6 +168,6 @@ def masked(rows: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, dict[st
     return {name: {**row, "tailnum": hashed(row["tailnum"])} for name, row in rows.items()}
 
 
-def different(expected: Mapping[str, Any], found: Mapping[str, Any]) -> int:
+def different(expected: Mapping[str, Any], arrived: Mapping[str, Any]) -> int:
     """Number of rows that differ, are missing, or are too many."""
-    return sum(expected.get(name) != found.get(name) for name in expected.keys() | found.keys())
+    return sum(expected.get(name) != arrived.get(name) for name in expected.keys() | arrived.keys())

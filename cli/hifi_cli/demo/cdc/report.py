@@ -28,11 +28,11 @@ def report_tables(numbers: Mapping[str, Any]) -> list[Table]:
     rows = table(
         "destination", ">rows equal", ">rows different", title="\nRows of the tables and of the source"
     )
-    for name, one in numbers["tables"].items():
-        rows.add_row(name, f"{one['equal']:,}", f"{one['different']:,}")
+    for name, compared in numbers["tables"].items():
+        rows.add_row(name, f"{compared['equal']:,}", f"{compared['different']:,}")
     lags = table("destination", ">p50", ">p95", ">p99", ">max", title="\nLag from the commit of a change")
-    for name, one in numbers["lag_ms"].items():
-        lags.add_row(name, *(f"{one[part]:,.0f} ms" for part in ("p50", "p95", "p99", "max")))
+    for name, lag in numbers["lag_ms"].items():
+        lags.add_row(name, *(f"{lag[part]:,.0f} ms" for part in ("p50", "p95", "p99", "max")))
     told = ("rows", "changes", "different", "lost", "duplicates", "ambiguous", "unexpected")
     lags.caption = ", ".join(f"{numbers[name]:,} {name}" for name in told)
     lags.caption_justify = "left"

@@ -196,8 +196,8 @@ class ChangeDemo:
                 asyncio.to_thread(database.rows_of, self.target.url),
                 asyncio.to_thread(arrivals.lake_rows, warehouse),
             )
-            found = dict(zip((TABLE, LAKE), read, strict=True))
-            wrong = {name: arrivals.different(expected, rows) for name, rows in found.items()}
+            rows_of = dict(zip((TABLE, LAKE), read, strict=True))
+            wrong = {name: arrivals.different(expected, rows) for name, rows in rows_of.items()}
             told = ", ".join(f"{name} {count:,}" for name, count in wrong.items())
             if not any(wrong.values()) or not await patience.wait(told):
                 return {
@@ -205,7 +205,7 @@ class ChangeDemo:
                         "equal": len(expected.keys() & rows.keys()) - _unequal(expected, rows),
                         "different": wrong[name],
                     }
-                    for name, rows in found.items()
+                    for name, rows in rows_of.items()
                 }
 
     async def _report(
@@ -221,7 +221,7 @@ class ChangeDemo:
         return {
             "rows": ROWS,
             "changes": logged.total(),
-            "different": sum(one["different"] for one in tables.values()),
+            "different": sum(table["different"] for table in tables.values()),
             "lost": (logged - seen.changes).total() + max(0, ROWS - len(seen.snapshot)),
             "duplicates": len(seen.repeated) - ambiguous,
             "ambiguous": ambiguous,
@@ -263,5 +263,5 @@ def _create_tables(url: str) -> None:
         connection.execute(TARGET_TABLES)
 
 
-def _unequal(expected: dict[str, Any], found: dict[str, Any]) -> int:
-    return sum(expected[name] != found[name] for name in expected.keys() & found.keys())
+def _unequal(expected: dict[str, Any], present: dict[str, Any]) -> int:
+    return sum(expected[name] != present[name] for name in expected.keys() & present.keys())

@@ -32,9 +32,9 @@ def colour_report(
         expected: event id to its deliveries.
         declared_duplicates: most deliveries that may be repeated: those under way when a colour was killed.
     """
-    found = report(steps, sent, comparison, expected, set())
-    del found["dead_lettered"]
-    return found | {
+    numbers = report(steps, sent, comparison, expected, set())
+    del numbers["dead_lettered"]
+    return numbers | {
         "declared_duplicates": declared_duplicates,
         "down_minutes": down_minutes(sent, comparison.arrived, expected),
     }
@@ -58,12 +58,12 @@ def down_minutes(
     """Minutes whose p95 is over the SLO, or in which too many requests failed; an event that never arrived is late."""
     lags_ns: defaultdict[int, list[float]] = defaultdict(list)
     failed: defaultdict[int, list[bool]] = defaultdict(list)
-    for name, one in sent.items():
-        minute = one.due_ns // _MINUTE_NS
-        failed[minute].append(not one.accepted)
-        if one.accepted:
+    for name, request in sent.items():
+        minute = request.due_ns // _MINUTE_NS
+        failed[minute].append(not request.accepted)
+        if request.accepted:
             lags_ns[minute] += [
-                arrived.get((path, name), float("inf")) - one.answered_ns for path in expected[name]
+                arrived.get((path, name), float("inf")) - request.answered_ns for path in expected[name]
             ]
     return sum(
         _p95(lags_ns[minute]) > SLO_S * 1e9 or sum(answers) > len(answers) * FAILED_SHARE

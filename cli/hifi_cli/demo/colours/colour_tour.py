@@ -125,15 +125,15 @@ class ColourTour(ColouredLoad):
 
             async def answered() -> bool:
                 """Whether requests that were sent later have their answers in the log."""
-                return any(one.sent_ns > later_ns for one in self.sent().values())
+                return any(request.sent_ns > later_ns for request in self.sent().values())
 
             await self.steps.until(answered, bool, lambda _: "requests go on")
             failed = [
-                one
-                for one in self.sent().values()
-                if one.sent_ns >= self._killed_ns - 1e9 and not one.accepted
+                request
+                for request in self.sent().values()
+                if request.sent_ns >= self._killed_ns - 1e9 and not request.accepted
             ]
-            last_s = max(((one.sent_ns - self._killed_ns) / 1e9 for one in failed), default=0.0)
+            last_s = max(((request.sent_ns - self._killed_ns) / 1e9 for request in failed), default=0.0)
             require(
                 last_s <= GAP_S, f"a request that was sent {last_s:.1f} s after the loss was not accepted"
             )
@@ -150,11 +150,11 @@ class ColourTour(ColouredLoad):
                 """What blue waits for."""
                 return await waits_for(folder)
 
-            await self.steps.until(waiting, lambda found: not found, lambda found: found[0], READY_S)
+            await self.steps.until(waiting, lambda missing: not missing, lambda missing: missing[0], READY_S)
             before = [
                 name
-                for name, one in self.sent().items()
-                if one.accepted and one.answered_ns <= self._killed_ns + 1e9
+                for name, request in self.sent().items()
+                if request.accepted and request.answered_ns <= self._killed_ns + 1e9
             ]
             places = {(path, name) for name in before for path in self.expected[name]}
             reader = RequestLogReader(self.load.workspace.request_log)

@@ -123,8 +123,8 @@ class ColouredLoad:
         async def conditions() -> str:
             """Colours that are not stable, with the reasons."""
             texts = []
-            for name, one in (await self.switch.colours()).colours.items():
-                if one.state is not ColourState.ASLEEP:
+            for name, colour in (await self.switch.colours()).colours.items():
+                if colour.state is not ColourState.ASLEEP:
                     account = await self.switch.account(name)
                     if account.condition is not Condition.STABLE:
                         texts.append(f"{name} is {account.condition.value}: {'; '.join(account.reasons)}")
@@ -140,25 +140,25 @@ class ColouredLoad:
             """Events that the colour got meanwhile."""
             return await self._accepted(name) - before
 
-        await self.steps.until(count, lambda found: found >= _SEEN, lambda _: f"{name} gets events")
+        await self.steps.until(count, lambda events: events >= _SEEN, lambda _: f"{name} gets events")
 
     async def share_of(self, name: str) -> float:
         """A colour's share of the next events, between 0 and 1."""
-        before = {one: await self._accepted(one) for one in self.stream.meshes}
+        before = {colour: await self._accepted(colour) for colour in self.stream.meshes}
 
         async def counts() -> dict[str, int]:
             """Events of each colour since then."""
-            return {one: await self._accepted(one) - count for one, count in before.items()}
+            return {colour: await self._accepted(colour) - count for colour, count in before.items()}
 
-        found = await self.steps.until(
+        accepted = await self.steps.until(
             counts, lambda seen: sum(seen.values()) >= 3 * _SEEN, lambda _: "events are counted"
         )
-        return found[name] / sum(found.values())
+        return accepted[name] / sum(accepted.values())
 
     async def answers(self) -> str:
         """How many requests were not accepted so far, for people."""
         sent = self.sent().values()
-        return f"{sum(not one.accepted for one in sent):,} of {len(sent):,} requests so far were not accepted"
+        return f"{sum(not request.accepted for request in sent):,} of {len(sent):,} requests so far were not accepted"
 
     def sent(self) -> dict[str, SentEvent]:
         """The log of the sender."""

@@ -3,9 +3,10 @@
 import uuid
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
+from pydantic import Field
 
 from hifi.record.event import Record
 
@@ -43,8 +44,10 @@ class AuditEntry:
     what: str
     subject: str
     at_us: int
-    before: Any = None
-    after: Any = None
+    before: Annotated[
+        Any, Field(description="Number of the declaration before; of a principal, the principal.")
+    ] = None
+    after: Annotated[Any, Field(description="The same after the change.")] = None
     take_over: bool = False
     outcome: AuditOutcome = AuditOutcome.ASKED
     reason: str = ""
@@ -83,10 +86,10 @@ class Audit:
         """
         try:
             body = orjson.loads(value or b"")
-            known = {name: body[name] for name in AuditEntry.__dataclass_fields__}
-            one = AuditEntry(**known | {"outcome": AuditOutcome(body["outcome"])})
+            fields = {name: body[name] for name in AuditEntry.__dataclass_fields__}
+            entry = AuditEntry(**fields | {"outcome": AuditOutcome(body["outcome"])})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not an entry of the audit: {error}") from None
-        self.entries[one.id] = one
+        self.entries[entry.id] = entry
         if self._keep is not None and len(self.entries) > self._keep:
             del self.entries[next(iter(self.entries))]

@@ -5,9 +5,11 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Final
 
 import orjson
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from hifi.record.event import Record
 
@@ -30,6 +32,17 @@ class Role(StrEnum):
         """Whether this role may do what another one may."""
         order = list(Role)
         return order.index(self) >= order.index(other)
+
+
+class PrincipalJson(TypedDict):
+    """A principal as JSON."""
+
+    name: str
+    role: Role
+    pipes: Annotated[list[str], Field(description="Empty: the whole stream.")]
+    expires_us: int | None
+    author: str
+    at_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +75,16 @@ class Principal:
         """Whether a pipe is in the scope of its role."""
         return not self.pipes or pipe in self.pipes
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> PrincipalJson:
         """JSON for people, without the hash of the token."""
-        return {name: value for name, value in asdict(self).items() if name != "token_sha256"}
+        return {
+            "name": self.name,
+            "role": self.role,
+            "pipes": list(self.pipes),
+            "expires_us": self.expires_us,
+            "author": self.author,
+            "at_us": self.at_us,
+        }
 
 
 class Principals:
@@ -93,19 +113,19 @@ class Principals:
             return
         try:
             body = orjson.loads(value)
-            known = {field: body[field] for field in Principal.__dataclass_fields__}
-            one = Principal(**known | {"role": Role(body["role"]), "pipes": tuple(body["pipes"])})
+            fields = {field: body[field] for field in Principal.__dataclass_fields__}
+            principal = Principal(**fields | {"role": Role(body["role"]), "pipes": tuple(body["pipes"])})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not the record of a principal: {error}") from None
-        self._by_name[name] = one
-        self._by_hash[one.token_sha256] = one
+        self._by_name[name] = principal
+        self._by_hash[principal.token_sha256] = principal
 
     def of_token(self, token: str, now_us: int) -> Principal | None:
         """The principal of a token; None: there is none, or the token has expired."""
-        found = self._by_hash.get(token_sha256(token))
-        if found is None or (found.expires_us is not None and found.expires_us <= now_us):
+        principal = self._by_hash.get(token_sha256(token))
+        if principal is None or (principal.expires_us is not None and principal.expires_us <= now_us):
             return None
-        return found
+        return principal
 
 
 def new_token() -> str:

@@ -19,7 +19,7 @@ from hifi.kafka.clients import topic_consumer
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.kafka.topics import Topics
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.record.event import (
     AMBIGUOUS,
     ATTEMPT,
@@ -81,7 +81,7 @@ def target(topics: Topics, letter: DeadLetter) -> str:
     return inputs[service]
 
 
-def replayed(letter: DeadLetter, current: PipeVersion | None, now_us: int) -> Record:
+def replayed(letter: DeadLetter, current: PipeRevision | None, now_us: int) -> Record:
     """The record that a replay writes: the event as the service read it, with attempts counted from 0.
 
     It is processed with the current revision of its pipe: the one that refused it may just have been rolled back.
@@ -93,12 +93,12 @@ def replayed(letter: DeadLetter, current: PipeVersion | None, now_us: int) -> Re
     changes |= {REPLAY: b"%d" % (letter.replays + 1), IN: b"%d" % now_us}
     headers = with_fields(letter.headers, changes)
     if current is not None:
-        headers = with_revision(headers, current.revision, current.version)
+        headers = with_revision(headers, current.number, current.offset)
     return Record(letter.key, letter.value, headers)
 
 
 async def replay(
-    producer: Producer, topics: Topics, some: Sequence[DeadLetter], pipes: Mapping[str, PipeVersion]
+    producer: Producer, topics: Topics, some: Sequence[DeadLetter], pipes: Mapping[str, PipeRevision]
 ) -> AsyncIterator[tuple[DeadLetter, str]]:
     """Replay dead letters in their order; Kafka acknowledges each before it is noted as replayed.
 

@@ -16,7 +16,7 @@ Resource: TypeAlias = Literal["topic", "group", "cluster", "transactional-id"]
 Operation: TypeAlias = Literal["Read", "Write", "Create", "Describe", "DescribeConfigs", "Delete"]
 
 PUBLISHER: Final = "publisher"
-"""Creates topics and publishes pipes: `hifi apply` and provisioning. No other principal may write the topic `pipes`.
+"""Creates topics and publishes pipes: `hifi apply` and the setup job. No other principal may write the topic `pipes`.
 It also creates and revokes principals of the management API."""
 OPERATOR: Final = "operator"
 """Reads everything and replays dead letters: the other commands of `hifi`."""
@@ -165,7 +165,7 @@ def _control_access(
             describes_groups=[everything],
             transactional_ids=[control.actor, control.deployer],
         ),
-        "provision": Access(
+        "rollout": Access(
             reads=[
                 topics.pipes,
                 control.health,
@@ -175,7 +175,7 @@ def _control_access(
                 control.rollouts,
             ],
             writes=[topics.pipes, control.actions, control.rollouts],
-            transactional_ids=[control.actor, control.provisioner + ANY],
+            transactional_ids=[control.actor, control.rollout_writer + ANY],
         ),
         "manage": Access(
             reads=[

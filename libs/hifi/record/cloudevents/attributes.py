@@ -26,9 +26,9 @@ _SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:.")
 
 REQUIRED: Final = ("specversion", "id", "source", "type")
 JSON_TYPE: Final = b"application/json"
-_HEADERS: Final = {
-    name: CE_PREFIX + name for name in (*REQUIRED, "subject", "time", "dataschema", "partitionkey")
-} | {"datacontenttype": CONTENT_TYPE}
+BINARY_ATTRIBUTES: Final = (*REQUIRED, "subject", "time", "dataschema", "partitionkey")
+"""Attributes of the specification that binary mode sends as headers `ce-…`."""
+_HEADERS: Final = {name: CE_PREFIX + name for name in BINARY_ATTRIBUTES} | {"datacontenttype": CONTENT_TYPE}
 
 
 def assemble(values: Mapping[str, bytes], data: bytes) -> DecodedEvent:

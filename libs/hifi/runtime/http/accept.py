@@ -23,12 +23,12 @@ def accepting(listener: socket.socket, make_protocol: Callable[[], asyncio.Proto
         listener: listens already and does not block.
         make_protocol: makes the protocol of a connection.
     """
-    one = _Acceptor(listener, make_protocol)
-    one.resume()
+    acceptor = _Acceptor(listener, make_protocol)
+    acceptor.resume()
     try:
         yield
     finally:
-        one.stop()
+        acceptor.stop()
 
 
 class _Acceptor:

@@ -247,7 +247,7 @@ async def sweep(connections: Iterable[LimitedConnection]) -> None:
 def raise_open_files_limit() -> int:
     """Raise this process's soft limit of open files as far as allowed, and return how many connections fit in it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return max(soft, wanted) - _RESERVED_FILES
+    limit = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
+    if soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    return max(soft, limit) - _RESERVED_FILES

@@ -1,11 +1,18 @@
-"""Build the OpenAPI document of an API from the table of its operations."""
+"""Build the OpenAPI document of an API from the table of its operations and the types of their bodies."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, Literal
 
 import orjson
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 from starlette.responses import Response
+
+from hifi.runtime.http.problem import MEDIA_TYPE, ProblemDetails
+
+_SCHEMAS: Final = "#/components/schemas/"
+PROBLEM: Final = {"$ref": f"{_SCHEMAS}Problem"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +29,10 @@ class Operation:
     """Response statuses other than 200."""
     secured: bool = False
     """The operation needs the bearer token."""
-    body: dict[str, Any] | None = None
-    """JSON Schema of the request body."""
-    result: dict[str, Any] = field(default_factory=dict)
-    """JSON Schema of the response body; fields that it does not list may change."""
+    body: Any = None
+    """Type of the request body; None: there is none."""
+    answer: Any = None
+    """Type of the JSON of the response; None: it is not described. Members that the type does not have may change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +54,66 @@ class ApiDescription:
     security: str
 
 
+class _SchemaGenerator(GenerateJsonSchema):
+    """Leaves out the titles of fields, which only repeat their names."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """No field has a title."""
+        del schema
+        return False
+
+
+class Schemas:
+    """The JSON Schemas of the types of an API; what several of them use is one component of its document.
+
+    Args:
+        bodies: types of request bodies, as pydantic reads them.
+        answers: types of responses.
+        problem: type of error responses, which is the component `Problem`.
+    """
+
+    def __init__(self, bodies: Sequence[Any], answers: Sequence[Any], problem: Any = ProblemDetails) -> None:
+        modes: tuple[tuple[Literal["validation", "serialization"], Sequence[Any]], ...] = (
+            ("validation", bodies),
+            ("serialization", [*answers, problem]),
+        )
+        inputs = [
+            (repr(kind), mode, TypeAdapter(kind)) for mode, kinds in modes for kind in dict.fromkeys(kinds)
+        ]
+        self._schemas, shared = TypeAdapter.json_schemas(
+            inputs, ref_template=f"{_SCHEMAS}{{model}}", schema_generator=_SchemaGenerator
+        )
+        self.components: dict[str, Any] = shared.get("$defs", {})
+        """Name to schema."""
+        problem_name = self.answer(problem)["$ref"].removeprefix(_SCHEMAS)
+        self.components["Problem"] = self.components.pop(problem_name)
+
+    def body(self, kind: Any) -> dict[str, Any]:
+        """The schema of a request body."""
+        return self._schemas[repr(kind), "validation"]
+
+    def answer(self, kind: Any) -> dict[str, Any]:
+        """The schema of a response."""
+        return self._schemas[repr(kind), "serialization"]
+
+
 def document(operations: Iterable[Operation], version: str, api: ApiDescription) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document."""
+    operations = tuple(operations)
+    schemas = Schemas(
+        [operation.body for operation in operations if operation.body is not None],
+        [operation.answer for operation in operations if operation.answer is not None],
+    )
     paths: dict[str, Any] = {}
     for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, api)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, api, schemas)
     return {
         "openapi": "3.1.0",
         "info": {"title": api.title, "version": version, "description": api.text},
         "paths": paths,
         "components": {
             "securitySchemes": {api.security: {"type": "http", "scheme": "bearer"}},
-            "schemas": {
-                "Problem": {
-                    "type": "object",
-                    "properties": {
-                        "title": {"type": "string"},
-                        "status": {"type": "integer"},
-                        "detail": {"type": "string"},
-                    },
-                }
-            },
+            "schemas": schemas.components,
         },
     }
 
@@ -82,7 +128,7 @@ def json_response(body: object, status: int = 200, headers: Mapping[str, str] | 
     )
 
 
-def _operation(operation: Operation, api: ApiDescription) -> dict[str, Any]:
+def _operation(operation: Operation, api: ApiDescription, schemas: Schemas) -> dict[str, Any]:
     path_names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
     parameters: list[dict[str, Any]] = [
         {
@@ -98,14 +144,13 @@ def _operation(operation: Operation, api: ApiDescription) -> dict[str, Any]:
         {"name": name, "in": "query", "description": description, "schema": {"type": "string"}}
         for name, description in operation.parameters.items()
     ]
-    problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    answer = {} if operation.answer is None else schemas.answer(operation.answer)
+    problem = {MEDIA_TYPE: {"schema": PROBLEM}}
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "parameters": parameters,
-        "responses": {
-            "200": {"description": "JSON.", "content": {"application/json": {"schema": operation.result}}}
-        }
+        "responses": {"200": {"description": "JSON.", "content": {"application/json": {"schema": answer}}}}
         | {
             str(status): {"description": api.statuses[status], "content": problem}
             for status in operation.statuses
@@ -116,6 +161,6 @@ def _operation(operation: Operation, api: ApiDescription) -> dict[str, Any]:
     if operation.body is not None:
         described["requestBody"] = {
             "required": True,
-            "content": {"application/json": {"schema": operation.body}},
+            "content": {"application/json": {"schema": schemas.body(operation.body)}},
         }
     return described

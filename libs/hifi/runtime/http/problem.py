@@ -6,10 +6,12 @@ Starlette app returns `Problem.response()` from its exception handler.
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import orjson
+from pydantic import Field
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from hifi.runtime.errors import HifiError
 
@@ -18,6 +20,15 @@ _CONTENT_TYPE: Final = (b"content-type", MEDIA_TYPE.encode())
 
 ResponseParts = tuple[int, bytes, list[tuple[bytes, bytes]]]
 """Status, body and headers (names in lower case, without `content-length`) of an HTTP response."""
+
+
+class ProblemDetails(TypedDict):
+    """Problem details (RFC 9457)."""
+
+    type: Annotated[str, Field(json_schema_extra={"format": "uri-reference"})]
+    title: str
+    status: int
+    detail: str
 
 
 class Problem(HifiError):
@@ -56,13 +67,13 @@ class Problem(HifiError):
         return Response(self._body(), self.status, dict(self.headers), media_type=MEDIA_TYPE)
 
     def _body(self) -> bytes:
-        content = {
+        details: ProblemDetails = {
             "type": "about:blank",
             "title": self.title,
             "status": self.status,
             "detail": self.detail,
         }
-        return orjson.dumps(content | dict(self.members))
+        return orjson.dumps({**details, **self.members})
 
 
 def retry_later(detail: str, after_s: int = 1, members: Mapping[str, Any] | None = None) -> Problem:

@@ -43,7 +43,7 @@ class EventRecord:
         seq: identity of the event.
         accepted_us: when ingest accepted it, microseconds since 1970 UTC.
         fetched_us: when egest fetched it, microseconds since 1970 UTC.
-        barrier: offset in the topic `pipes` that egest must have read before it delivers the event.
+        revision_offset: offset in the topic `pipes` that egest must have read before it delivers the event.
         due_us: the destination accepts no request before this time, microseconds since 1970 UTC; 0: at any time.
         earlier: attempts of earlier passes.
         key, log, log_offset: what identifies its copies; see hifi_egest.dedup.copy_key.
@@ -53,8 +53,8 @@ class EventRecord:
     """
 
     __slots__ = (
-        "accepted_us", "barrier", "copied", "destinations", "due_us", "earlier", "fetched_us", "key", "log",
-        "log_offset", "partition", "pending", "pipe", "receipt_hop", "record", "seq", "size_bytes",
+        "accepted_us", "copied", "destinations", "due_us", "earlier", "fetched_us", "key", "log", "log_offset",
+        "partition", "pending", "pipe", "receipt_hop", "record", "revision_offset", "seq", "size_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -68,7 +68,7 @@ class EventRecord:
         accepted_us: int,
         fetched_us: int,
         destinations: list[bytes] | None = None,
-        barrier: int = -1,
+        revision_offset: int = -1,
         due_us: int = 0,
         earlier: EarlierAttempts = NO_EARLIER_ATTEMPTS,
         key: bytes = b"",
@@ -84,7 +84,7 @@ class EventRecord:
         self.accepted_us = accepted_us
         self.fetched_us = fetched_us
         self.destinations = destinations if destinations is not None else []
-        self.barrier = barrier
+        self.revision_offset = revision_offset
         self.due_us = due_us
         self.earlier = earlier
         self.key = key

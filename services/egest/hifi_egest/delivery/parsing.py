@@ -77,7 +77,11 @@ def _enriched(partition: SourcePartition, record: ConsumerRecord, fetched_us: in
         if first != IDENTITY or second != HOP or identity_fields[0] != _FORMAT:
             raise ValueError(first)
         pipe = identity_fields[1].decode("ascii")
-        barrier, accepted_us, seq = int(identity_fields[3]), int(identity_fields[4]), identity_fields[6]
+        revision_offset, accepted_us, seq = (
+            int(identity_fields[3]),
+            int(identity_fields[4]),
+            identity_fields[6],
+        )
         raw = hop_fields[1]
         log_offset = int(raw) if raw else -1
         to = hop_fields[2]
@@ -101,7 +105,7 @@ def _enriched(partition: SourcePartition, record: ConsumerRecord, fetched_us: in
         accepted_us,
         fetched_us,
         to.split(b",") if b"," not in to else list(dict.fromkeys(to.split(b","))),
-        barrier,
+        revision_offset,
         0,
         NO_EARLIER_ATTEMPTS,
         key,
@@ -128,7 +132,7 @@ def _retried(partition: SourcePartition, record: ConsumerRecord, fetched_us: int
         known.accepted_us,
         fetched_us,
         [destination],
-        known.barrier,
+        known.revision_offset,
         int(due) if due is not None and due.isdigit() else 0,
         EarlierAttempts(
             attempts=number(found, ATTEMPT, 0),

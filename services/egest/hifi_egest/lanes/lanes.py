@@ -96,11 +96,11 @@ class Lanes:
     def _other_revisions(self, pipe: str, destination: str) -> dict[int, Destination]:
         """Revision to the destination as other revisions than the current one declare it."""
         declared = {
-            version.revision: version.pipe.destination(destination)
-            for version in self._registry.in_use()
-            if version.pipe.pipe == pipe and not version.current
+            revision.number: revision.pipe.destination(destination)
+            for revision in self._registry.in_use()
+            if revision.pipe.pipe == pipe and not revision.current
         }
-        return {revision: other for revision, other in declared.items() if other is not None}
+        return {number: other for number, other in declared.items() if other is not None}
 
     def _open(self, pipe: str, destination: str) -> Lane | None:
         declared = declared_destination(self._registry, pipe, destination)
@@ -135,9 +135,9 @@ class Lanes:
                 del self._lanes[pipe, name]
                 logger.info("lane-retired", pipe=pipe, destination=name.decode())
                 await lane.retire()
-        for version in self._registry.in_use():
-            pipe = version.pipe.pipe
-            for destination in version.pipe.destinations:
+        for revision in self._registry.in_use():
+            pipe = revision.pipe.pipe
+            for destination in revision.pipe.destinations:
                 if (pipe, destination.name.encode()) not in self._lanes:
                     self._open(pipe, destination.name)
 

@@ -12,10 +12,11 @@ from typing import Final, NamedTuple, TypeAlias
 
 from aiokafka import ConsumerRecord
 
+from hifi.delivery.dead_letters.record import dead_letter
 from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
-from hifi.record.event import Record
+from hifi.record.event import DESTINATION, Record, with_fields
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Overloaded, Rejected
@@ -23,6 +24,7 @@ from hifi_egest.delivery.delivery import NO_ATTEMPT, Attempt, Delivery, complete
 from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.partition import SourcePartition
 from hifi_egest.outcomes import records
+from hifi_egest.outcomes.records import SERVICE
 from hifi_egest.policy.outcome import Filtered, HandedOver, Outcome, Parked, RetryLater
 
 _LEASE_CHECK_S: Final = 0.05
@@ -119,7 +121,8 @@ class OutcomeRecorder:
             offset=record.offset,
             reason=why.reason,
         )
-        letter = records.rejected(record, why, destination, fetched_us)
+        headers = with_fields(record.headers, {DESTINATION: destination} if destination else {})
+        letter = dead_letter(record.key, record.value, headers, SERVICE, why, fetched_us)
         self._outbox.put(self._topics.dead_letter, assigned.partition, [letter], acknowledged)
 
     def _hand_over(self, hand_over: _HandOver) -> None:

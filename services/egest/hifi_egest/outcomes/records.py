@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from aiokafka import ConsumerRecord
-
 from hifi.delivery.dead_letters.record import dead_letter
 from hifi.record.event import (
     AMBIGUOUS,
@@ -36,12 +34,6 @@ def handed_over(delivery: Delivery, outcome: HandedOver, now_us: int) -> Record:
     if isinstance(outcome, DeadLettered):
         return _dead_letter(delivery, outcome)
     return _waiting(delivery, outcome, now_us)
-
-
-def rejected(record: ConsumerRecord, why: Rejected, destination: bytes, fetched_us: int) -> Record:
-    """The dead letter of a record as it was read; `destination`: empty if it is not known."""
-    headers = with_fields(record.headers, {DESTINATION: destination} if destination else {})
-    return dead_letter(record.key, record.value, headers, SERVICE, why, fetched_us)
 
 
 def receipts(

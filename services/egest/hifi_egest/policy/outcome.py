@@ -145,7 +145,7 @@ class Refusal(NamedTuple):
 FAILED: Final = DeadLettered("egest-failed", "egest failed on this event; see its log")
 REVOKED: Final = Refusal("handed-on", "the partition was revoked from the instance that sent it")
 LANE_FULL: Final = Refusal("lane-full", "the lane of the destination is full")
-PIPES_BEHIND: Final = Refusal("pipes-behind", "this instance does not know the pipe's version yet")
+PIPES_BEHIND: Final = Refusal("pipes-behind", "this instance does not know the pipe's revision yet")
 
 
 def recoverable(result: Answer | NoResponse | RefusedWrite, policy: RetryPolicy) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hifi.pipe.model import Lookup
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.runtime import log
 from hifi.runtime.cache import Cache
 from hifi.runtime.errors import HifiError
@@ -46,7 +46,7 @@ class LookupTables:
         """Call the listener, in the event loop, after a refresh that changed a table."""
         self._listeners.append(listener)
 
-    async def load(self, pipes: Iterable[PipeVersion]) -> dict[str, str]:
+    async def load(self, pipes: Iterable[PipeRevision]) -> dict[str, str]:
         """Load the tables that are missing.
 
         Returns:
@@ -148,7 +148,7 @@ class LookupTables:
         for listener in self._listeners:
             listener()
 
-    def _reason(self, known: PipeVersion, failed: Mapping[str, str]) -> str | None:
+    def _reason(self, known: PipeRevision, failed: Mapping[str, str]) -> str | None:
         for name, lookup in known.pipe.enrich.lookups.items():
             key = table_id(lookup)
             if key in failed:
@@ -160,6 +160,6 @@ class LookupTables:
         return None
 
 
-def lookups(pipes: Sequence[PipeVersion]) -> list[Lookup]:
+def lookups(pipes: Sequence[PipeRevision]) -> list[Lookup]:
     """All lookups of some pipes."""
     return [lookup for known in pipes for lookup in known.pipe.enrich.lookups.values()]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hifi.pipe.model import Pipe
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.runtime import log
 from hifi.spark.catalyst import Catalyst, JavaObject, SqlProblem
 from hifi.spark.generator import (
@@ -23,26 +23,26 @@ from hifi_enrich.plan.pandas_udf import UdfCall
 from hifi_enrich.plan.query_plan import LookupBroadcasts, QueryPlan
 from hifi_enrich.plan.udf_limits import DEFAULT_LIMITS, UdfLimits
 
-_NO_VERSION: Final = -1
-"""Version of the stand-in for a broken pipe. No pipe has it, so the pipe is compiled again for the next plan."""
+_NO_OFFSET: Final = -1
+"""Offset of the stand-in for a broken pipe. No pipe has it, so the pipe is compiled again for the next plan."""
 
 logger = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledPipe:
-    """One version of a pipe as expressions that are bound to the columns of a row."""
+    """One revision of a pipe as expressions that are bound to the columns of a row."""
 
     key: str
-    version: int
+    offset: int
     fields: JavaObject | None
     lookup_keys: tuple[JavaObject, ...]
     lookups_per_wave: tuple[int, ...]
     udf_args: JavaObject | None
     result: JavaObject
     udf: UdfCall | None
-    source: PipeVersion | None
-    """The version that was compiled; None for the stand-in of a broken pipe."""
+    source: PipeRevision | None
+    """The revision that was compiled; None for the stand-in of a broken pipe."""
     sql: PipeSql
 
 
@@ -65,20 +65,20 @@ class PipeCompiler:
 
     def plan(
         self,
-        pipes: Sequence[PipeVersion],
-        version: int,
+        pipes: Sequence[PipeRevision],
+        pipes_offset: int,
         lookups: LookupBroadcasts,
         task_copies: int,
         broken: Mapping[str, str],
     ) -> QueryPlan:
         """Make the plan of all pipes.
 
-        A pipe that Spark rejects continues in the version that was compiled last. Where there is none, its events
+        A pipe that Spark rejects continues in the revision that was compiled last. Where there is none, its events
         become dead letters `pipe-broken` with the reason.
 
         Args:
             pipes: every revision in use.
-            version: version through which the registry has been read.
+            pipes_offset: last offset in the topic `pipes` that the plan includes.
             lookups: the tables that pipes can look rows up in.
             task_copies: copies of each expression, at least the number of partitions of the stream.
             broken: key of a revision to the reason why it cannot run, such as a lookup that cannot be read.
@@ -102,8 +102,8 @@ class PipeCompiler:
         ]
         udfs = {index: pipe.udf for index, pipe in enumerate(compiled) if pipe.udf is not None}
         return QueryPlan(
-            version=version,
-            has_rollouts=any(not one.current for one in pipes),
+            pipes_offset=pipes_offset,
+            has_rollouts=any(not revision.current for revision in pipes),
             pipe_index=self._catalyst.broadcast(pipe_index),
             fixed_destinations=self._catalyst.broadcast(fixed_destinations),
             only_fixed=all(pipe.sql.fixed_destinations is not None for pipe in compiled),
@@ -116,8 +116,8 @@ class PipeCompiler:
             task_copies=task_copies,
         )
 
-    def in_force(self) -> list[PipeVersion]:
-        """The versions of pipes that are in the last plan."""
+    def in_force(self) -> list[PipeRevision]:
+        """The revisions that are in the last plan."""
         return [pipe.source for pipe in self._compiled.values() if pipe.source is not None]
 
     def _broadcast(self, expressions: Sequence[JavaObject | None], task_copies: int) -> JavaObject:
@@ -125,43 +125,45 @@ class PipeCompiler:
         return self._catalyst.broadcast(self._catalyst.task_copies(array, task_copies))
 
     def _compile(
-        self, pipes: Sequence[PipeVersion], tables: AbstractSet[str], broken: Mapping[str, str]
+        self, pipes: Sequence[PipeRevision], tables: AbstractSet[str], broken: Mapping[str, str]
     ) -> list[CompiledPipe]:
-        for one in pipes:
-            if not self._is_usable(one.key, tables, one.version):
-                self._compile_pipe(one, tables, broken.get(one.key))
-        keys = {one.key for one in pipes}
+        for revision in pipes:
+            if not self._is_usable(revision.key, tables, revision.offset):
+                self._compile_pipe(revision, tables, broken.get(revision.key))
+        keys = {revision.key for revision in pipes}
         self._compiled = {key: pipe for key, pipe in self._compiled.items() if key in keys}
         self._drop_unused()
-        return [self._compiled[one.key] for one in pipes]
+        return [self._compiled[revision.key] for revision in pipes]
 
     def _drop_unused(self) -> None:
         """Drop the expressions that no compiled pipe has any more."""
         used = {query for pipe in self._compiled.values() for query in pipe.sql.queries()}
-        self._expressions = {query: one for query, one in self._expressions.items() if query in used}
-        self._allowed &= {text for one in self.in_force() for _, text in user_expressions(one.pipe)}
+        self._expressions = {
+            query: expression for query, expression in self._expressions.items() if query in used
+        }
+        self._allowed &= {text for revision in self.in_force() for _, text in user_expressions(revision.pipe)}
 
-    def _is_usable(self, key: str, tables: AbstractSet[str], version: int | None = None) -> bool:
-        """Whether a revision has been compiled (in this version, where one is given) and its tables exist."""
+    def _is_usable(self, key: str, tables: AbstractSet[str], offset: int | None = None) -> bool:
+        """Whether a revision has been compiled (the one with this offset, where it is given) and its tables exist."""
         pipe = self._compiled.get(key)
-        if pipe is None or pipe.source is None or (version is not None and version != pipe.version):
+        if pipe is None or pipe.source is None or (offset is not None and offset != pipe.offset):
             return False
         return tables >= {table_id(lookup) for lookup in pipe.source.pipe.enrich.lookups.values()}
 
-    def _compile_pipe(self, known: PipeVersion, tables: AbstractSet[str], reason: str | None) -> None:
-        key = known.key
+    def _compile_pipe(self, revision: PipeRevision, tables: AbstractSet[str], reason: str | None) -> None:
+        key = revision.key
         try:
             if reason is not None:
                 raise SqlProblem(reason)
-            self._keep(known, self._sql(known.pipe))
+            self._keep(revision, self._sql(revision.pipe))
         except SqlProblem as problem:
-            old = self._compiled[key].version if self._is_usable(key, tables) else None
+            old = self._compiled[key].offset if self._is_usable(key, tables) else None
             logger.warning(
-                "pipe-broken", pipe=key, version=known.version, error=str(problem), version_in_force=old
+                "pipe-broken", pipe=key, offset=revision.offset, error=str(problem), offset_in_force=old
             )
             if old is None:
                 stand_in = PipeSql(None, (), None, None, dead_letter_result(f"pipe-broken: {problem}"))
-                self._keep(replace(known, version=_NO_VERSION), stand_in)
+                self._keep(replace(revision, offset=_NO_OFFSET), stand_in)
 
     def _sql(self, pipe: Pipe) -> PipeSql:
         for path, text in user_expressions(pipe):
@@ -175,29 +177,29 @@ class PipeCompiler:
         except ValueError as error:
             raise SqlProblem(f"the default of a lookup does not fit its type: {error}") from None
 
-    def _keep(self, known: PipeVersion, sql: PipeSql) -> None:
+    def _keep(self, revision: PipeRevision, sql: PipeSql) -> None:
         """Compile the queries of a pipe that are new, and keep the pipe as compiled."""
         for query in sql.queries():
             if query not in self._expressions:
                 self._expressions[query] = self._catalyst.compile(query)
-        self._compiled[known.key] = self._bound(known, sql)
+        self._compiled[revision.key] = self._bound(revision, sql)
 
-    def _bound(self, known: PipeVersion, sql: PipeSql) -> CompiledPipe:
-        declared = known.pipe.enrich
+    def _bound(self, revision: PipeRevision, sql: PipeSql) -> CompiledPipe:
+        declared = revision.pipe.enrich
         compiled = self._expressions
         udf = None
         if sql.typed_udf_args and declared.udf:
             args = self._catalyst.struct_type(compiled[sql.typed_udf_args])
-            udf = UdfCall(declared.udf, args, known.version, self._udf_limits)
+            udf = UdfCall(declared.udf, args, revision.offset, self._udf_limits)
         return CompiledPipe(
-            key=known.key,
-            version=known.version,
+            key=revision.key,
+            offset=revision.offset,
             fields=compiled[sql.fields] if sql.fields else None,
             lookup_keys=tuple(compiled[query] for query in sql.lookup_keys),
             lookups_per_wave=tuple(len(names) for names in lookup_waves(declared)) if sql.lookup_keys else (),
             udf_args=compiled[sql.udf_args] if sql.udf_args else None,
             result=compiled[sql.result],
             udf=udf,
-            source=known if known.version != _NO_VERSION else None,
+            source=revision if revision.offset != _NO_OFFSET else None,
             sql=sql,
         )

@@ -19,9 +19,9 @@ from hifi_enrich.plan import record_sql
 from hifi_enrich.plan.pandas_udf import udf_column
 from hifi_enrich.plan.query_plan import QueryPlan, RowFunction
 
-NEWER_VERSION: Final = "hifi-newer-pipe-version"
-"""Marks the error of a query that read an event of a newer version of the pipes than its plan has."""
-_NEWER_VERSION: Final = re.compile(rf"{NEWER_VERSION}=(\d+)")
+NEWER_REVISION: Final = "hifi-newer-pipe-revision"
+"""Marks the error of a query that read an event of a later revision than its plan has."""
+_NEWER_REVISION: Final = re.compile(rf"{NEWER_REVISION}=(\d+)")
 RECORDS: Final = "key binary, value binary, partition int, headers array<struct<key string, value binary>>"
 """The columns of Spark's Kafka source that are read."""
 RESULT: Final = "struct<patch string, to string, failure string>"
@@ -33,10 +33,10 @@ _JAVA_STRING: Final = "java.lang.String"
 _UTF8_STRING: Final = "org.apache.spark.unsafe.types.UTF8String"
 
 
-def newer_version(error: str) -> int | None:
-    """The version of the pipes that an event needs, where that is why a query failed; else None."""
+def newer_offset(error: str) -> int | None:
+    """The offset in the topic `pipes` that an event needs, where that is why a query failed; else None."""
     # Spark quotes the plan, and with it the marker, in its errors; only a raised marker is followed by a number.
-    match = _NEWER_VERSION.search(error)
+    match = _NEWER_REVISION.search(error)
     return int(match[1]) if match else None
 
 
@@ -104,7 +104,7 @@ class DataFrameBuilder:
         else:
             written = self._call_functions(frame, plan)
         # An error within a function would be told without its message.
-        newer = F.raise_error(F.concat(F.lit(f"{NEWER_VERSION}="), F.col("newer"))).cast("int")
+        newer = F.raise_error(F.concat(F.lit(f"{NEWER_REVISION}="), F.col("newer"))).cast("int")
         partition = F.when(F.col("newer").isNotNull(), newer).otherwise(F.col("partition"))
         return written.withColumn("partition", partition).drop("newer")
 
@@ -157,8 +157,8 @@ class DataFrameBuilder:
     def _with_identity(self, records: DataFrame, plan: QueryPlan) -> DataFrame:
         """Add whether the record is an event, the index of its pipe, its fixed destinations, and when it was fetched.
 
-        `fixed_to` is null where the pipe has expressions to evaluate. `newer` is the version of the pipes that the
-        event needs, null where the plan has it.
+        `fixed_to` is null where the pipe has expressions to evaluate. `newer` is the offset in the topic `pipes` that
+        the event needs, null where the plan has it.
         """
         catalyst = self._catalyst
         instant = catalyst.call_static("java.time.Instant", "now", "java.time.Instant")
@@ -180,8 +180,10 @@ class DataFrameBuilder:
         keys = [record_sql.revision(), record_sql.pipe()] if plan.has_rollouts else [record_sql.pipe()]
         names = [catalyst.call(catalyst.expression(F.expr(key)), "toString", _JAVA_STRING) for key in keys]
         index = F.coalesce(*[self._index_of(plan, name) for name in names])
-        barrier = F.expr(record_sql.barrier())
-        frame = frame.withColumn("newer", F.when(F.col("is_event") & (barrier > plan.version), barrier))
+        revision_offset = F.expr(record_sql.revision_offset())
+        frame = frame.withColumn(
+            "newer", F.when(F.col("is_event") & (revision_offset > plan.pipes_offset), revision_offset)
+        )
         known = F.col("is_event") & F.col("newer").isNull()
         frame = frame.withColumn("pipe_index", F.when(known, index))
         to = self._fixed_destinations(plan, names)

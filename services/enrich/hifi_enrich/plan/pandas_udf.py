@@ -40,8 +40,8 @@ class UdfCall:
     udf: Udf
     args: StructType
     """Names and types of the arguments; a derived field has the type of its expression."""
-    version: int = 0
-    """Of the pipe."""
+    offset: int = 0
+    """Of the pipe's revision."""
     limits: UdfLimits = DEFAULT_LIMITS
 
 
@@ -92,7 +92,7 @@ def call_all(
         except Misconfigured as error:
             results = [f"!{error}"] * len(rows)
         else:
-            guard = UdfGuard(call.udf.function, call.version, call.limits)
+            guard = UdfGuard(call.udf.function, call.offset, call.limits)
             results = call_by_halves(partial(_call, call, function), [str(texts[row]) for row in rows], guard)
         for row, result in zip(rows, results, strict=True):
             answers[row] = result

@@ -33,8 +33,8 @@ class RowFunction:
 class QueryPlan:
     """All pipes in force, as broadcasts. A pipe is found by its index in them."""
 
-    version: int
-    """Newest version of the pipes that is included. The query must not handle events of a newer one."""
+    pipes_offset: int
+    """Last offset in the topic `pipes` that is included. The query must not handle events of later revisions."""
     pipe_index: JavaObject
     """Broadcast of a HashMap from a pipe's name to the index of its current revision, and from `NAME;REVISION` to that
     of another one."""

@@ -46,8 +46,8 @@ def revision() -> str:
     return "concat(identity[1], ';', identity[2])"
 
 
-def barrier() -> str:
-    """SQL of the version of the pipes that the event needs (bigint), from `identity`."""
+def revision_offset() -> str:
+    """SQL of the offset in the topic `pipes` that the event needs (bigint), from `identity`."""
     return "cast(identity[3] as bigint)"
 
 

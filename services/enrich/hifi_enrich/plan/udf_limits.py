@@ -61,12 +61,12 @@ class UdfGuard:
 
     Args:
         function: its name.
-        version: of the pipe: a new one is not quarantined.
+        offset: of the pipe's revision: a new one is not quarantined.
         limits: to keep.
     """
 
-    def __init__(self, function: str, version: int, limits: UdfLimits) -> None:
-        self._key = function, version
+    def __init__(self, function: str, offset: int, limits: UdfLimits) -> None:
+        self._key = function, offset
         self._limits = limits
         self._exceeded = 0
         _limit_memory(limits.memory_bytes)

@@ -15,7 +15,7 @@ from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Rejected, Retryable
 from hifi.spark.kafka_connector import PartitionOffsets
-from hifi_enrich.plan.dataframe import newer_version
+from hifi_enrich.plan.dataframe import newer_offset
 from hifi_enrich.poison.notes import trial_note, unfinished_trial
 from hifi_enrich.poison.search import OffsetRange, write_around_poison
 from hifi_enrich.settings import EnrichSettings
@@ -51,7 +51,7 @@ class PoisonQuarantine:
             Number of records that were quarantined.
 
         Raises:
-            Retryable: Kafka failed, or an event needs a newer version of the pipes than the plan has. What was written
+            Retryable: Kafka failed, or an event needs a later revision of its pipe than the plan has. What was written
                 until then is committed.
         """
         ends = await self._offsets.end()
@@ -70,7 +70,7 @@ class PoisonQuarantine:
             await self._write_range({part.partition: part.first}, {part.partition: part.end})
         except Exception as error:  # noqa: BLE001 - Spark raises whatever the record causes
             text = str(error)
-            if is_kafka_failure(text) or newer_version(text) is not None or isinstance(error, OSError):
+            if is_kafka_failure(text) or newer_offset(text) is not None or isinstance(error, OSError):
                 raise Retryable(f"the search for a poison record was interrupted: {text[:300]}") from None
             logger.warning(
                 "range-failed", partition=part.partition, first=part.first, end=part.end, error=text[:300]

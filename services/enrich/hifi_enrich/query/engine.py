@@ -20,7 +20,7 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import QueryTrigger
 from hifi.pipe.registry import PipeRegistry
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.runtime import log
 from hifi.runtime.clock import monotonic_s
 from hifi.spark.catalyst import Catalyst, JavaObject
@@ -62,8 +62,8 @@ logger = log.get(__name__)
 class PlanInputs:
     """What a plan is made from. A plan is out of date when its inputs differ from the current ones."""
 
-    version: int
-    """Version through which the registry of pipes has been read."""
+    pipes_offset: int
+    """Offset in the topic `pipes` through which the registry has been read."""
     tables: Mapping[str, LookupTable]
     broken: Mapping[str, str]
     """Pipe to the reason why it cannot run."""
@@ -96,9 +96,9 @@ class SparkEngine:
         """Ends the warm-up."""
 
     @property
-    def version(self) -> int:
-        """The newest version of the pipes that the plan includes; -1 before there is a plan."""
-        return self._plan.version if self._plan else -1
+    def pipes_offset(self) -> int:
+        """The last offset in the topic `pipes` that the plan includes; -1 before there is a plan."""
+        return self._plan.pipes_offset if self._plan else -1
 
     @property
     def trigger(self) -> QueryTrigger:
@@ -162,7 +162,7 @@ class SparkEngine:
             Whether there is a new plan.
         """
         inputs = PlanInputs(
-            self._registry.content_version, self._tables.current(), {**self._refused_by_trigger(), **broken}
+            self._registry.content_offset, self._tables.current(), {**self._refused_by_trigger(), **broken}
         )
         if inputs == self._inputs:
             return False
@@ -175,7 +175,7 @@ class SparkEngine:
             used = lookups([*pipes, *self._compiler.in_force()])
             self._unused += [*old.broadcasts(), *self._tables.retain(used)]
         seconds = round(monotonic_s() - started_s, 2)
-        logger.info("plan-updated", pipes=len(pipes), version=inputs.version, seconds=seconds)
+        logger.info("plan-updated", pipes=len(pipes), offset=inputs.pipes_offset, seconds=seconds)
         return True
 
     def _refused_by_trigger(self) -> dict[str, str]:
@@ -245,11 +245,11 @@ class SparkEngine:
         """Whether Spark's JVM has exited, so that nothing works in this process any more."""
         return has_exited(self._session)
 
-    def _make_plan(self, pipes: Sequence[PipeVersion], inputs: PlanInputs) -> QueryPlan:
+    def _make_plan(self, pipes: Sequence[PipeRevision], inputs: PlanInputs) -> QueryPlan:
         tables, replaced = self._tables.broadcast(self._catalyst, inputs.tables)
         self._unused += replaced
         broadcasts = LookupBroadcasts(tables, inputs.tables.keys())
-        plan = self._compiler.plan(pipes, inputs.version, broadcasts, self.partitions, inputs.broken)
+        plan = self._compiler.plan(pipes, inputs.pipes_offset, broadcasts, self.partitions, inputs.broken)
         if self._trigger_of(plan) == "micro-batch":
             self._dataframe.compile(plan)  # now, while the last query runs
         return plan

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from hifi.pipe.model import Pipe, QueryTrigger
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.spark.catalyst import Catalyst
 from hifi.spark.spark_session import JVM_OPTIONS, scratch_folder, stop_spark
 from hifi_enrich.plan.compiler import PipeCompiler
@@ -77,7 +77,7 @@ def _load_classes(spark: SparkSession, scratch: Path) -> None:
     catalyst = Catalyst(spark)
     lookups = LookupBroadcasts(catalyst.broadcast(catalyst.jvm.java.util.HashMap()), frozenset())
     pipe = Pipe.model_validate(_EXAMPLE)
-    plan = PipeCompiler(catalyst).plan([PipeVersion(pipe, 0)], 0, lookups, 2, {})
+    plan = PipeCompiler(catalyst).plan([PipeRevision(pipe, 0)], 0, lookups, 2, {})
     made_up = [(one.key, one.value, one.headers) for one in warm_up_records([pipe], {}, 200)]
     records = spark.createDataFrame(made_up, _COLUMNS).withColumn("partition", F.lit(0))
     builder = DataFrameBuilder(catalyst, "enriched", "dead-letter", 1 << 20, 2, local=True)

@@ -15,7 +15,7 @@ from hifi.runtime import log, metrics
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.errors import Retryable
 from hifi.spark.spark_session import SparkExited
-from hifi_enrich.plan.dataframe import newer_version
+from hifi_enrich.plan.dataframe import newer_offset
 from hifi_enrich.poison.notes import crash_note, crashes, unfinished_trial
 from hifi_enrich.poison.quarantine import PoisonQuarantine, is_kafka_failure
 from hifi_enrich.query.engine import SparkEngine
@@ -29,7 +29,7 @@ from hifi_enrich.supervision.status import QueryStatus
 FAILURES_BEFORE_SEARCH: Final = 2
 """Failures at the same offsets after which the search for a poison record starts."""
 _BACKOFF_S: Final = (0.2, 1.0, 2.0, 5.0, 10.0)
-_VERSION_TIMEOUT_S: Final = 30.0
+_REVISION_TIMEOUT_S: Final = 30.0
 
 logger = log.get(__name__)
 
@@ -152,7 +152,7 @@ class QueryRunner:
         logger.info(
             "query-started",
             offsets={str(partition): offset for partition, offset in start.offsets.items()},
-            version=self._engine.version,
+            version=self._engine.pipes_offset,
             trigger=query.trigger,
         )
         stoppers = [
@@ -204,10 +204,10 @@ class QueryRunner:
     async def _recover(self, error: str) -> None:
         """Do what the failure of a query requires before the next run."""
         self.raise_if_spark_exited()
-        version = newer_version(error)
-        if version is not None:
-            metrics.QUERY_RESTARTS.labels("newer-pipe-version").inc()
-            await self._wait_for_version(version)
+        offset = newer_offset(error)
+        if offset is not None:
+            metrics.QUERY_RESTARTS.labels("newer-pipe-revision").inc()
+            await self._wait_for_revision(offset)
             return
         metrics.QUERY_RESTARTS.labels("failed").inc()
         kafka_failed = is_kafka_failure(error)
@@ -222,24 +222,28 @@ class QueryRunner:
         delay_s = backoff_s(failures, _BACKOFF_S)
         await self._status.wait_for_any(self._election.not_leading, timeout_s=delay_s)
 
-    async def _wait_for_version(self, version: int) -> None:
-        """Wait until the registry has the version of the pipes that an event was accepted with."""
+    async def _wait_for_revision(self, offset: int) -> None:
+        """Wait until the registry has the revision of the pipe that an event was accepted with."""
         while self._leading():
-            known = asyncio.Event()
-            waiting = asyncio.create_task(self._set_when_version_known(version, known))
-            await self._status.wait_for_any(self._election.not_leading, known, timeout_s=_VERSION_TIMEOUT_S)
+            has_read = asyncio.Event()
+            waiting = asyncio.create_task(self._set_when_read(offset, has_read))
+            await self._status.wait_for_any(
+                self._election.not_leading, has_read, timeout_s=_REVISION_TIMEOUT_S
+            )
             waiting.cancel()
-            if known.is_set():
+            if has_read.is_set():
                 return
             if not self._status.stopping.is_set():
-                newest = self._registry.version
-                reason = f"an event needs version {version} of the pipes, but {newest} is the newest known"
+                read_to = self._registry.offset
+                reason = (
+                    f"an event needs offset {offset} of the topic pipes, but {read_to} is the last one read"
+                )
                 self._status.waiting(reason)
-                logger.error("pipe-version-missing", wanted=version, known=newest)
+                logger.error("pipe-revision-missing", offset=offset, read_to=read_to)
 
-    async def _set_when_version_known(self, version: int, known: asyncio.Event) -> None:
-        if await self._registry.wait_for_version(version, _VERSION_TIMEOUT_S):
-            known.set()
+    async def _set_when_read(self, offset: int, has_read: asyncio.Event) -> None:
+        if await self._registry.wait_for_offset(offset, _REVISION_TIMEOUT_S):
+            has_read.set()
 
     async def _quarantine_poison(self, offsets: GroupOffsets, start: StartOffsets) -> None:
         self._status.waiting("the query failed again at the same events; searching for a poison record")

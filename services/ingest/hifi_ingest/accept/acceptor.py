@@ -1,33 +1,24 @@
 """Write the events of a request to Kafka, and report for each event whether Kafka acknowledged it."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
-from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from hifi.delivery.ack_report import AckReporter, PartitionAcks
 from hifi.kafka.producer import Producer, Sending
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.record.cloudevents.event import DecodedEvent
 from hifi.record.event import HOP, IDENTITY, Record, identity_prefix
 from hifi.record.partitioner import partition_of
 from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.errors import Overloaded, Rejected
 from hifi.runtime.http.problem import Problem, retry_later
+from hifi_ingest.bodies import AckOutcome, EventProblem, RefusalMembers
 
 _MINUTE_US: Final = 60 * MICROSECONDS
 _STALL_CHECK_S: Final = 0.05
 """Checking all partitions of the producer on each request would take 4 % of a request's time."""
-
-
-class AckOutcome(StrEnum):
-    """Result for one event of a request that was not accepted as a whole."""
-
-    ACCEPTED = "accepted"
-    REFUSED = "refused"
-    """Not written."""
-    UNKNOWN = "unknown"
-    """Sent to Kafka, but not acknowledged in time: it may be delivered or not."""
 
 
 class _PartitionGroup:
@@ -76,7 +67,7 @@ class Acceptor:
             raise retry_later("Kafka is not acknowledging events; no event was accepted", 2)
 
     async def accept(
-        self, pipe: PipeVersion, events: Sequence[DecodedEvent], in_us: int, accepted_us: int
+        self, pipe: PipeRevision, events: Sequence[DecodedEvent], in_us: int, accepted_us: int
     ) -> None:
         """Write events and return when Kafka has acknowledged all of them.
 
@@ -103,7 +94,7 @@ class Acceptor:
             raise _not_accepted(events, outcomes)
 
     def _send(
-        self, pipe: PipeVersion, events: Sequence[DecodedEvent], in_us: int, accepted_us: int
+        self, pipe: PipeRevision, events: Sequence[DecodedEvent], in_us: int, accepted_us: int
     ) -> list[_PartitionGroup]:
         groups = self._group(pipe, events, in_us, accepted_us)
         sent = []
@@ -122,7 +113,7 @@ class Acceptor:
         return sent
 
     def _group(
-        self, pipe: PipeVersion, events: Sequence[DecodedEvent], in_us: int, accepted_us: int
+        self, pipe: PipeRevision, events: Sequence[DecodedEvent], in_us: int, accepted_us: int
     ) -> dict[int, _PartitionGroup]:
         """The records of events, by partition.
 
@@ -144,16 +135,16 @@ class Acceptor:
             if time_us is not None and earliest_us <= time_us <= latest_us:
                 minute = time_us // _MINUTE_US
             records = group.records
-            own = prefix if rollout is None or not rollout.gets(key) else prefix_of_next
-            identity = b"%b%d;%b:%d" % (own, minute, group.epoch, group.first_sequence + len(records))
+            pipe_prefix = prefix if rollout is None or not rollout.gets(key) else prefix_of_next
+            identity = b"%b%d;%b:%d" % (pipe_prefix, minute, group.epoch, group.first_sequence + len(records))
             records.append(Record(key, data, [(IDENTITY, identity), hop, *headers]))
             group.indexes.append(index)
             group.minutes.append(minute)
         return groups
 
 
-def _prefix(pipe: PipeVersion, accepted_us: int) -> bytes:
-    return identity_prefix(pipe.pipe.pipe, pipe.revision, pipe.version, accepted_us)
+def _prefix(pipe: PipeRevision, accepted_us: int) -> bytes:
+    return identity_prefix(pipe.pipe.pipe, pipe.number, pipe.offset, accepted_us)
 
 
 def _outcome(sending: Sending) -> AckOutcome:
@@ -164,15 +155,19 @@ def _outcome(sending: Sending) -> AckOutcome:
 
 
 def _not_accepted(events: Sequence[DecodedEvent], outcomes: dict[int, AckOutcome]) -> Problem:
-    listed: list[dict[str, Any]] = [
+    listed: list[EventProblem] = [
         {"index": index, "id": events[index].id.decode(), "outcome": outcome}
         for index, outcome in sorted(outcomes.items())
     ]
-    counts = {outcome: sum(each is outcome for each in outcomes.values()) for outcome in AckOutcome}
+    counts = Counter(outcomes.values())
+    members: RefusalMembers = {
+        "accepted": counts[AckOutcome.ACCEPTED],
+        "refused": counts[AckOutcome.REFUSED],
+        "unknown": counts[AckOutcome.UNKNOWN],
+        "events": listed,
+    }
     detail = (
         "Kafka did not acknowledge every event in time: send the refused events again,"
         " and the unknown ones if a second copy does no harm"
     )
-    return retry_later(
-        detail, members={**{each.value: count for each, count in counts.items()}, "events": listed}
-    )
+    return retry_later(detail, members=members)

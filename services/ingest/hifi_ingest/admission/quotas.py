@@ -6,16 +6,14 @@ offer, and adjusts its shares by the reports of the others. docs/decisions/quota
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from hifi.pipe.secret import Quota
 from hifi.runtime.http.problem import Problem
 from hifi_ingest.admission.demand import Demand
+from hifi_ingest.bodies import QuotaSubject, QuotaUnit, RefusalMembers
 
-Unit = Literal["events", "bytes"]
-Subject = Literal["pipe", "key", "new pipe"]
-
-_OWNERS: Final[Mapping[Subject, str]] = {
+_OWNERS: Final[Mapping[QuotaSubject, str]] = {
     "pipe": "this pipe",
     "key": "this write key",
     "new pipe": "this new pipe, which rises while the pipe is stable,",
@@ -41,7 +39,7 @@ class QuotaLimit:
 
     __slots__ = ("_level", "_now_s", "_share_per_s", "demand", "limit_per_s", "subject", "unit", "used_s")
 
-    def __init__(self, subject: Subject, unit: Unit, limit_per_s: float, now_s: float) -> None:
+    def __init__(self, subject: QuotaSubject, unit: QuotaUnit, limit_per_s: float, now_s: float) -> None:
         """A full bucket with the whole limit as this process' share.
 
         Args:
@@ -70,10 +68,10 @@ class QuotaLimit:
             processes: number of processes, with this one.
         """
         self._fill(now_s)
-        own_per_s = self.demand.per_s
-        together_per_s = own_per_s + others_per_s
+        here_per_s = self.demand.per_s
+        together_per_s = here_per_s + others_per_s
         limit_per_s = self.limit_per_s
-        proportional = limit_per_s * own_per_s / together_per_s if together_per_s else limit_per_s
+        proportional = limit_per_s * here_per_s / together_per_s if together_per_s else limit_per_s
         self._share_per_s = max(
             proportional, limit_per_s - others_per_s, limit_per_s / processes * _LEAST_SHARE
         )
@@ -103,12 +101,15 @@ class QuotaExceeded(Problem):
 
     def __init__(self, pipe: str, limit: QuotaLimit, wait_s: float) -> None:
         owner = _OWNERS[limit.subject]
+        members: RefusalMembers = {
+            "quota": {"of": limit.subject, "unit": limit.unit, "per_second": limit.limit_per_s}
+        }
         super().__init__(
             429,
             f"the quota of {owner} is {limit.limit_per_s:.15g} {limit.unit} per second; no event was accepted, send"
             " the request again later",
             [("retry-after", str(max(1, math.ceil(wait_s))))],
-            {"quota": {"of": limit.subject, "unit": limit.unit, "per_second": limit.limit_per_s}},
+            members,
         )
         self.pipe = pipe
         self.limit = limit
@@ -219,13 +220,17 @@ class Quotas:
         """Another process has ended."""
         self._others.pop(process, None)
 
-    def _limits_of(self, name: str, subject: Subject, quota: Quota, now_s: float) -> Iterator[QuotaLimit]:
+    def _limits_of(
+        self, name: str, subject: QuotaSubject, quota: Quota, now_s: float
+    ) -> Iterator[QuotaLimit]:
         if quota.events is not None:
             yield self._limit(f"{name}/events", subject, "events", quota.events, now_s)
         if quota.bytes is not None:
             yield self._limit(f"{name}/bytes", subject, "bytes", quota.bytes, now_s)
 
-    def _limit(self, name: str, subject: Subject, unit: Unit, limit_per_s: float, now_s: float) -> QuotaLimit:
+    def _limit(
+        self, name: str, subject: QuotaSubject, unit: QuotaUnit, limit_per_s: float, now_s: float
+    ) -> QuotaLimit:
         limit = self._limits.get(name)
         if limit is None or limit.limit_per_s != limit_per_s:
             limit = self._limits[name] = QuotaLimit(subject, unit, limit_per_s, now_s)

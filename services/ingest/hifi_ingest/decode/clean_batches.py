@@ -44,10 +44,10 @@ def clean_events(body: bytes) -> list[CleanEvent] | None:
     if not is_clean(body):
         return None
     try:
-        found: list[CleanEvent] = _BATCH.decode(body)
+        events: list[CleanEvent] = _BATCH.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return None
-    return found
+    return events
 
 
 def decode(events: Sequence[CleanEvent], limits: DecodeLimits) -> list[DecodedEvent] | None:

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from hifi.record.cloudevents.event import DecodedEvent, InvalidEvent, refusal
+from hifi.record.cloudevents.event import DecodedEvent, InvalidEvent
 from hifi.runtime.errors import Rejected
+from hifi_ingest.bodies import refusal
 from hifi_ingest.decode.source_mask import SourceMasker, content_type
 
 _EVENTS_PER_TURN: Final = 250

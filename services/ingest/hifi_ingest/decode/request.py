@@ -12,10 +12,11 @@ from hifi.pipe.source import DeclaredSource
 from hifi.pipe.sources.collected import Format
 from hifi.record.cloudevents import decode as cloudevents
 from hifi.record.cloudevents.attributes import JSON_TYPE
-from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent, refusal
+from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
 from hifi.runtime.clock import monotonic_s
 from hifi.runtime.http.media_type import is_json, is_utf8, media_type
 from hifi.runtime.http.problem import Problem
+from hifi_ingest.bodies import refusal
 from hifi_ingest.decode import clean_batches, plain_json
 from hifi_ingest.decode.shape import Shape, pieces
 from hifi_ingest.decode.trace_headers import trace_headers, with_trace
@@ -185,18 +186,18 @@ async def _check_shape(
 
 async def _decode_clean(request: EventRequest, limits: DecodeLimits) -> list[DecodedEvent] | None:
     """The events of the usual batch; None: it has something unusual or invalid."""
-    found = clean_batches.clean_events(request.body)
-    if found is None or len(found) > limits.batch_events:
+    clean = clean_batches.clean_events(request.body)
+    if clean is None or len(clean) > limits.batch_events:
         return None
-    request.reserve(len(found) * _EVENT_MEMORY_BYTES)
+    request.reserve(len(clean) * _EVENT_MEMORY_BYTES)
     events: list[DecodedEvent] = []
     turn, size_bytes = _Turn(), len(request.body)
-    step = len(found) or 1
+    step = len(clean) or 1
     if size_bytes > _LARGE_BYTES:
         step = max(1, _EVENTS_PER_STEP * _LARGE_BYTES // size_bytes)
-    for start in range(0, len(found), step):
+    for start in range(0, len(clean), step):
         await turn.end_if_over()
-        decoded = clean_batches.decode(found[start : start + step], limits)
+        decoded = clean_batches.decode(clean[start : start + step], limits)
         if decoded is None:
             return None
         events += decoded

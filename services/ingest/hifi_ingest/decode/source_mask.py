@@ -25,7 +25,7 @@ class SourceMasker:
         """
         self._mask_data = masker(mask.data) if mask.data else None
         self._attributes: dict[str, Callable[[Any], Any] | None] = {
-            CE_PREFIX + name: replacement(each) for name, each in mask.attributes.items()
+            CE_PREFIX + name: replacement(method) for name, method in mask.attributes.items()
         }
 
     def data(self, data: bytes, content_type: bytes | None) -> bytes:
@@ -66,7 +66,7 @@ class SourceMasker:
             headers: with masked attributes.
         """
         for name in _KEY_HEADERS:
-            value = next((value for each, value in headers if each == name and value), None)
+            value = next((value for header, value in headers if header == name and value), None)
             if value is not None:
                 return value if name in self._attributes else key
         return key

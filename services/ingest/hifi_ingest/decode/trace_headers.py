@@ -22,12 +22,12 @@ def trace_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     Args:
         headers: of the request, names in lower case.
     """
-    found = [(name, value) for name, value in headers if name in (b"traceparent", b"tracestate")]
-    parents = [value for name, value in found if name == b"traceparent"]
+    trace_headers = [(name, value) for name, value in headers if name in (b"traceparent", b"tracestate")]
+    parents = [value for name, value in trace_headers if name == b"traceparent"]
     if len(parents) != 1 or parse_traceparent(parents[0]) is None:
         return []
     trace = [(CE_PREFIX + "traceparent", parents[0])]
-    state = b",".join(value for name, value in found if name == b"tracestate")
+    state = b",".join(value for name, value in trace_headers if name == b"tracestate")
     if _TRACESTATE.fullmatch(state):
         trace.append((CE_PREFIX + "tracestate", state))
     return trace

@@ -12,12 +12,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.runtime.health import Health
 from hifi.runtime.http.problem import Problem, ResponseParts, retry_later
 from hifi_ingest.admission.quotas import KeyQuota, QuotaExceeded, QuotaLimit
+from hifi_ingest.bodies import Accepted, RefusalMembers
 from hifi_ingest.decode.masking import mask_events
 from hifi_ingest.decode.request import EventRequest, decode_request
 from hifi_ingest.decode.source_mask import SourceMasker
@@ -43,12 +44,13 @@ class PipePaused(Problem):
     """503 with Retry-After: the pipe takes no new events now. The sender keeps the event and tries again."""
 
     def __init__(self, pipe: str) -> None:
+        members: RefusalMembers = {"paused": True}
         super().__init__(
             503,
             f"the pipe {pipe} is paused and takes no events until somebody resumes it; no event was accepted, send"
             " the request again later",
             [("retry-after", str(_PAUSED_RETRY_S))],
-            {"paused": True},
+            members,
         )
         self.pipe = pipe
 
@@ -58,7 +60,7 @@ class _Admitted(NamedTuple):
 
     context: IngestContext
     headers: Mapping[bytes, bytes]
-    pipe: PipeVersion
+    pipe: PipeRevision
     masker: SourceMasker | None
     limits: Sequence[QuotaLimit]
 
@@ -226,7 +228,7 @@ def _pipe_name(path: str) -> tuple[bool, str | None]:
 
 def _authorized_pipe(
     context: IngestContext, headers: Mapping[bytes, bytes], pipe_name: str | None
-) -> tuple[PipeVersion, KeyQuota | None]:
+) -> tuple[PipeRevision, KeyQuota | None]:
     """The pipe that the request writes to, and the quota of its key there.
 
     The response never reveals pipes that the key may not write to: without a valid key it is always 401, and with one
@@ -236,12 +238,12 @@ def _authorized_pipe(
         Problem: 401 or 404.
     """
     granted = context.keys.pipes(headers.get(b"authorization"))
-    known = [each for each in (context.registry.get(name) for name in granted) if each is not None]
-    pipes = [each for each in known if each.pipe.source.kind == "http"]
+    existing = [pipe for pipe in (context.registry.get(name) for name in granted) if pipe is not None]
+    pipes = [pipe for pipe in existing if pipe.pipe.source.kind == "http"]
     if not pipes:
         raise Problem(401, "send a valid write key as Bearer token or as user name of Basic", [_CHALLENGE])
     if pipe_name is not None:
-        pipes = [each for each in pipes if each.pipe.pipe == pipe_name]
+        pipes = [pipe for pipe in pipes if pipe.pipe.pipe == pipe_name]
         if not pipes:
             raise Problem(404, "this write key has no pipe of that name")
     if len(pipes) > 1:
@@ -251,8 +253,8 @@ def _authorized_pipe(
 
 def _accepted(ids: Sequence[bytes]) -> ResponseParts:
     """202: Kafka has acknowledged every event of the request."""
-    body = orjson.dumps({"accepted": len(ids), "ids": [each.decode() for each in ids]})
-    return 202, body, [_JSON]
+    body: Accepted = {"accepted": len(ids), "ids": [event_id.decode() for event_id in ids]}
+    return 202, orjson.dumps(body), [_JSON]
 
 
 async def _send(send: Send, response: ResponseParts, *, head: bool = False) -> None:

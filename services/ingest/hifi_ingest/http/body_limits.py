@@ -52,7 +52,7 @@ class BodyReader:
         """Read the whole body as sent.
 
         Raises:
-            Problem: 413, 415 or 503.
+            Problem: 411, 413, 415 or 503.
             ClientDisconnected: the connection was closed.
         """
         coding = _content_coding(headers)
@@ -60,6 +60,13 @@ class BodyReader:
             # RFC 7694: name the supported codings in Accept-Encoding.
             raise Problem(415, "the content coding must be gzip or zstd", [("accept-encoding", "gzip, zstd")])
         length = headers.get(b"content-length")
+        if length is None and b"transfer-encoding" not in headers:
+            # RFC 9112, section 6.3: such a request has no body. What the client sent as one is no request either.
+            raise Problem(
+                411,
+                "the request needs Content-Length or Transfer-Encoding: chunked",
+                [("connection", "close")],
+            )
         if length is not None and int(length) > self._limits.sent_bytes:
             raise self._too_large()
         message = await receive()

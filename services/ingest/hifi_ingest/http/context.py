@@ -7,7 +7,7 @@ from prometheus_client import Counter
 from hifi.delivery.ack_report import AckReporter
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.record.cloudevents.event import DecodeLimits
 from hifi.runtime import metrics
 from hifi.runtime.health import Health
@@ -46,7 +46,7 @@ class IngestContext:
             topics.raw,
             self.reporter,
             ack_timeout_s=settings.ingest_ack_timeout_s,
-            tolerance_s=settings.ingest_time_tolerance_s,
+            tolerance_s=settings.time_tolerance_s,
         )
         self.admission = Admission(
             RequestLimit(settings.ingest_max_queue_s, settings.ingest_max_connections), BacklogLimit()
@@ -63,13 +63,13 @@ class IngestContext:
         """A reader for the body of one request."""
         return BodyReader(self.body_memory, self._body_limits)
 
-    def formats(self, pipe: PipeVersion) -> PipeFormats:
-        """The formats that a pipe accepts; made once for each version of the pipe."""
+    def formats(self, pipe: PipeRevision) -> PipeFormats:
+        """The formats that a pipe accepts; made once for each revision of the pipe."""
         name = pipe.pipe.pipe
-        version, formats = self._formats.get(name, (-1, None))
-        if formats is None or pipe.version != version:
+        offset, formats = self._formats.get(name, (-1, None))
+        if formats is None or pipe.offset != offset:
             formats = PipeFormats.of(name, pipe.pipe.source)
-            self._formats[name] = (pipe.version, formats)
+            self._formats[name] = (pipe.offset, formats)
         return formats
 
 

@@ -4,16 +4,20 @@ from typing import Any, Final
 
 import orjson
 
+from hifi.record.cloudevents.attributes import BINARY_ATTRIBUTES
 from hifi.runtime.health import version
+from hifi.runtime.http.openapi import PROBLEM, Schemas
+from hifi.runtime.http.problem import MEDIA_TYPE
+from hifi_ingest.bodies import Accepted, CloudEvent, RefusalDetails
 
-_PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
+_SCHEMAS: Final = Schemas([CloudEvent, list[CloudEvent]], [Accepted], RefusalDetails)
 _EXAMPLE: Final = {"flight": 1545, "carrier": "UA"}
 
 
 def _error(description: str, *headers: str) -> dict[str, Any]:
     response: dict[str, Any] = {
         "description": description,
-        "content": {"application/problem+json": {"schema": _PROBLEM}},
+        "content": {MEDIA_TYPE: {"schema": PROBLEM}},
     }
     if headers:
         response["headers"] = {name: {"schema": {"type": "string"}} for name in headers}
@@ -23,7 +27,7 @@ def _error(description: str, *headers: str) -> dict[str, Any]:
 _RESPONSES: Final = {
     "202": {
         "description": "Kafka has acknowledged every event of the request.",
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Accepted"}}},
+        "content": {"application/json": {"schema": _SCHEMAS.answer(Accepted)}},
     },
     "400": _error(
         "The request or some of its events are invalid; no event was accepted. `events` lists the invalid ones."
@@ -32,6 +36,9 @@ _RESPONSES: Final = {
     "404": _error("The write key has no such pipe, or has several and the path names none."),
     "405": _error("Events are sent by POST.", "Allow"),
     "408": _error("The request was not received in time."),
+    "411": _error(
+        "The request has neither Content-Length nor Transfer-Encoding, so it has no body.", "Connection"
+    ),
     "413": _error("The body, an event or the batch is too large; no event was accepted."),
     "415": _error(
         "The content type, charset or content coding is not supported.", "Accept", "Accept-Encoding"
@@ -60,88 +67,11 @@ _CE_HEADERS: Final = [
         "description": f"Binary mode: the attribute `{name}`, percent-encoded.",
         "schema": {"type": "string"},
     }
-    for name in ("specversion", "id", "source", "type", "subject", "time", "dataschema", "partitionkey")
+    for name in BINARY_ATTRIBUTES
 ]
 _CLOUDEVENT_BODIES: Final = {
-    "application/cloudevents+json": {"schema": {"$ref": "#/components/schemas/CloudEvent"}},
-    "application/cloudevents-batch+json": {
-        "schema": {"type": "array", "items": {"$ref": "#/components/schemas/CloudEvent"}}
-    },
-}
-
-_SCHEMAS: Final[dict[str, Any]] = {
-    "CloudEvent": {
-        "type": "object",
-        "required": ["specversion", "id", "source", "type"],
-        "properties": {
-            "specversion": {"const": "1.0"},
-            "id": {"type": "string", "minLength": 1},
-            "source": {"type": "string", "format": "uri-reference", "minLength": 1},
-            "type": {"type": "string", "minLength": 1},
-            "subject": {"type": ["string", "null"], "minLength": 1},
-            "time": {"type": ["string", "null"], "format": "date-time"},
-            "datacontenttype": {"type": ["string", "null"]},
-            "dataschema": {"type": ["string", "null"], "format": "uri"},
-            "data": {},
-            "data_base64": {"type": ["string", "null"], "contentEncoding": "base64"},
-        },
-        "additionalProperties": {"type": ["string", "boolean", "integer", "null"]},
-    },
-    "Accepted": {
-        "type": "object",
-        "required": ["accepted", "ids"],
-        "properties": {
-            "accepted": {"type": "integer", "minimum": 0},
-            "ids": {
-                "type": "array",
-                "items": {"type": "string"},
-                "description": "The id of each event, in the order of the request.",
-            },
-        },
-    },
-    "Problem": {
-        "type": "object",
-        "description": "Problem details (RFC 9457).",
-        "required": ["type", "title", "status", "detail"],
-        "properties": {
-            "type": {"type": "string", "format": "uri-reference"},
-            "title": {"type": "string"},
-            "status": {"type": "integer"},
-            "detail": {"type": "string"},
-            "bad": {
-                "type": "integer",
-                "description": "Number of invalid events; the first 100 are listed.",
-            },
-            "accepted": {"type": "integer"},
-            "refused": {"type": "integer"},
-            "unknown": {"type": "integer"},
-            "quota": {
-                "type": "object",
-                "description": "The quota that is used up.",
-                "properties": {
-                    "of": {"enum": ["pipe", "key", "new pipe"]},
-                    "unit": {"enum": ["events", "bytes"]},
-                    "per_second": {"type": "number"},
-                },
-            },
-            "paused": {
-                "type": "boolean",
-                "description": "Whether the pipe takes no events until it is resumed.",
-            },
-            "events": {"type": "array", "items": {"$ref": "#/components/schemas/EventProblem"}},
-        },
-    },
-    "EventProblem": {
-        "type": "object",
-        "required": ["index"],
-        "properties": {
-            "index": {"type": "integer", "description": "Index of the event in the request, from 0."},
-            "id": {"type": "string"},
-            "detail": {"type": "string"},
-            "pointer": {"type": "string", "description": "JSON pointer (RFC 6901) into the event."},
-            "outcome": {"enum": ["accepted", "refused", "unknown"]},
-        },
-    },
+    "application/cloudevents+json": {"schema": _SCHEMAS.body(CloudEvent)},
+    "application/cloudevents-batch+json": {"schema": _SCHEMAS.body(list[CloudEvent])},
 }
 
 
@@ -221,7 +151,7 @@ DOCUMENT: Final = orjson.dumps(
                 "bearer": {"type": "http", "scheme": "bearer", "description": "The write key."},
                 "basic": {"type": "http", "scheme": "basic", "description": "The write key as user name."},
             },
-            "schemas": _SCHEMAS,
+            "schemas": _SCHEMAS.components,
         },
     }
 )

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.runtime import log
 from hifi.runtime.clock import monotonic_s
 from hifi.runtime.errors import MaskUnavailable
@@ -16,14 +16,14 @@ logger = log.get(__name__)
 
 
 class SourceMasks:
-    """Makes the masks of a version when its first event comes, and again every 5 s while that fails."""
+    """Makes the masks of a revision when its first event comes, and again every 5 s while that fails."""
 
     def __init__(self, health: Health) -> None:
         self._health = health
         self._usable: dict[str, tuple[int, SourceMasker]] = {}
         self._failed: dict[str, tuple[int, float]] = {}
 
-    def of(self, pipe: PipeVersion) -> SourceMasker | None:
+    def of(self, pipe: PipeRevision) -> SourceMasker | None:
         """The masks of a pipe; None: it has none.
 
         Raises:
@@ -32,24 +32,24 @@ class SourceMasks:
         mask = pipe.pipe.source.mask
         if mask is None:
             return None
-        name, version = pipe.pipe.pipe, pipe.version
+        name, offset = pipe.pipe.pipe, pipe.offset
         usable = self._usable.get(name)
-        if usable is not None and usable[0] == version:
+        if usable is not None and usable[0] == offset:
             return usable[1]
         now_s = monotonic_s()
         failed = self._failed.get(name)
-        if failed is None or failed[0] != version or now_s >= failed[1]:
+        if failed is None or failed[0] != offset or now_s >= failed[1]:
             try:
                 masker = SourceMasker(mask)
             except MaskUnavailable as error:
-                if failed is None or failed[0] != version:
-                    logger.error("mask-unavailable", pipe=name, version=version, error=str(error))  # noqa: TRY400
-                self._health.warn(_subject(name), f"answers 503 for version {version}: {error}")
-                self._failed[name] = (version, now_s + _RETRY_S)
+                if failed is None or failed[0] != offset:
+                    logger.error("mask-unavailable", pipe=name, offset=offset, error=str(error))  # noqa: TRY400
+                self._health.warn(_subject(name), f"answers 503 for the revision at offset {offset}: {error}")
+                self._failed[name] = (offset, now_s + _RETRY_S)
             else:
                 self._failed.pop(name, None)
                 self._health.warn(_subject(name), None)
-                self._usable[name] = (version, masker)
+                self._usable[name] = (offset, masker)
                 return masker
         raise retry_later(
             "the masks of this pipe cannot be applied: a key cannot be read; no event was accepted",

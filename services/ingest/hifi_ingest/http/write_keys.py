@@ -64,7 +64,7 @@ class WriteKeys:
         return await asyncio.to_thread(self._read)
 
     def _read(self) -> KeysByDigest:
-        found: dict[str, dict[str, KeyQuota | None]] = {}
+        by_digest: dict[str, dict[str, KeyQuota | None]] = {}
         unreadable: dict[str, str] = {}
         for published in self._registry.all():
             name = published.pipe.pipe
@@ -75,9 +75,9 @@ class WriteKeys:
                     unreadable[f"write key {index} of {name}"] = str(error)
                 else:
                     quota = KeyQuota(digest[:_NAME_DIGITS], key.quota) if key.quota else None
-                    found.setdefault(digest, {})[name] = quota
+                    by_digest.setdefault(digest, {})[name] = quota
         self._report(unreadable)
-        return found
+        return by_digest
 
     def _report(self, unreadable: dict[str, str]) -> None:
         for subject, reason in unreadable.items():

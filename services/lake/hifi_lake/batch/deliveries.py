@@ -16,7 +16,7 @@ _PARSED: Final = {
     "identity": f"if(headers[0].key = '{event.IDENTITY}', split(cast(headers[0].value as string), ';'), null)",
     "hop": f"if(headers[1].key = '{event.HOP}', split(cast(headers[1].value as string), ';'), null)",
     "pipe": "identity[1]",
-    "barrier": "cast(identity[3] as bigint)",
+    "revision_offset": "cast(identity[3] as bigint)",
     "accepted_us": "cast(identity[4] as bigint)",
     "seq": "identity[6]",
     "raw": "coalesce(cast(hop[1] as bigint), -1)",

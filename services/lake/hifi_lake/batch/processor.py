@@ -131,10 +131,10 @@ class BatchProcessor:
         while True:
             names = self._stream.names()
             seen = Observation()
-            parsed = parse(records).observe(seen, sql.max("barrier").alias("barrier"))
+            parsed = parse(records).observe(seen, sql.max("revision_offset").alias("revision_offset"))
             found = deliveries(parsed, sorted(names)).persist(StorageLevel.MEMORY_AND_DISK)
             found.count()
-            self._stream.require_version(int(seen.get.get("barrier") or -1))
+            self._stream.require_offset(int(seen.get.get("revision_offset") or -1))
             if names == self._stream.names():
                 return found
             found.unpersist()

@@ -53,15 +53,17 @@ def registration(registered: Registered, subject: str, body: SchemaBody) -> Regi
         return RegistryChange({"id": present.id, "version": present.number, "schema": present.body.text})
     new, versions = registered.read(body), registered.versions(subject)
     level = registered.level(subject)
-    problems = list(level.problems(new, [(one.number, registered.read(one.body)) for one in versions]))
+    problems = list(
+        level.problems(new, [(version.number, registered.read(version.body)) for version in versions])
+    )
     if problems:
         text = f"Schema being registered is incompatible with an earlier schema for subject '{subject}' ({level.value})"
         raise RegistryRefusal(INCOMPATIBLE, f"{text}: {'; '.join(problems)}")
-    known = registered.id_of(body)
+    schema_id = registered.id_of(body)
     number = max(registered.subjects.get(subject, {0: None})) + 1
-    version = Version(subject, number, registered.last_id + 1 if known is None else known, body)
+    version = Version(subject, number, registered.last_id + 1 if schema_id is None else schema_id, body)
     records = [version.record()]
-    if known is None:
+    if schema_id is None:
         records.append(last_id_record(version.id))
     return RegistryChange({"id": version.id, "version": number, "schema": body.text}, records, number)
 
@@ -72,7 +74,7 @@ def find(
     """The newest version of a subject with a schema, or None."""
     identity = body.identity
     versions = reversed(registered.versions(subject, deleted=with_deleted))
-    return next((one for one in versions if one.body.identity == identity), None)
+    return next((version for version in versions if version.body.identity == identity), None)
 
 
 def deletion(registered: Registered, subject: str, *, permanent: bool) -> RegistryChange:
@@ -98,7 +100,8 @@ def deletion(registered: Registered, subject: str, *, permanent: bool) -> Regist
     _check_unreferenced(registered, removed, permanent=permanent)
     levels = [level_record(subject, None)] if subject in registered.levels else []
     return RegistryChange(
-        [one.number for one in removed], [*(_removal(one, permanent=permanent) for one in removed), *levels]
+        [version.number for version in removed],
+        [*(_removal(version, permanent=permanent) for version in removed), *levels],
     )
 
 
@@ -136,8 +139,8 @@ def level_removal(registered: Registered, subject: str | None) -> RegistryChange
     before = registered.levels.get(subject)
     if before is None and subject is not None:
         raise no_level(subject)
-    found = {"compatibilityLevel": (before or DEFAULT_LEVEL).value}
-    return RegistryChange(found, [] if before is None else [level_record(subject, None)])
+    content = {"compatibilityLevel": (before or DEFAULT_LEVEL).value}
+    return RegistryChange(content, [] if before is None else [level_record(subject, None)])
 
 
 def no_level(subject: str) -> RegistryRefusal:
@@ -159,21 +162,21 @@ def the_version(
         raise subject_not_found(subject)
     if number is None:
         return versions[-1]
-    for one in versions:
-        if one.number == number:
-            return one
+    for version in versions:
+        if version.number == number:
+            return version
     raise version_not_found(number)
 
 
 def _check_unreferenced(registered: Registered, versions: Sequence[Version], *, permanent: bool) -> None:
-    names = {(one.subject, one.number) for one in versions}
+    names = {(version.subject, version.number) for version in versions}
     for version in versions:
-        for one in registered.referrers(version):
-            if (permanent or not one.deleted) and (one.subject, one.number) not in names:
+        for referrer in registered.referrers(version):
+            if (permanent or not referrer.deleted) and (referrer.subject, referrer.number) not in names:
                 raise RegistryRefusal(
                     REFERENCED,
                     f"One or more references exist to the schema {version.subject} {version.number}:"
-                    f" {one.subject} {one.number}",
+                    f" {referrer.subject} {referrer.number}",
                 )
 
 

@@ -43,7 +43,7 @@ class SchemaBody:
             tree = orjson.loads(self.text)
         except orjson.JSONDecodeError:  # the bare name of a primitive type
             tree = self.text
-        named = [one.json() for one in self.references]
+        named = [reference.json() for reference in self.references]
         return orjson.dumps([tree, named], option=orjson.OPT_SORT_KEYS)
 
 
@@ -62,7 +62,7 @@ class Version:
         value = {
             "id": self.id,
             "schema": self.body.text,
-            "references": [one.json() for one in self.body.references],
+            "references": [reference.json() for reference in self.body.references],
             "deleted": self.deleted,
         }
         return Record(_key(_VERSION, self.subject, self.number), orjson.dumps(value), [])
@@ -73,15 +73,15 @@ class Version:
 
     def json(self) -> dict[str, Any]:
         """As in answers."""
-        found: dict[str, Any] = {
+        content: dict[str, Any] = {
             "subject": self.subject,
             "version": self.number,
             "id": self.id,
             "schema": self.body.text,
         }
         if self.body.references:
-            found["references"] = [one.json() for one in self.body.references]
-        return found
+            content["references"] = [reference.json() for reference in self.body.references]
+        return content
 
 
 def level_record(subject: str | None, level: Level | None) -> Record:
@@ -119,15 +119,15 @@ class Registered:
         self.last_offset = offset
         try:
             kind, *parts = orjson.loads(key or b"")
-            found: Any = None if value is None else orjson.loads(value)
+            content: Any = None if value is None else orjson.loads(value)
             if kind == _LAST_ID:
-                self.last_id = int(found)
+                self.last_id = int(content)
             elif kind == _LEVEL:
                 self.levels.pop(parts[0], None)
-                if found is not None:
-                    self.levels[parts[0]] = Level(found)
+                if content is not None:
+                    self.levels[parts[0]] = Level(content)
             elif kind == _VERSION:
-                self._take_version(parts[0], int(parts[1]), found)
+                self._take_version(parts[0], int(parts[1]), content)
         except (IndexError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a record of the schema registry: {error!r}") from None
 
@@ -162,9 +162,9 @@ class Registered:
         """The versions, deleted ones too, whose schemas refer to this one."""
         named = version.subject, version.number
         return [
-            one
-            for one in self.all()
-            if any((each.subject, each.version) == named for each in one.body.references)
+            version
+            for version in self.all()
+            if any((each.subject, each.version) == named for each in version.body.references)
         ]
 
     def read(self, body: SchemaBody) -> AvroSchema:
@@ -174,34 +174,36 @@ class Registered:
             RegistryRefusal: 42201, it is not valid; 40402, a version that it refers to does not exist.
         """
         identity = body.identity
-        found = self._read.get(identity)
-        if found is None:
+        schema = self._read.get(identity)
+        if schema is None:
             try:
-                found = read_schema(body.text, self._reference_texts(body))
+                schema = read_schema(body.text, self._reference_texts(body))
             except InvalidSchema as error:
                 raise RegistryRefusal(INVALID_SCHEMA, f"Invalid schema: {error}") from None
             if len(self._read) >= 1000:
                 self._read.clear()
-            self._read[identity] = found
-        return found
+            self._read[identity] = schema
+        return schema
 
     def _reference_texts(self, body: SchemaBody) -> list[str]:
         """The schemas that a schema refers to, each after those that it refers to itself."""
         texts: dict[tuple[str, int], str] = {}
 
         def add(references: tuple[Reference, ...]) -> None:
-            for one in references:
-                found = self.subjects.get(one.subject, {}).get(one.version)
-                if found is None:
-                    raise version_not_found(f"{one.version} of the referenced subject '{one.subject}'")
-                if (one.subject, one.version) not in texts:
-                    add(found.body.references)
-                    texts[one.subject, one.version] = found.body.text
+            for reference in references:
+                version = self.subjects.get(reference.subject, {}).get(reference.version)
+                if version is None:
+                    raise version_not_found(
+                        f"{reference.version} of the referenced subject '{reference.subject}'"
+                    )
+                if (reference.subject, reference.version) not in texts:
+                    add(version.body.references)
+                    texts[reference.subject, reference.version] = version.body.text
 
         add(body.references)
         return list(texts.values())
 
-    def _take_version(self, subject: str, number: int, found: Mapping[str, Any] | None) -> None:
+    def _take_version(self, subject: str, number: int, content: Mapping[str, Any] | None) -> None:
         numbered = self.subjects.setdefault(subject, {})
         before = numbered.pop(number, None)
         if before is not None:
@@ -209,12 +211,12 @@ class Registered:
             places.discard((subject, number))
             if not places:
                 del self._places[before.id], self._ids[before.body.identity]
-        if found is not None:
-            references = tuple(Reference(**each) for each in found["references"])
-            body = SchemaBody(found["schema"], references)
-            numbered[number] = Version(subject, number, found["id"], body, found["deleted"])
-            self._places.setdefault(found["id"], set()).add((subject, number))
-            self._ids[body.identity] = found["id"]
+        if content is not None:
+            references = tuple(Reference(**each) for each in content["references"])
+            body = SchemaBody(content["schema"], references)
+            numbered[number] = Version(subject, number, content["id"], body, content["deleted"])
+            self._places.setdefault(content["id"], set()).add((subject, number))
+            self._ids[body.identity] = content["id"]
         if not numbered:
             del self.subjects[subject]
 

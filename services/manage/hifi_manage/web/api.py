@@ -11,7 +11,6 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from hifi.control.declaration import NONE, Declaration, Origin, undeclared
-from hifi.control.pipe_yaml import pipe_yaml
 from hifi.control.principals.audit import AuditEntry
 from hifi.control.principals.principal import Principal
 from hifi.control.request import RequestKind, request_about
@@ -38,7 +37,19 @@ from hifi_manage.web.console import ManagementConsole
 from hifi_manage.web.operations import API, OPERATIONS, ROLES
 from hifi_manage.web.registry import PATH as REGISTRY_PATH
 from hifi_manage.web.registry import registry_application
-from hifi_manage.web.views import audit_view, changes, pipe_view, trial_view, version_view
+from hifi_manage.web.views import (
+    PipeList,
+    PipeRollout,
+    PrincipalList,
+    ProblemList,
+    TrialRequest,
+    VersionList,
+    audit_view,
+    pipe_view,
+    trial_view,
+    version_view,
+    version_with_body,
+)
 
 Handler = Callable[[Request, Principal], Awaitable[Response]]
 
@@ -61,7 +72,10 @@ def application(state: ControlState, observe_url: str) -> Starlette:
 
         return authenticated
 
-    routes = [Route(one.path, endpoint(one.name), methods=[one.method]) for one in OPERATIONS]
+    routes = [
+        Route(operation.path, endpoint(operation.name), methods=[operation.method])
+        for operation in OPERATIONS
+    ]
     routes.append(Route("/api/v1/openapi.json", _openapi))
     registry = Mount(REGISTRY_PATH, registry_application(state))
     return Starlette(
@@ -88,13 +102,14 @@ class ManagementApi:
     async def pipes(self, _: Request, principal: Principal) -> Response:
         """GET pipes: those in the principal's scope, without bodies."""
         state = self._state
-        names = {*state.declared.newest, *(one.pipe.pipe for one in state.registry.all())}
+        names = {*state.declared.newest, *(published.pipe.pipe for published in state.registry.all())}
         listed = [name for name in sorted(names) if principal.sees(name) and exists(state, name)]
-        return json_response({"pipes": [pipe_view(state, name, bodies=False) for name in listed]})
+        answer: PipeList = {"pipes": [pipe_view(state, name, bodies=False) for name in listed]}
+        return json_response(answer)
 
     async def pipe(self, request: Request, _: Principal) -> Response:
         """GET a pipe with its ETag."""
-        name = self._known(request)
+        name = self._declared_or_in_force(request)
         return json_response(pipe_view(self._state, name), headers=etag(self._state.declared.number(name)))
 
     async def declare(self, request: Request, principal: Principal) -> Response:
@@ -108,7 +123,7 @@ class ManagementApi:
 
     async def delete(self, request: Request, principal: Principal) -> Response:
         """DELETE a pipe: declare that it is to be deleted."""
-        name = self._known(request)
+        name = self._declared_or_in_force(request)
         number = replaced_number(request, self._state, name)
         if not exists(self._state, name):
             raise _not_found(name)
@@ -124,14 +139,13 @@ class ManagementApi:
 
     async def versions(self, request: Request, _: Principal) -> Response:
         """GET the newest versions of a pipe."""
-        kept = self._state.declared.versions(self._known(request))
-        return json_response({"versions": [version_view(one) for one in reversed(kept)]})
+        kept = self._state.declared.versions(self._declared_or_in_force(request))
+        answer: VersionList = {"versions": [version_view(declaration) for declaration in reversed(kept)]}
+        return json_response(answer)
 
     async def version(self, request: Request, _: Principal) -> Response:
         """GET a version of a pipe."""
-        found = self._version(request)
-        text = {"yaml": pipe_yaml(found.pipe), "changes": changes(self._state, found)}
-        return json_response({**version_view(found), "body": found.body(), **text})
+        return json_response(version_with_body(self._state, self._version(request)))
 
     async def roll_back(self, request: Request, principal: Principal) -> Response:
         """POST: declare an earlier version again, if it is still valid."""
@@ -147,28 +161,27 @@ class ManagementApi:
     async def check(self, request: Request, _: Principal) -> Response:
         """POST: check a pipe without saving it."""
         text = await body_of(request)
-        problems = (await self._read(text))[1]
-        return json_response({"problems": [asdict(one) for one in problems]})
+        answer: ProblemList = {"problems": (await self._read(text))[1]}
+        return json_response(answer)
 
     async def trial(self, request: Request, _: Principal) -> Response:
         """POST: evaluate a pipe for a test event; sends nothing."""
         try:
-            asked = orjson.loads(await body_of(request))
-            text, event = asked["pipe"].encode(), orjson.dumps(asked["event"])
-        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, UnicodeEncodeError):
+            body = TrialRequest.model_validate(orjson.loads(await body_of(request)))
+        except ValueError:
             raise Problem(
                 400, "Send a JSON object with `pipe`, the pipe in YAML, and `event`, the data of an event."
             ) from None
-        pipe = await self._checked(None, text)
+        pipe = await self._checked(None, body.pipe.encode())
         try:
-            found = await asyncio.to_thread(try_event, pipe, event, now_us())
+            trial = await asyncio.to_thread(try_event, pipe, orjson.dumps(body.event), now_us())
         except Misconfigured as error:
             raise Problem(422, f"{error}.", members={"problems": []}, title="The pipe has problems") from None
-        return json_response(trial_view(found))
+        return json_response(trial_view(trial))
 
     async def rollout(self, request: Request, principal: Principal) -> Response:
         """POST: pause, resume, abort or force a rollout."""
-        name, state = self._known(request), self._state
+        name, state = self._declared_or_in_force(request), self._state
         try:
             kind = RequestKind(request.path_params["kind"])
         except ValueError:
@@ -177,13 +190,14 @@ class ManagementApi:
         if status is None:
             raise Problem(409, f"The pipe {name} has no rollout: it was never declared.")
         try:
-            asked = request_about(status, kind, principal.name, now_us())
+            change = request_about(status, kind, principal.name, now_us())
         except Misconfigured as error:
             raise Problem(409, f"{error}.") from None
         what = f"{kind.value} the rollout"
-        entry = AuditEntry(principal.name, what, f"pipe/{name}", asked.at_us, status.declaration)
-        await state.ask(entry, asked)
-        return json_response({"pipe": name, "rollout": status.json()})
+        entry = AuditEntry(principal.name, what, f"pipe/{name}", change.at_us, status.declaration)
+        await state.ask(entry, change)
+        answer: PipeRollout = {"pipe": name, "rollout": status}
+        return json_response(answer)
 
     async def me(self, _: Request, principal: Principal) -> Response:
         """GET the principal of the token."""
@@ -193,16 +207,17 @@ class ManagementApi:
         """GET principals, without tokens."""
         if principal.pipes:
             raise Problem(403, "Only administrators of the whole stream may list the principals.")
-        found = self._state.principals.by_name
-        return json_response({"principals": [found[name].json() for name in sorted(found)]})
+        by_name = self._state.principals.by_name
+        answer: PrincipalList = {"principals": [by_name[name].json() for name in sorted(by_name)]}
+        return json_response(answer)
 
     async def audit(self, _: Request, principal: Principal) -> Response:
         """GET the newest entries of the audit."""
-        return json_response({"entries": audit_view(self._state, principal)})
+        return json_response(audit_view(self._state, principal))
 
     async def _change_pause(self, request: Request, principal: Principal, *, paused: bool) -> Response:
         """Pause or resume, also a pipe that a file declares: its text stays as it is."""
-        name, state = self._known(request), self._state
+        name, state = self._declared_or_in_force(request), self._state
         number = replaced_number(request, state, name)
         before, current = state.declared.newest.get(name), state.registry.get(name)
         if before is None and current is not None:
@@ -211,9 +226,9 @@ class ManagementApi:
             raise _not_found(name)
         if before.paused == paused:
             return json_response(pipe_view(state, name), headers=etag(number))
-        wanted = before.with_pause(principal.name, now_us(), paused=paused)
+        changed = before.with_pause(principal.name, now_us(), paused=paused)
         what = "pause the pipe" if paused else "resume the pipe"
-        return await self._declare(principal, what, wanted)
+        return await self._declare(principal, what, changed)
 
     async def _change(
         self,
@@ -236,30 +251,30 @@ class ManagementApi:
                 title="Declared by file",
             )
         paused = pipe is not None and state.declared.paused(name)
-        wanted = Declaration(name, pipe, principal.name, now_us(), number, origin, paused)
+        declaration = Declaration(name, pipe, principal.name, now_us(), number, origin, paused)
         created = pipe is not None and (before is None or before.pipe is None)
         take_over = by_file and origin is Origin.API
-        return await self._declare(principal, what, wanted, 201 if created else 200, take_over=take_over)
+        return await self._declare(principal, what, declaration, 201 if created else 200, take_over=take_over)
 
     async def _declare(
         self,
         principal: Principal,
         what: str,
-        wanted: Declaration,
+        declaration: Declaration,
         status: int = 200,
         *,
         take_over: bool = False,
     ) -> Response:
         """Declare, and answer with the pipe as it is then."""
         state = self._state
-        number = None if wanted.replaces == NONE else wanted.replaces
+        number = None if declaration.replaces == NONE else declaration.replaces
         entry = AuditEntry(
-            principal.name, what, f"pipe/{wanted.name}", wanted.at_us, number, take_over=take_over
+            principal.name, what, f"pipe/{declaration.name}", declaration.at_us, number, take_over=take_over
         )
-        counted = await state.declare(entry, wanted)
+        counted = await state.declare(entry, declaration)
         if counted is None:
-            raise changed_meanwhile(state, wanted.name)
-        return json_response(pipe_view(state, wanted.name), status, etag(counted.number))
+            raise changed_meanwhile(state, declaration.name)
+        return json_response(pipe_view(state, declaration.name), status, etag(counted.number))
 
     async def _read(self, text: bytes) -> tuple[Pipe | None, list[TextProblem]]:
         coloured = self._state.registry.coloured
@@ -270,7 +285,7 @@ class ManagementApi:
         if pipe is not None and name is not None and pipe.pipe != name:
             problems.append(TextProblem(1, 1, "pipe", f"is {pipe.pipe!r}, but the URL names {name!r}"))
         if pipe is None or problems:
-            listed = [asdict(one) for one in problems]
+            listed = [asdict(problem) for problem in problems]
             raise Problem(
                 422,
                 f"{problems[0].where}: {problems[0].message}" if problems[0].where else problems[0].message,
@@ -280,26 +295,26 @@ class ManagementApi:
         return pipe
 
     def _declared_pipes(self) -> dict[str, Pipe]:
-        """All pipes as they are wanted: declared, or in force without a declaration."""
-        pipes = {one.pipe.pipe: one.pipe for one in self._state.registry.all()}
-        for name, one in self._state.declared.newest.items():
-            if one.pipe is None:
+        """All pipes as they shall be: declared, or in force without a declaration."""
+        pipes = {published.pipe.pipe: published.pipe for published in self._state.registry.all()}
+        for name, declaration in self._state.declared.newest.items():
+            if declaration.pipe is None:
                 pipes.pop(name, None)
             else:
-                pipes[name] = one.pipe
+                pipes[name] = declaration.pipe
         return pipes
 
-    def _known(self, request: Request) -> str:
+    def _declared_or_in_force(self, request: Request) -> str:
         name: str = request.path_params["pipe"]
         if name not in self._state.declared.newest and not exists(self._state, name):
             raise _not_found(name)
         return name
 
     def _version(self, request: Request) -> Declaration:
-        name, number = self._known(request), request.path_params["number"]
-        for one in self._state.declared.versions(name):
-            if str(one.number) == number:
-                return one
+        name, number = self._declared_or_in_force(request), request.path_params["number"]
+        for declaration in self._state.declared.versions(name):
+            if str(declaration.number) == number:
+                return declaration
         raise Problem(404, f"{name} has no version {number} among its newest ones.", title="No such version")
 
 

@@ -3,14 +3,22 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hifi.control.declaration import DeclaredState, Origin
-from hifi.control.principals.audit import AuditOutcome
-from hifi.control.principals.principal import Role
+from hifi.control.principals.principal import PrincipalJson, Role
 from hifi.control.request import RequestKind
-from hifi.control.rollout_status import RolloutState
-from hifi.delivery.destination_state import DestinationState
 from hifi.pipe.model import Pipe
 from hifi.runtime.http.openapi import ApiDescription, Operation
+from hifi_manage.web.views import (
+    AuditEntries,
+    PipeList,
+    PipeRollout,
+    PipeView,
+    PrincipalList,
+    ProblemList,
+    TrialRequest,
+    TrialView,
+    VersionList,
+    VersionWithBody,
+)
 
 API: Final = ApiDescription(
     "hifi manage",
@@ -35,139 +43,8 @@ API: Final = ApiDescription(
     },
     "principal",
 )
-_NUMBER: Final = {"type": "integer", "description": "Number of the declaration."}
-_VERSION_FIELDS: Final = {
-    "number": _NUMBER,
-    "author": {"type": "string"},
-    "at_us": {"type": "integer"},
-    "origin": {"enum": [origin.value for origin in Origin]},
-    "state": {"enum": [state.value for state in DeclaredState]},
-    "deleted": {"type": "boolean"},
-}
-_ROLLOUT: Final = {
-    "type": ["object", "null"],
-    "properties": {
-        "declaration": _NUMBER,
-        "state": {"enum": [state.value for state in RolloutState]},
-        "revision": {"type": ["integer", "null"]},
-        "share": {"type": "integer", "description": "Share of the keys, in 1/10,000."},
-        "reason": {"type": "string"},
-        "since_us": {"type": "integer"},
-    },
-}
-_PIPE: Final = {
-    "type": "object",
-    "required": ["pipe", "owner", "declared", "in_force", "rollout"],
-    "properties": {
-        "pipe": {"type": "string"},
-        "owner": {
-            "type": ["object", "null"],
-            "properties": {"webhook": {"type": ["string", "null"]}, "email": {"type": ["string", "null"]}},
-        },
-        "declared": {
-            "type": ["object", "null"],
-            "properties": {
-                **_VERSION_FIELDS,
-                "body": {"description": "The pipe as declared; in lists it is left out."},
-                "yaml": {"type": "string", "description": "The same as YAML."},
-            },
-        },
-        "in_force": {
-            "type": ["object", "null"],
-            "properties": {
-                "revision": {"type": "integer"},
-                "paused": {"type": "boolean", "description": "Whether it takes no new events."},
-                "cap_per_s": {
-                    "type": ["number", "null"],
-                    "description": "Events per second that a new pipe may take in its present phase.",
-                },
-                "body": {"description": "The revision in force; in lists it is left out."},
-                "yaml": {"type": "string", "description": "The same as YAML."},
-            },
-        },
-        "rollout": _ROLLOUT,
-        "destinations": {
-            "type": "array",
-            "description": "Those in force, with the last change of their state; in lists it is left out.",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "name": {"type": "string"},
-                    "state": {"enum": [state.value for state in DestinationState]},
-                    "by": {"type": ["string", "null"], "description": "`egest` or `operator`."},
-                    "reason": {"type": "string"},
-                    "since_us": {"type": ["integer", "null"]},
-                },
-            },
-        },
-    },
-}
-_PROBLEMS: Final = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "required": ["line", "column", "where", "message"],
-        "properties": {
-            "line": {"type": "integer"},
-            "column": {"type": "integer"},
-            "where": {"type": "string"},
-            "message": {"type": "string"},
-        },
-    },
-}
 PIPE_SCHEMA: Final = Pipe.model_json_schema(by_alias=True)
-_PRINCIPAL: Final = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string"},
-        "role": {"enum": [role.value for role in Role]},
-        "pipes": {"type": "array", "items": {"type": "string"}, "description": "Empty: the whole stream."},
-        "expires_us": {"type": ["integer", "null"]},
-        "author": {"type": "string"},
-        "at_us": {"type": "integer"},
-    },
-}
-_AUDIT_ENTRY: Final = {
-    "type": "object",
-    "properties": {
-        "principal": {"type": "string"},
-        "what": {"type": "string"},
-        "subject": {"type": "string"},
-        "at_us": {"type": "integer"},
-        "before": {"description": "Number of the declaration before; of a principal, the principal."},
-        "after": {"description": "The same after the change."},
-        "take_over": {"type": "boolean"},
-        "outcome": {"enum": [outcome.value for outcome in AuditOutcome]},
-        "reason": {"type": "string"},
-        "id": {"type": "string"},
-    },
-}
-_TRIAL: Final = {
-    "type": "object",
-    "properties": {
-        "data": {"type": ["string", "null"], "description": "After normalize; null: the event is refused."},
-        "refused": {
-            "type": ["object", "null"],
-            "properties": {
-                "reason": {"type": "string"},
-                "detail": {"type": "string"},
-                "pointer": {"type": "string"},
-            },
-        },
-        "deliveries": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "destination": {"type": "string"},
-                    "request": {"type": ["string", "null"], "description": "Head and body, without secrets."},
-                    "reason": {"type": "string", "description": "Why there is no request."},
-                },
-            },
-        },
-        "not_evaluated": {"type": "array", "items": {"type": "string"}},
-    },
-}
+"""What an editor needs to check and complete the text of a pipe."""
 _CHANGE: Final = {
     "origin": "`file`: the change comes from a file, as of `hifi apply`; default `api`.",
     "take_over": "`true`: change a pipe that was declared by file; its file no longer says what is in force.",
@@ -181,12 +58,12 @@ def _operation(
     path: str,
     name: str,
     summary: str,
-    result: dict[str, Any],
+    answer: Any,
     statuses: tuple[int, ...],
-    body: dict[str, Any] | None = None,
+    body: Any = None,
     parameters: dict[str, str] | None = None,
 ) -> Operation:
-    return Operation(method, f"/api/v1{path}", name, summary, parameters or {}, statuses, True, body, result)
+    return Operation(method, f"/api/v1{path}", name, summary, parameters or {}, statuses, True, body, answer)
 
 
 OPERATIONS: Final = (
@@ -195,18 +72,18 @@ OPERATIONS: Final = (
         "/pipes",
         "pipes",
         "List pipes: declared, in force, and the state of their rollouts.",
-        {"type": "object", "properties": {"pipes": {"type": "array", "items": _PIPE}}},
+        PipeList,
         (401, 403, 503),
     ),
-    _operation("GET", "/pipes/{pipe}", "pipe", "Get a pipe, with its ETag.", _PIPE, _READ),
+    _operation("GET", "/pipes/{pipe}", "pipe", "Get a pipe, with its ETag.", PipeView, _READ),
     _operation(
         "PUT",
         "/pipes/{pipe}",
         "declare",
         "Declare or change a pipe, in YAML or JSON.",
-        _PIPE,
+        PipeView,
         (*_WRITE, 413, 422),
-        PIPE_SCHEMA,
+        Pipe,
         _CHANGE,
     ),
     _operation(
@@ -214,7 +91,7 @@ OPERATIONS: Final = (
         "/pipes/{pipe}",
         "delete",
         "Declare that a pipe is to be deleted.",
-        _PIPE,
+        PipeView,
         _WRITE,
         None,
         _CHANGE,
@@ -224,7 +101,7 @@ OPERATIONS: Final = (
         "/pipes/{pipe}/pause",
         "pause",
         "Pause a pipe: it takes no new events, and delivers what it accepted.",
-        _PIPE,
+        PipeView,
         (400, 401, 403, 404, 412, 428, 503),
     ),
     _operation(
@@ -232,7 +109,7 @@ OPERATIONS: Final = (
         "/pipes/{pipe}/resume",
         "resume",
         "Let a paused pipe take events again.",
-        _PIPE,
+        PipeView,
         (400, 401, 403, 404, 412, 428, 503),
     ),
     _operation(
@@ -240,12 +117,7 @@ OPERATIONS: Final = (
         "/pipes/{pipe}/versions",
         "versions",
         "List the newest versions of a pipe, newest first.",
-        {
-            "type": "object",
-            "properties": {
-                "versions": {"type": "array", "items": {"type": "object", "properties": _VERSION_FIELDS}}
-            },
-        },
+        VersionList,
         _READ,
     ),
     _operation(
@@ -253,18 +125,7 @@ OPERATIONS: Final = (
         "/pipes/{pipe}/versions/{number}",
         "version",
         "Get a version of a pipe.",
-        {
-            "type": "object",
-            "properties": {
-                **_VERSION_FIELDS,
-                "body": {},
-                "yaml": {"type": "string"},
-                "changes": {
-                    "type": ["string", "null"],
-                    "description": "Unified diff from the version that it replaced; null: that is no longer kept.",
-                },
-            },
-        },
+        VersionWithBody,
         _READ,
     ),
     _operation(
@@ -272,7 +133,7 @@ OPERATIONS: Final = (
         "/pipes/{pipe}/versions/{number}/declare",
         "roll_back",
         "Declare an earlier version again.",
-        _PIPE,
+        PipeView,
         (*_WRITE, 422),
         None,
         _CHANGE,
@@ -282,41 +143,34 @@ OPERATIONS: Final = (
         "/check",
         "check",
         "Check a pipe without saving it, as `hifi check --quick` does.",
-        {"type": "object", "properties": {"problems": _PROBLEMS}},
+        ProblemList,
         (401, 403, 413, 503),
-        PIPE_SCHEMA,
+        Pipe,
     ),
     _operation(
         "POST",
         "/try",
         "trial",
         "Show what becomes of a test event, before a pipe is published. Sends nothing.",
-        _TRIAL,
+        TrialView,
         (400, 401, 403, 413, 422, 503),
-        {
-            "type": "object",
-            "required": ["pipe", "event"],
-            "properties": {
-                "pipe": {"type": "string", "description": "The pipe in YAML."},
-                "event": {"description": "Data of the event."},
-            },
-        },
+        TrialRequest,
     ),
     _operation(
         "POST",
         "/pipes/{pipe}/rollout/{kind}",
         "rollout",
         "Pause, resume, abort or force the rollout of a pipe.",
-        {"type": "object", "properties": {"pipe": {"type": "string"}, "rollout": _ROLLOUT}},
+        PipeRollout,
         (400, 401, 403, 404, 409, 503),
     ),
-    _operation("GET", "/me", "me", "Get the principal of the token.", _PRINCIPAL, (401, 503)),
+    _operation("GET", "/me", "me", "Get the principal of the token.", PrincipalJson, (401, 503)),
     _operation(
         "GET",
         "/principals",
         "principals",
         "List the principals, without their tokens.",
-        {"type": "object", "properties": {"principals": {"type": "array", "items": _PRINCIPAL}}},
+        PrincipalList,
         (401, 403, 503),
     ),
     _operation(
@@ -324,7 +178,7 @@ OPERATIONS: Final = (
         "/audit",
         "audit",
         "List the newest entries of the audit, newest first.",
-        {"type": "object", "properties": {"entries": {"type": "array", "items": _AUDIT_ENTRY}}},
+        AuditEntries,
         (401, 403, 503),
     ),
 )

@@ -34,34 +34,34 @@ Handler = Callable[[Request, Principal], Awaitable[Any]]
 
 def registry_application(state: ControlState) -> Starlette:
     """Build the ASGI application, to be mounted at `PATH`."""
-    one = SchemaRegistry(state)
+    registry = SchemaRegistry(state)
     # Subjects may contain slashes: the longer paths come first.
     table: Sequence[tuple[str, str, Role, Handler]] = (
-        ("GET", "/schemas/types", Role.VIEWER, one.types),
-        ("GET", "/schemas/ids/{id:int}", Role.VIEWER, one.schema),
-        ("GET", "/schemas/ids/{id:int}/schema", Role.VIEWER, one.schema_text),
-        ("GET", "/schemas/ids/{id:int}/subjects", Role.VIEWER, one.subjects_of_schema),
-        ("GET", "/schemas/ids/{id:int}/versions", Role.VIEWER, one.versions_of_schema),
-        ("GET", "/subjects", Role.VIEWER, one.subjects),
-        ("GET", _VERSION + "/schema", Role.VIEWER, one.version_text),
-        ("GET", _VERSION + "/referencedby", Role.VIEWER, one.referenced_by),
-        ("GET", _VERSION, Role.VIEWER, one.version),
-        ("DELETE", _VERSION, Role.ADMIN, one.delete_version),
-        ("GET", _SUBJECT + "/versions", Role.VIEWER, one.versions),
-        ("POST", _SUBJECT + "/versions", Role.OPERATOR, one.register),
-        ("POST", _SUBJECT, Role.VIEWER, one.find),
-        ("DELETE", _SUBJECT, Role.ADMIN, one.delete),
-        ("POST", "/compatibility" + _VERSION, Role.VIEWER, one.compatibility),
-        ("POST", "/compatibility" + _SUBJECT + "/versions", Role.VIEWER, one.compatibility_of_all),
-        ("GET", "/config", Role.VIEWER, one.level),
-        ("PUT", "/config", Role.ADMIN, one.set_level),
-        ("DELETE", "/config", Role.ADMIN, one.remove_level),
-        ("GET", _CONFIG, Role.VIEWER, one.level),
-        ("PUT", _CONFIG, Role.ADMIN, one.set_level),
-        ("DELETE", _CONFIG, Role.ADMIN, one.remove_level),
-        ("GET", "/mode", Role.VIEWER, one.mode),
-        ("GET", "/mode/{subject:path}", Role.VIEWER, one.mode),
-        ("GET", "/", Role.VIEWER, one.root),
+        ("GET", "/schemas/types", Role.VIEWER, registry.types),
+        ("GET", "/schemas/ids/{id:int}", Role.VIEWER, registry.schema),
+        ("GET", "/schemas/ids/{id:int}/schema", Role.VIEWER, registry.schema_text),
+        ("GET", "/schemas/ids/{id:int}/subjects", Role.VIEWER, registry.subjects_of_schema),
+        ("GET", "/schemas/ids/{id:int}/versions", Role.VIEWER, registry.versions_of_schema),
+        ("GET", "/subjects", Role.VIEWER, registry.subjects),
+        ("GET", _VERSION + "/schema", Role.VIEWER, registry.version_text),
+        ("GET", _VERSION + "/referencedby", Role.VIEWER, registry.referenced_by),
+        ("GET", _VERSION, Role.VIEWER, registry.version),
+        ("DELETE", _VERSION, Role.ADMIN, registry.delete_version),
+        ("GET", _SUBJECT + "/versions", Role.VIEWER, registry.versions),
+        ("POST", _SUBJECT + "/versions", Role.OPERATOR, registry.register),
+        ("POST", _SUBJECT, Role.VIEWER, registry.find),
+        ("DELETE", _SUBJECT, Role.ADMIN, registry.delete),
+        ("POST", "/compatibility" + _VERSION, Role.VIEWER, registry.compatibility),
+        ("POST", "/compatibility" + _SUBJECT + "/versions", Role.VIEWER, registry.compatibility_of_all),
+        ("GET", "/config", Role.VIEWER, registry.level),
+        ("PUT", "/config", Role.ADMIN, registry.set_level),
+        ("DELETE", "/config", Role.ADMIN, registry.remove_level),
+        ("GET", _CONFIG, Role.VIEWER, registry.level),
+        ("PUT", _CONFIG, Role.ADMIN, registry.set_level),
+        ("DELETE", _CONFIG, Role.ADMIN, registry.remove_level),
+        ("GET", "/mode", Role.VIEWER, registry.mode),
+        ("GET", "/mode/{subject:path}", Role.VIEWER, registry.mode),
+        ("GET", "/", Role.VIEWER, registry.root),
     )
     return Starlette(
         routes=[
@@ -122,8 +122,8 @@ class SchemaRegistry:
 
     async def schema(self, request: Request, _: Principal) -> Any:
         """GET a schema by its id."""
-        found = (await self._of_id(request))[0].json()
-        return {name: found[name] for name in ("schema", "references") if name in found}
+        schema = (await self._of_id(request))[0].json()
+        return {name: schema[name] for name in ("schema", "references") if name in schema}
 
     async def schema_text(self, request: Request, _: Principal) -> Any:
         """GET a schema by its id, alone."""
@@ -131,12 +131,18 @@ class SchemaRegistry:
 
     async def subjects_of_schema(self, request: Request, _: Principal) -> Any:
         """GET the subjects that have a schema."""
-        return sorted({one.subject for one in await self._of_id(request) if _wanted(request, one)})
+        return sorted(
+            {version.subject for version in await self._of_id(request) if _is_listed(request, version)}
+        )
 
     async def versions_of_schema(self, request: Request, _: Principal) -> Any:
         """GET the versions of subjects that are a schema."""
-        found = await self._of_id(request)
-        return [{"subject": one.subject, "version": one.number} for one in found if _wanted(request, one)]
+        versions = await self._of_id(request)
+        return [
+            {"subject": version.subject, "version": version.number}
+            for version in versions
+            if _is_listed(request, version)
+        ]
 
     async def subjects(self, request: Request, _: Principal) -> Any:
         """GET the subjects."""
@@ -150,10 +156,10 @@ class SchemaRegistry:
 
     async def versions(self, request: Request, _: Principal) -> Any:
         """GET the numbers of a subject's versions."""
-        found = (await self._newest()).versions(_subject(request), deleted=is_set(request, "deleted"))
-        if not found:
+        versions = (await self._newest()).versions(_subject(request), deleted=is_set(request, "deleted"))
+        if not versions:
             raise subject_not_found(_subject(request))
-        return [one.number for one in found]
+        return [version.number for version in versions]
 
     async def version(self, request: Request, _: Principal) -> Any:
         """GET a version of a subject."""
@@ -165,8 +171,14 @@ class SchemaRegistry:
 
     async def referenced_by(self, request: Request, _: Principal) -> Any:
         """GET the ids of the schemas that refer to a version."""
-        found = await self._version(request)
-        return sorted({one.id for one in self._state.schemas.registered.referrers(found) if not one.deleted})
+        version = await self._version(request)
+        return sorted(
+            {
+                referrer.id
+                for referrer in self._state.schemas.registered.referrers(version)
+                if not referrer.deleted
+            }
+        )
 
     async def register(self, request: Request, principal: Principal) -> Any:
         """POST a schema: register it."""
@@ -179,11 +191,11 @@ class SchemaRegistry:
         body, registered, subject = await schema_of(request), await self._newest(), _subject(request)
         if not registered.versions(subject, deleted=is_set(request, "deleted")):
             raise subject_not_found(subject)
-        found = changes.find(registered, subject, body, with_deleted=is_set(request, "deleted"))
-        if found is None:
+        version = changes.find(registered, subject, body, with_deleted=is_set(request, "deleted"))
+        if version is None:
             registered.read(body)
             raise schema_not_found()
-        return found.json()
+        return version.json()
 
     async def delete(self, request: Request, principal: Principal) -> Any:
         """DELETE a subject."""
@@ -196,18 +208,18 @@ class SchemaRegistry:
 
         def plan(registered: Registered) -> changes.RegistryChange:
             """Find the version in the newest state."""
-            found = changes.the_version(registered, subject, number, with_deleted=number is not None)
-            return changes.version_deletion(registered, found, permanent=permanent)
+            version = changes.the_version(registered, subject, number, with_deleted=number is not None)
+            return changes.version_deletion(registered, version, permanent=permanent)
 
         return await self._change(principal, "delete version", subject, plan)
 
     async def compatibility(self, request: Request, _: Principal) -> Any:
         """POST a schema: check it against one version of a subject."""
         body, registered, number = await schema_of(request), await self._newest(), version_of(request)
-        found = registered.versions(_subject(request))
+        versions = registered.versions(_subject(request))
         if number is not None:
-            found = [changes.the_version(registered, _subject(request), number)]
-        return _verdict(request, registered, body, found[-1:])
+            versions = [changes.the_version(registered, _subject(request), number)]
+        return _verdict(request, registered, body, versions[-1:])
 
     async def compatibility_of_all(self, request: Request, _: Principal) -> Any:
         """POST a schema: check it against the versions of a subject that count."""
@@ -261,10 +273,10 @@ class SchemaRegistry:
 
     async def _of_id(self, request: Request) -> list[Version]:
         schema = int(request.path_params["id"])
-        found = self._state.schemas.registered.of_id(schema) or (await self._newest()).of_id(schema)
-        if not found:
+        versions = self._state.schemas.registered.of_id(schema) or (await self._newest()).of_id(schema)
+        if not versions:
             raise schema_not_found(f"Schema {schema}")
-        return found
+        return versions
 
     async def _version(self, request: Request) -> Version:
         number, deleted = version_of(request), is_set(request, "deleted")
@@ -275,13 +287,15 @@ def _subject(request: Request) -> str:
     return str(request.path_params["subject"])
 
 
-def _wanted(request: Request, version: Version) -> bool:
+def _is_listed(request: Request, version: Version) -> bool:
     return not version.deleted or is_set(request, "deleted")
 
 
 def _verdict(request: Request, registered: Registered, body: Any, versions: Sequence[Version]) -> Any:
     new, level = registered.read(body), registered.level(_subject(request))
-    problems = list(level.problems(new, [(one.number, registered.read(one.body)) for one in versions]))
+    problems = list(
+        level.problems(new, [(version.number, registered.read(version.body)) for version in versions])
+    )
     verdict: dict[str, Any] = {"is_compatible": not problems}
     if is_set(request, "verbose"):
         verdict["messages"] = problems

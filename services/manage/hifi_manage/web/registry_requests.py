@@ -29,25 +29,25 @@ async def schema_of(request: Request, *, registers: bool = False) -> SchemaBody:
         RegistryRefusal: 422, there is none, or it has something that this registry does not do.
         Problem: 413, it is too large.
     """
-    found = await _object_of(request)
-    kind = found.get("schemaType") or "AVRO"
+    body = await _object_of(request)
+    kind = body.get("schemaType") or "AVRO"
     if kind != "AVRO":
         raise RegistryRefusal(
             INVALID_SCHEMA, f"Invalid schema type {kind}: this registry has Avro schemas only"
         )
-    if unknown := [name for name in ("metadata", "ruleSet") if found.get(name) is not None]:
+    if unknown := [name for name in ("metadata", "ruleSet") if body.get(name) is not None]:
         raise RegistryRefusal(
             INVALID_SCHEMA, f"Invalid schema: this registry has no {' and no '.join(unknown)}"
         )
-    if registers and (found.get("id", -1) or 0) > 0:
+    if registers and (body.get("id", -1) or 0) > 0:
         raise RegistryRefusal(NOT_IMPORTING, "The registry gives the ids; leave `id` out")
-    text = found.get("schema")
+    text = body.get("schema")
     if not isinstance(text, str) or not text.strip():
         raise RegistryRefusal(INVALID_SCHEMA, "Empty schema")
     try:
         references = tuple(
-            Reference(str(one["name"]), str(one["subject"]), int(one["version"]))
-            for one in found.get("references") or ()
+            Reference(str(reference["name"]), str(reference["subject"]), int(reference["version"]))
+            for reference in body.get("references") or ()
         )
     except (KeyError, TypeError, ValueError):
         raise RegistryRefusal(
@@ -63,9 +63,9 @@ async def level_of(request: Request) -> Level:
         RegistryRefusal: 42203, it is none.
         Problem: 413, the body is too large.
     """
-    found = await _object_of(request)
+    body = await _object_of(request)
     try:
-        return Level(str(found.get("compatibility")).upper())
+        return Level(str(body.get("compatibility")).upper())
     except ValueError:
         raise RegistryRefusal(
             INVALID_LEVEL, f"Invalid compatibility level. Valid values are {', '.join(Level)}"
@@ -97,12 +97,12 @@ def is_set(request: Request, name: str) -> bool:
 
 async def _object_of(request: Request) -> Mapping[str, Any]:
     try:
-        found = orjson.loads(await body_of(request))
+        body = orjson.loads(await body_of(request))
     except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
+        body = None
+    if not isinstance(body, dict):
         raise RegistryRefusal(INVALID_SCHEMA, "The body is not a JSON object")
-    return found
+    return body
 
 
 def _minified(text: str) -> str:

@@ -1,19 +1,168 @@
-"""Pipes, versions, the audit and test events as JSON."""
+"""Pipes, versions, the audit and test events as JSON: the types of the API's bodies, and what makes them."""
 
-from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any, NotRequired, cast
 
-from hifi.control.declaration import NONE, Declaration
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+from hifi.control.declaration import NONE, Declaration, DeclaredState, Origin
 from hifi.control.pipe_yaml import difference, pipe_yaml
 from hifi.control.principals.audit import AuditEntry
-from hifi.control.principals.principal import Principal
-from hifi.delivery.destination_state import DestinationName
+from hifi.control.principals.principal import Principal, PrincipalJson
+from hifi.control.rollout_status import RolloutStatus
+from hifi.delivery.destination_state import DestinationName, DestinationState
 from hifi.pipe.model import Pipe
+from hifi.pipe.revision import PipeRevision
 from hifi_manage.control_state import ControlState
-from hifi_manage.trial import Trial
+from hifi_manage.pipe_text import TextProblem
+from hifi_manage.trial import Trial, TrialDelivery
+
+Yaml = Annotated[str, Field(description="The same as YAML.")]
 
 
-def pipe_view(state: ControlState, name: str, *, bodies: bool = True) -> dict[str, Any]:
+class VersionView(TypedDict):
+    """A version of a pipe without its body."""
+
+    number: Annotated[int, Field(description="Number of the declaration.")]
+    author: str
+    at_us: int
+    origin: Origin
+    state: DeclaredState
+    deleted: bool
+
+
+class VersionList(TypedDict):
+    """The newest versions of a pipe, newest first."""
+
+    versions: list[VersionView]
+
+
+class VersionWithBody(VersionView):
+    """A version of a pipe."""
+
+    body: dict[str, Any] | None
+    yaml: str
+    changes: Annotated[
+        str | None,
+        Field(description="Unified diff from the version that it replaced; null: that is no longer kept."),
+    ]
+
+
+class DeclaredView(VersionView):
+    """The newest version of a pipe."""
+
+    body: NotRequired[
+        Annotated[dict[str, Any] | None, Field(description="The pipe as declared; in lists it is left out.")]
+    ]
+    yaml: NotRequired[Yaml]
+
+
+class InForceView(TypedDict):
+    """What services apply of a pipe."""
+
+    revision: int
+    paused: Annotated[bool, Field(description="Whether it takes no new events.")]
+    cap_per_s: Annotated[
+        float | None,
+        Field(description="Events per second that a new pipe may take in its present phase."),
+    ]
+    body: NotRequired[
+        Annotated[dict[str, Any], Field(description="The revision in force; in lists it is left out.")]
+    ]
+    yaml: NotRequired[Yaml]
+
+
+class OwnerView(TypedDict):
+    """The owner of a pipe."""
+
+    webhook: str | None
+    email: str | None
+
+
+class DestinationView(TypedDict):
+    """A destination of a pipe, with the last change of its state."""
+
+    name: str
+    state: DestinationState
+    by: Annotated[str | None, Field(description="`egest` or `operator`.")]
+    reason: str
+    since_us: int | None
+
+
+class PipeView(TypedDict):
+    """A pipe as declared and as in force."""
+
+    pipe: str
+    owner: OwnerView | None
+    declared: DeclaredView | None
+    in_force: InForceView | None
+    rollout: RolloutStatus | None
+    destinations: NotRequired[
+        Annotated[
+            list[DestinationView],
+            Field(
+                description="Those in force, with the last change of their state; in lists it is left out."
+            ),
+        ]
+    ]
+
+
+class PipeList(TypedDict):
+    """Pipes without bodies."""
+
+    pipes: list[PipeView]
+
+
+class PipeRollout(TypedDict):
+    """The rollout of a pipe."""
+
+    pipe: str
+    rollout: RolloutStatus
+
+
+class ProblemList(TypedDict):
+    """Problems in the text of a pipe."""
+
+    problems: list[TextProblem]
+
+
+class PrincipalList(TypedDict):
+    """Principals without their tokens."""
+
+    principals: list[PrincipalJson]
+
+
+class AuditEntries(TypedDict):
+    """Entries of the audit, newest first."""
+
+    entries: list[AuditEntry]
+
+
+class TrialRequest(BaseModel):
+    """A test event for a pipe."""
+
+    pipe: str = Field(description="The pipe in YAML.")
+    event: Any = Field(description="Data of the event.")
+
+
+class TrialRefusal(TypedDict):
+    """The dead letter that a test event would become."""
+
+    reason: str
+    detail: str
+    pointer: str
+
+
+class TrialView(TypedDict):
+    """What becomes of a test event."""
+
+    data: Annotated[str | None, Field(description="After normalize; null: the event is refused.")]
+    refused: TrialRefusal | None
+    deliveries: list[TrialDelivery]
+    not_evaluated: list[str]
+
+
+def pipe_view(state: ControlState, name: str, *, bodies: bool = True) -> PipeView:
     """A pipe as declared and as in force.
 
     Args:
@@ -22,69 +171,93 @@ def pipe_view(state: ControlState, name: str, *, bodies: bool = True) -> dict[st
         bodies: whether the bodies of the pipe, its YAML and its destinations are part of it.
     """
     newest, current = state.declared.newest.get(name), state.registry.get(name)
-    declared: dict[str, Any] | None = None if newest is None else version_view(newest)
-    in_force: dict[str, Any] | None = None
-    if current is not None:
-        cap = None if current.cap is None else current.cap.events_per_s
-        in_force = {"revision": current.revision, "paused": current.paused, "cap_per_s": cap}
-    if bodies and newest is not None and declared is not None:
-        declared |= {"body": newest.body(), "yaml": pipe_yaml(newest.pipe)}
-    if bodies and current is not None and in_force is not None:
-        in_force |= {
-            "body": current.pipe.model_dump(mode="json", by_alias=True, exclude_unset=True),
-            "yaml": pipe_yaml(current.pipe),
-        }
-    status = state.statuses().get(name)
-    rollout = None if status is None else status.json()
     pipe = newest.pipe if newest is not None else current.pipe if current is not None else None
-    owner = None if pipe is None or pipe.owner is None else pipe.owner.model_dump(mode="json")
-    destinations = _destinations(state, current.pipe if current is not None else pipe) if bodies else None
-    view = {"pipe": name, "owner": owner, "declared": declared, "in_force": in_force, "rollout": rollout}
-    return view if destinations is None else view | {"destinations": destinations}
+    view: PipeView = {
+        "pipe": name,
+        "owner": _owner(pipe),
+        "declared": None if newest is None else _declared_view(newest, bodies=bodies),
+        "in_force": None if current is None else _in_force_view(current, bodies=bodies),
+        "rollout": state.statuses().get(name),
+    }
+    if bodies:
+        view["destinations"] = _destinations(state, current.pipe if current is not None else pipe)
+    return view
 
 
-def version_view(one: Declaration) -> dict[str, Any]:
+def version_view(declaration: Declaration) -> VersionView:
     """A version of a pipe without its body."""
     return {
-        "number": one.number,
-        "author": one.author,
-        "at_us": one.at_us,
-        "origin": one.origin.value,
-        "state": one.state.value,
-        "deleted": one.pipe is None,
+        "number": declaration.number,
+        "author": declaration.author,
+        "at_us": declaration.at_us,
+        "origin": declaration.origin,
+        "state": declaration.state,
+        "deleted": declaration.pipe is None,
     }
 
 
-def changes(state: ControlState, one: Declaration) -> str | None:
-    """What a version changed, as a unified diff; None: the version that it replaced is no longer kept."""
-    kept = state.declared.versions(one.name)
-    before = next((earlier for earlier in kept if earlier.number == one.replaces), None)
-    if before is None and one.replaces != NONE:
-        return None
-    old = None if before is None else before.pipe
-    return difference(old, one.pipe, "before" if before is None else str(before.number), str(one.number))
-
-
-def audit_view(state: ControlState, principal: Principal) -> list[dict[str, Any]]:
-    """The entries of the audit about what the principal may see, newest first."""
-    return [
-        one.json()
-        for one in reversed(state.audit.entries.values())
-        if not principal.pipes or _pipe_of(one) in principal.pipes
-    ]
-
-
-def trial_view(found: Trial) -> dict[str, Any]:
-    """What becomes of a test event."""
-    refused = None
-    if found.refused is not None:
-        refused = dict(zip(("reason", "detail", "pointer"), found.refused, strict=True))
+def version_with_body(state: ControlState, declaration: Declaration) -> VersionWithBody:
+    """A version of a pipe."""
     return {
-        "data": found.data,
-        "refused": refused,
-        "deliveries": [asdict(one) for one in found.deliveries],
-        "not_evaluated": found.not_evaluated,
+        **version_view(declaration),
+        "body": declaration.body(),
+        "yaml": pipe_yaml(declaration.pipe),
+        "changes": _changes(state, declaration),
     }
+
+
+def audit_view(state: ControlState, principal: Principal) -> AuditEntries:
+    """The entries of the audit about what the principal may see, newest first."""
+    visible = [
+        entry
+        for entry in reversed(state.audit.entries.values())
+        if not principal.pipes or _pipe_of(entry) in principal.pipes
+    ]
+    return {"entries": visible}
+
+
+def trial_view(trial: Trial) -> TrialView:
+    """What becomes of a test event."""
+    refused: TrialRefusal | None = None
+    if trial.refused is not None:
+        reason, detail, pointer = trial.refused
+        refused = {"reason": reason, "detail": detail, "pointer": pointer}
+    return {
+        "data": trial.data,
+        "refused": refused,
+        "deliveries": list(trial.deliveries),
+        "not_evaluated": list(trial.not_evaluated),
+    }
+
+
+def _declared_view(declaration: Declaration, *, bodies: bool) -> DeclaredView:
+    view = cast("DeclaredView", version_view(declaration))
+    if bodies:
+        view["body"] = declaration.body()
+        view["yaml"] = pipe_yaml(declaration.pipe)
+    return view
+
+
+def _in_force_view(published: PipeRevision, *, bodies: bool) -> InForceView:
+    view: InForceView = {
+        "revision": published.number,
+        "paused": published.paused,
+        "cap_per_s": None if published.cap is None else published.cap.events_per_s,
+    }
+    if bodies:
+        view["body"] = published.pipe.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        view["yaml"] = pipe_yaml(published.pipe)
+    return view
+
+
+def _changes(state: ControlState, declaration: Declaration) -> str | None:
+    """What a version changed, as a unified diff; None: the version that it replaced is no longer kept."""
+    kept = state.declared.versions(declaration.name)
+    before = next((earlier for earlier in kept if earlier.number == declaration.replaces), None)
+    if before is None and declaration.replaces != NONE:
+        return None
+    old_pipe, old_number = (None, "before") if before is None else (before.pipe, str(before.number))
+    return difference(old_pipe, declaration.pipe, old_number, str(declaration.number))
 
 
 def _pipe_of(entry: AuditEntry) -> str | None:
@@ -92,19 +265,26 @@ def _pipe_of(entry: AuditEntry) -> str | None:
     return name if kind == "pipe" else None
 
 
-def _destinations(state: ControlState, pipe: Pipe | None) -> list[dict[str, Any]]:
+def _owner(pipe: Pipe | None) -> OwnerView | None:
+    if pipe is None or pipe.owner is None:
+        return None
+    webhook = pipe.owner.webhook
+    return {"webhook": None if webhook is None else str(webhook), "email": pipe.owner.email}
+
+
+def _destinations(state: ControlState, pipe: Pipe | None) -> list[DestinationView]:
     if pipe is None:
         return []
-    found = []
+    destinations: list[DestinationView] = []
     for destination in pipe.destinations:
         change = state.destinations.get(DestinationName(pipe.pipe, destination.name))
-        found.append(
+        destinations.append(
             {
                 "name": destination.name,
-                "state": change.state.value,
+                "state": change.state,
                 "by": change.by if change.at_us else None,
                 "reason": change.reason,
                 "since_us": change.at_us or None,
             }
         )
-    return found
+    return destinations

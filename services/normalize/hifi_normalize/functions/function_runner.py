@@ -37,16 +37,16 @@ class FunctionLimits:
 
 @dataclass(frozen=True, slots=True)
 class PipeFunction:
-    """The function of a version of a pipe.
+    """The function of a revision of a pipe.
 
     Attributes:
         pipe: the pipe's name, with the revision if it is not the current one.
-        version: of the pipe; a new one is not quarantined.
+        offset: of the revision; a new one is not quarantined.
         path: `module:function`.
     """
 
     pipe: str
-    version: int
+    offset: int
     path: str
 
 

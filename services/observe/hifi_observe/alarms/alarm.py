@@ -6,8 +6,11 @@ condition outlasts the silence, the notification is sent then.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Annotated, Final, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from hifi_observe.alarms import runbooks
 
@@ -43,8 +46,34 @@ KINDS: Final = {
         AlarmKind("offsets-lost", "Kafka deleted records before observe read them.", 0, 3600),
     )
 }
+OwnerChannel = Literal["webhook", "email"]
+"""A way in which the owner of a pipe is told."""
 Key = tuple[str, str, str]
 """Kind, pipe (or empty), subject (a destination, a group, or empty)."""
+
+
+class AlarmJson(TypedDict):
+    """An alarm as JSON."""
+
+    id: str
+    kind: Annotated[str, Field(json_schema_extra={"enum": [*KINDS]})]
+    pipe: str
+    subject: str
+    cause: str
+    started_us: int
+    ended_us: int | None
+    silenced: str | None
+    summary: str
+    runbook: Annotated[
+        str,
+        Field(
+            description="Path of the runbook in the console, at the address of this API.",
+            json_schema_extra={"format": "uri-reference"},
+        ),
+    ]
+    told: NotRequired[
+        Annotated[list[OwnerChannel], Field(description="The ways in which the owner of the pipe was told.")]
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +90,20 @@ class Alarm:
     silenced: str | None = None
     """Reason of the silence that covers it."""
 
-    def json(self) -> dict[str, Any]:
-        """JSON for the topic, the webhook and the API; `runbook` is a path of the console."""
-        return asdict(self) | {"summary": KINDS[self.kind].summary, "runbook": runbooks.link(self.kind)}
+    def json(self) -> AlarmJson:
+        """JSON for the topic, the webhook and the API."""
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "pipe": self.pipe,
+            "subject": self.subject,
+            "cause": self.cause,
+            "started_us": self.started_us,
+            "ended_us": self.ended_us,
+            "silenced": self.silenced,
+            "summary": KINDS[self.kind].summary,
+            "runbook": runbooks.link(self.kind),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +121,9 @@ class AlarmSilence:
     def covers(self, key: Key, now_us: int) -> bool:
         """Whether it applies to an alarm now."""
         declared = zip((self.kind, self.pipe, self.subject), key, strict=True)
-        return self.from_us <= now_us < self.until_us and all(own in ("", its) for own, its in declared)
+        return self.from_us <= now_us < self.until_us and all(
+            expected in ("", actual) for expected, actual in declared
+        )
 
 
 @dataclass(slots=True)
@@ -104,7 +146,8 @@ class Alarms:
     def active(self) -> list[Alarm]:
         """Alarms that have not ended, oldest first."""
         return sorted(
-            (watch.alarm for watch in self._watches.values() if watch.alarm), key=lambda one: one.started_us
+            (watch.alarm for watch in self._watches.values() if watch.alarm),
+            key=lambda alarm: alarm.started_us,
         )
 
     def restore(self, alarm: Alarm) -> None:
@@ -147,7 +190,7 @@ class Alarms:
             return _gone(kind, watch, now_us)
         watch.gone_us = None
         watch.since_us = watch.since_us if watch.since_us is not None else now_us
-        silence = next((one for one in self.silences.values() if one.covers(key, now_us)), None)
+        silence = next((silence for silence in self.silences.values() if silence.covers(key, now_us)), None)
         if watch.alarm is None and now_us - watch.since_us >= kind.after_s * 1_000_000:
             identity = "/".join([*key, str(watch.since_us)])
             silenced = silence.reason if silence else None

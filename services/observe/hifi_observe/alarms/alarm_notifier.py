@@ -5,7 +5,6 @@ import contextlib
 from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 import aiohttp
 import orjson
@@ -15,7 +14,7 @@ from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import HifiError, Misconfigured
 from hifi_observe.alarms import runbooks
-from hifi_observe.alarms.alarm import Alarm, Alarms, AlarmSilence, Key
+from hifi_observe.alarms.alarm import Alarm, AlarmJson, Alarms, AlarmSilence, Key, OwnerChannel
 from hifi_observe.kafka.publisher import Publisher
 from hifi_observe.settings import ObserveSettings
 
@@ -36,12 +35,12 @@ class AlarmNotifier:
             Misconfigured: the webhook has no valid secret.
         """
         self.alarms = Alarms()
-        self.history: deque[dict[str, Any]] = deque(maxlen=_HISTORY)
+        self.history: deque[AlarmJson] = deque(maxlen=_HISTORY)
         """Alarms as they were notified, by start, newest last."""
         self._url = settings.observe_webhook
         self._console = settings.observe_url
         self._posts: asyncio.Queue[Alarm] = asyncio.Queue(_PENDING)
-        self._known: dict[str, dict[str, Any]] = {}
+        self._by_id: dict[str, AlarmJson] = {}
         self._webhook: Webhook | None = None
         if self._url:
             try:
@@ -60,33 +59,42 @@ class AlarmNotifier:
             silence = AlarmSilence(**body)
             self.alarms.silences[silence.id] = silence
             for old in [
-                one.id for one in self.alarms.silences.values() if one.until_us < now_us() - 86_400_000_000
+                silence.id
+                for silence in self.alarms.silences.values()
+                if silence.until_us < now_us() - 86_400_000_000
             ]:
                 del self.alarms.silences[old]
             return
         self._remember(body)
 
     @property
-    def known_alarms(self) -> list[Alarm]:
+    def notified(self) -> list[Alarm]:
         """Every alarm in the history, by start."""
-        return [Alarm(**{name: body[name] for name in Alarm.__dataclass_fields__}) for body in self.history]
+        fields = Alarm.__dataclass_fields__
+        return [
+            Alarm(**{name: value for name, value in alarm.items() if name in fields})  # type: ignore[arg-type]
+            for alarm in self.history
+        ]
 
     @property
-    def told(self) -> list[tuple[Alarm, list[str]]]:
+    def told(self) -> list[tuple[Alarm, list[OwnerChannel]]]:
         """The active alarms, each with the ways in which the owner of its pipe was told."""
-        return [(alarm, list(self._known.get(alarm.id, {}).get("told", ()))) for alarm in self.alarms.active]
+        return [
+            (alarm, list(self._by_id.get(alarm.id, alarm.json()).get("told", ())))
+            for alarm in self.alarms.active
+        ]
 
-    async def owner_told(self, alarm: Alarm, ways: list[str], publisher: Publisher | None) -> None:
+    async def owner_told(self, alarm: Alarm, ways: list[OwnerChannel], publisher: Publisher) -> None:
         """Record in which ways the owner of an alarm's pipe was told."""
-        body = self._known.get(alarm.id, alarm.json()) | {"told": ways}
+        body: AlarmJson = {**self._by_id.get(alarm.id, alarm.json()), "told": ways}
         await self._publish(body, publisher)
         # The alarm may have ended meanwhile.
-        self._remember(self._known.get(alarm.id, body) | {"told": ways})
+        self._remember({**self._by_id.get(alarm.id, body), "told": ways})
 
     def restore(self) -> None:
         """Continue the alarms that had started; call it after reading the topic, when this instance takes over."""
-        active = {one.id for one in self.alarms.active}
-        for alarm in self.known_alarms:
+        active = {alarm.id for alarm in self.alarms.active}
+        for alarm in self.notified:
             if alarm.ended_us is None and alarm.id not in active:
                 self.alarms.restore(alarm)
 
@@ -98,14 +106,14 @@ class AlarmNotifier:
             say = logger.info if alarm.ended_us is not None or alarm.silenced else logger.error
             say(
                 "alarm-ended" if alarm.ended_us is not None else "alarm-started",
-                **{k: v for k, v in self._linked(body).items() if k != "summary"},
+                **{name: value for name, value in self._linked(body).items() if name != "summary"},
             )
             if not alarm.silenced and self._webhook is not None:
                 with contextlib.suppress(asyncio.QueueFull):
                     self._posts.put_nowait(alarm)
             await self._publish(body, publisher)
 
-    async def _publish(self, body: dict[str, Any], publisher: Publisher | None) -> None:
+    async def _publish(self, body: AlarmJson, publisher: Publisher | None) -> None:
         if publisher is not None:
             with contextlib.suppress(HifiError, TimeoutError):
                 await asyncio.wait_for(publisher.alarm(body["id"], body), timeout=5)
@@ -144,16 +152,16 @@ class AlarmNotifier:
             logger.warning("webhook-failed", error=repr(error))
         return False
 
-    def _linked(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _linked(self, body: AlarmJson) -> AlarmJson:
         """With the runbook as a URL, for readers outside the console."""
-        return body | {"runbook": runbooks.link(body["kind"], self._console)}
+        return {**body, "runbook": runbooks.link(body["kind"], self._console)}
 
-    def _remember(self, body: dict[str, Any]) -> None:
-        known = self._known.get(body["id"])
-        if known is not None:
-            known.update(body)
+    def _remember(self, body: AlarmJson) -> None:
+        remembered = self._by_id.get(body["id"])
+        if remembered is not None:
+            remembered.update(body)
             return
         if len(self.history) == _HISTORY:
-            self._known.pop(self.history[0]["id"], None)
+            self._by_id.pop(self.history[0]["id"], None)
         self.history.append(body)
-        self._known[body["id"]] = body
+        self._by_id[body["id"]] = body

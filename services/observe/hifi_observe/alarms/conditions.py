@@ -52,36 +52,36 @@ def find_conditions(
         partitions: of the stream.
         thresholds: from the settings.
     """
-    found: dict[Key, str] = {}
+    conditions: dict[Key, str] = {}
     closed = store.closed_minute(partitions)
     rate = 0.0
-    for pipe, one in sorted(limits.items()):
+    for pipe, slo in sorted(limits.items()):
         now = figures.of_pipe(pipe, store.live, store.before)
         rate += now["rate_in"]
-        found |= _minutes(store, pipe, closed, now_us)
-        if now["lag"]["count"] >= 20 and now["lag"]["p95"] > one.p95_us:
-            found["lag", pipe, ""] = (
-                f"p95 is {now['lag']['p95'] / 1e6:.2f} s now, over the SLO of {one.p95_us / 1e6:.2f} s"
+        conditions |= _minutes(store, pipe, closed, now_us)
+        if now["lag"]["count"] >= 20 and now["lag"]["p95"] > slo.p95_us:
+            conditions["lag", pipe, ""] = (
+                f"p95 is {now['lag']['p95'] / 1e6:.2f} s now, over the SLO of {slo.p95_us / 1e6:.2f} s"
             )
         dead = now["dead_last_minute"]
         if dead:
             letters = "dead letter" if dead == 1 else "dead letters"
-            found["dead-letters", pipe, ""] = f"{dead:,} {letters} in the last minute"
+            conditions["dead-letters", pipe, ""] = f"{dead:,} {letters} in the last minute"
         for bad in now["failing"]:
             if bad["in_a_row"] >= SAME_ANSWERS and bad["destination"] in destinations.get(pipe, ()):
                 held = sum(w["records"] for w in now["waiting"] if w["destination"] == bad["destination"])
-                found["destination", pipe, bad["destination"]] = (
+                conditions["destination", pipe, bad["destination"]] = (
                     f"{bad['in_a_row']} outcomes in a row were {bad['reason']}; {held} deliveries are waiting"
                 )
-                found |= owner_condition(pipe, bad["destination"], bad["reason"], bad["in_a_row"])
-    found |= _groups(store)
-    found |= _sources(store, now_us)
-    found |= _observe(store, now_us, partitions, thresholds)
+                conditions |= owner_condition(pipe, bad["destination"], bad["reason"], bad["in_a_row"])
+    conditions |= _groups(store)
+    conditions |= _sources(store, now_us)
+    conditions |= _observe(store, now_us, partitions, thresholds)
     if thresholds.rating and rate > thresholds.rating * thresholds.rating_share:
-        found["traffic", "", ""] = (
+        conditions["traffic", "", ""] = (
             f"{rate:.0f} events/s are over {thresholds.rating_share:.0%} of the rating, {thresholds.rating:.0f}/s"
         )
-    return found
+    return conditions
 
 
 def parked_destinations(
@@ -103,7 +103,7 @@ def parked_destinations(
 
 
 def _minutes(store: MinuteStore, pipe: str, closed: int, now_us: int) -> dict[Key, str]:
-    found: dict[Key, str] = {}
+    conditions: dict[Key, str] = {}
     since_us = now_us - RECENT_MINUTES * 60_000_000
     for minute, down in sorted(store.downs.get(pipe, {}).items()):
         if minute > closed or (minute <= closed - RECENT_MINUTES and down.at_us < since_us):
@@ -112,18 +112,18 @@ def _minutes(store: MinuteStore, pipe: str, closed: int, now_us: int) -> dict[Ke
         if merged is None:
             continue
         at = clock(minute)
-        found["availability", pipe, ""] = f"{at} was down: {', '.join(merged['causes'])}"
+        conditions["availability", pipe, ""] = f"{at} was down: {', '.join(merged['causes'])}"
         if "loss" in merged["causes"]:
             where = sorted(
-                {f"{one['hop']} {one['destination']}".strip() for one in merged["hops"] if one["lost"]}
+                {f"{hop['hop']} {hop['destination']}".strip() for hop in merged["hops"] if hop["lost"]}
             )
-            found["loss", pipe, ""] = f"{at} lost {merged['lost']} events at {', '.join(where)}"
-    return found
+            conditions["loss", pipe, ""] = f"{at} lost {merged['lost']} events at {', '.join(where)}"
+    return conditions
 
 
 def _groups(store: MinuteStore) -> dict[Key, str]:
     """Services that make no progress although records are waiting. Retries that are not due do not count."""
-    found: dict[Key, str] = {}
+    conditions: dict[Key, str] = {}
     for partition, now in sorted(store.live.items()):
         old = store.before.get(partition)
         for topic, backlog in now["backlogs"].items():
@@ -133,52 +133,54 @@ def _groups(store: MinuteStore) -> dict[Key, str]:
             previous = old["backlogs"].get(topic)
             if previous is not None and all(previous[name] == backlog[name] for name in _PROGRESS):
                 service = stage.READERS[kind]
-                found["no-progress", "", service] = (
+                conditions["no-progress", "", service] = (
                     f"{service} committed nothing on {topic}[{partition}]; {records} records are waiting"
                 )
-    return found
+    return conditions
 
 
 def _observe(store: MinuteStore, now_us: int, partitions: int, thresholds: Thresholds) -> dict[Key, str]:
-    found: dict[Key, str] = {}
-    known = [one["reached"] for one in store.live.values()]
-    if known:
-        behind_s = (now_us - min(known)) / 1e6
+    conditions: dict[Key, str] = {}
+    reached_us = [published["reached"] for published in store.live.values()]
+    if reached_us:
+        behind_s = (now_us - min(reached_us)) / 1e6
         missing = sorted(set(range(partitions)) - set(store.live))
         if behind_s > thresholds.behind_s:
-            found["observe-behind", "", ""] = f"its figures are {behind_s:.0f} s old"
+            conditions["observe-behind", "", ""] = f"its figures are {behind_s:.0f} s old"
         elif missing:
-            found["observe-behind", "", ""] = f"no instance observes partitions {missing}"
-        reported_ms = [one["ack_reported"] for one in store.live.values() if one["ack_reported"]]
+            conditions["observe-behind", "", ""] = f"no instance observes partitions {missing}"
+        reported_ms = [
+            published["ack_reported"] for published in store.live.values() if published["ack_reported"]
+        ]
         if (
             reported_ms
             and behind_s <= thresholds.behind_s
             and now_us / 1e6 - max(reported_ms) / 1e3 > thresholds.heartbeat_gap_s
         ):
-            found["ingest-silent", "", ""] = (
+            conditions["ingest-silent", "", ""] = (
                 f"the last ack report is {now_us / 1e6 - max(reported_ms) / 1e3:.0f} s old"
             )
     skipped: Counter[str] = Counter()
-    for one in store.live.values():
-        if now_us - one.get("skipped_at", 0) < SKIPPED_S * 1_000_000:
-            skipped.update(one["skipped"])
+    for published in store.live.values():
+        if now_us - published.get("skipped_at", 0) < SKIPPED_S * 1_000_000:
+            skipped.update(published["skipped"])
     if skipped:
-        found["offsets-lost", "", ""] = ", ".join(
+        conditions["offsets-lost", "", ""] = ", ".join(
             f"{count} records of {topic}" for topic, count in sorted(skipped.items())
         )
-    return found
+    return conditions
 
 
 def _sources(store: MinuteStore, now_us: int) -> dict[Key, str]:
     """Records of sources that were deleted before collect read them."""
-    found: dict[Key, str] = {}
-    for one in store.live.values():
-        for pipe, partition, records, first, last, at_ms in one.get("source_deleted", ()):
+    conditions: dict[Key, str] = {}
+    for published in store.live.values():
+        for pipe, partition, records, first, last, at_ms in published.get("source_deleted", ()):
             if now_us - at_ms * 1000 < SKIPPED_S * 1_000_000:
-                found["source-deleted", pipe, partition] = (
+                conditions["source-deleted", pipe, partition] = (
                     f"{records} records of {partition}, offsets {first} to {last}, were deleted before they were read"
                 )
-    return found
+    return conditions
 
 
 def clock(minute: int) -> str:

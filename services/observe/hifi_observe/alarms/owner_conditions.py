@@ -73,18 +73,18 @@ class RefusedEvents:
             pipes: names of those that exist.
             now_ms: milliseconds since 1970 UTC.
         """
-        found: dict[Key, str] = {}
+        conditions: dict[Key, str] = {}
         oldest = (now_ms - WINDOW_S * 1000) // 60_000
         for pipe, minutes in list(self._minutes.items()):
-            for minute in [one for one in minutes if one <= oldest]:
-                del minutes[minute]
+            for expired in [minute for minute in minutes if minute <= oldest]:
+                del minutes[expired]
             if not minutes or pipe not in pipes:
                 del self._minutes[pipe]
                 continue
             total = sum(minutes.values(), Counter[tuple[str, str]]())
             if total.total() >= _AT_LEAST:
-                found[EVENTS_REFUSED, pipe, ""] = _cause(total)
-        return found
+                conditions[EVENTS_REFUSED, pipe, ""] = _cause(total)
+        return conditions
 
 
 def _cause(total: Counter[tuple[str, str]]) -> str:

@@ -16,7 +16,7 @@ from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import HifiError, Misconfigured
 from hifi_observe.alarms import runbooks
-from hifi_observe.alarms.alarm import KINDS, Alarm
+from hifi_observe.alarms.alarm import KINDS, Alarm, OwnerChannel
 from hifi_observe.alarms.owner_conditions import OWNER_KINDS
 from hifi_observe.settings import ObserveSettings
 
@@ -24,7 +24,7 @@ _TIMEOUT_S: Final = 10.0
 _FIRST_WAIT_S: Final = 1.0
 _LONGEST_WAIT_S: Final = 300.0
 
-Told = Callable[[Alarm, list[str]], Awaitable[None]]
+Told = Callable[[Alarm, list[OwnerChannel]], Awaitable[None]]
 """Records by which ways the owner was told of an alarm, all of them so far; may raise HifiError or TimeoutError."""
 logger = log.get(__name__)
 
@@ -59,16 +59,17 @@ class OwnerNotifier:
                 f"HIFI_OBSERVE_WEBHOOK_SECRET is not a valid Standard Webhooks secret: {error}"
             ) from None
 
-    async def step(self, alarms: Iterable[tuple[Alarm, list[str]]]) -> None:
+    async def step(self, alarms: Iterable[tuple[Alarm, list[OwnerChannel]]]) -> None:
         """Tell the owners of alarms by the ways in which they were not told yet.
 
         Args:
             alarms: that have not ended, each with the ways in which its owner was told.
         """
         now, due = now_us(), []
-        known = {alarm.id: (alarm, told) for alarm, told in alarms if alarm.kind in OWNER_KINDS}
-        self._waits = {name: wait for name, wait in self._waits.items() if name in known}
-        for alarm, told in known.values():
+        of_owners = [(alarm, told) for alarm, told in alarms if alarm.kind in OWNER_KINDS]
+        ids = {alarm.id for alarm, _ in of_owners}
+        self._waits = {name: wait for name, wait in self._waits.items() if name in ids}
+        for alarm, told in of_owners:
             owner = self._owner(alarm.pipe)
             if owner is None or alarm.silenced or self._waits.get(alarm.id, (0, 0))[1] > now:
                 continue
@@ -76,11 +77,17 @@ class OwnerNotifier:
                 due.append(self._tell(alarm, owner, told, missing))
         await asyncio.gather(*due)
 
-    def _ways(self, owner: Owner) -> list[str]:
-        ways = ["webhook"] if owner.webhook is not None else []
-        return ways + (["email"] if owner.email is not None and self._settings.observe_smtp_host else [])
+    def _ways(self, owner: Owner) -> list[OwnerChannel]:
+        ways: list[OwnerChannel] = []
+        if owner.webhook is not None:
+            ways.append("webhook")
+        if owner.email is not None and self._settings.observe_smtp_host:
+            ways.append("email")
+        return ways
 
-    async def _tell(self, alarm: Alarm, owner: Owner, told: list[str], missing: list[str]) -> None:
+    async def _tell(
+        self, alarm: Alarm, owner: Owner, told: list[OwnerChannel], missing: list[OwnerChannel]
+    ) -> None:
         wait_s = self._waits.get(alarm.id, (_FIRST_WAIT_S, 0))[0]
         self._waits[alarm.id] = (min(wait_s * 2, _LONGEST_WAIT_S), now_us() + round(wait_s * 1e6))
         done = list(told)

@@ -10,14 +10,13 @@ _WIDTH: Final = 120
 
 def markdown() -> str:
     """The sections of docs/runbooks.md."""
-    return "\n".join(_section(kind, one) for kind, one in RUNBOOKS.items())
+    return "\n".join(_section(kind, runbook) for kind, runbook in RUNBOOKS.items())
 
 
-def _section(kind: str, one: Runbook) -> str:
-    lines = [
-        f"## {kind}", "", _wrapped(one.means), "", "Likely causes:", "", *(_wrapped(each, "- ") for each in one.causes),
-        "", "What to do:", "", *(_wrapped(each, f"{n}. ") for n, each in enumerate(one.steps, 1)), "",
-    ]  # fmt: skip
+def _section(kind: str, runbook: Runbook) -> str:
+    causes = _wrapped("Causes: " + " ".join(runbook.causes))
+    steps = (_wrapped(step, f"{number}. ") for number, step in enumerate(runbook.steps, 1))
+    lines = [f"## {kind}", "", _wrapped(runbook.means), "", causes, "", *steps, ""]
     return "\n".join(lines)
 
 

@@ -1,7 +1,7 @@
 """The colours of the stream as observe knows them: from the control plane, from the observe of each, from the front."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -12,12 +12,15 @@ from hifi.control.colours import Colours, ColourState, decode
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics
 from hifi.runtime import log
+from hifi.runtime.clock import now_us
 from hifi_observe.colours.colour_minutes import ColourMinutes, merge_colours, summary_of
 from hifi_observe.colours.front_watch import FrontWatch
+from hifi_observe.kafka.publisher import Publisher
 from hifi_observe.minutes.availability import SloLimits
 from hifi_observe.settings import ObserveSettings
 
 _FOLLOW_S: Final = 1.0
+_PUBLISH_S: Final = 2.0
 _ANSWER_S: Final = 5.0
 _MINUTE_MS: Final = 60_000
 _BACK: Final = 30
@@ -30,7 +33,7 @@ class ColoursView:
     """Follows the record of the colours, watches the front, and merges what the observe of each colour has counted.
 
     Args:
-        settings: `follow` needs `observe_colours`.
+        settings: `follow` needs `colours`.
         fronts: minute to what the front refused in it, as published.
     """
 
@@ -44,7 +47,7 @@ class ColoursView:
         )
 
     @property
-    def known(self) -> bool:
+    def exist(self) -> bool:
         """Whether the stream has colours."""
         return self._colours is not None
 
@@ -55,7 +58,7 @@ class ColoursView:
             aiokafka.errors.KafkaError, OSError: Kafka is unreachable.
         """
         settings = self._settings
-        topic = ControlTopics(settings.observe_colours).colours
+        topic = ControlTopics(settings.colours).colours
         follower = TopicFollower(settings.control_bootstrap, settings.instance, {topic: self._take})
         try:
             await follower.start()
@@ -79,7 +82,25 @@ class ColoursView:
             for name, colour in sorted(self._colours.colours.items())
         ]
 
-    def unpublished(self, now_minute: int) -> list[tuple[int, dict[str, Any]]]:
+    async def publish_front(
+        self, publisher: Publisher, partitions: Callable[[], Collection[int]], keep_minutes: int
+    ) -> None:
+        """Publish what the front refused, minute by minute, until cancelled.
+
+        Args:
+            publisher: of minutes.
+            partitions: returns the partition numbers that this instance observes; the one with 0 publishes.
+            keep_minutes: age at which a published minute is deleted.
+        """
+        while True:
+            await asyncio.sleep(_PUBLISH_S)
+            if 0 not in partitions():
+                continue
+            for minute, counts in self._unpublished(now_us() // 60_000_000):
+                await publisher.front(minute, counts)
+                await publisher.front(minute - keep_minutes, None)
+
+    def _unpublished(self, now_minute: int) -> list[tuple[int, dict[str, Any]]]:
         """The minutes before this one that were watched and are not published yet, with what the front refused."""
         watched = [(minute, self.front.of(minute)) for minute in range(now_minute - _BACK, now_minute)]
         return [

@@ -36,8 +36,10 @@ class FrontCounters:
         """What was counted since then; everything, if the front has started again."""
         if self.answered < before.answered:
             return self
-        known = asdict(before)
-        return FrontCounters(**{name: max(0, value - known[name]) for name, value in asdict(self).items()})
+        counted_before = asdict(before)
+        return FrontCounters(
+            **{name: max(0, value - counted_before[name]) for name, value in asdict(self).items()}
+        )
 
 
 def parse_counters(text: str) -> FrontCounters:
@@ -56,7 +58,7 @@ def parse_counters(text: str) -> FrontCounters:
         counted = {name: int(row[name]) for name in ("hrsp_4xx", "hrsp_5xx") if row.get(name)}
         if row["svname"] == "FRONTEND":
             sent.update(counted)
-            sent["answered"] += sum(int(row[f"hrsp_{each}"] or 0) for each in _CLASSES)
+            sent["answered"] += sum(int(row[f"hrsp_{status_class}"] or 0) for status_class in _CLASSES)
         elif row["type"] == _SERVER:
             relayed.update(counted)
             errors += int(row["econ"] or 0)
@@ -86,7 +88,7 @@ class FrontMinutes:
         if self._before is not None:
             self._minutes.setdefault(minute, Counter()).update(asdict(counters.since(self._before)))
         self._before, self._read_s = counters, now_s
-        for old in [one for one in self._gaps if one < minute - _KEEP_MINUTES]:
+        for old in [kept_minute for kept_minute in self._gaps if kept_minute < minute - _KEEP_MINUTES]:
             self._minutes.pop(old, None)
             del self._gaps[old]
 
@@ -106,8 +108,8 @@ class FrontMinutes:
         """
         if not {minute - 1, minute, minute + 1} <= self._gaps.keys():
             return None
-        known = self._minutes.get(minute, Counter[str]())
-        counts = {name: known[name] for name in FrontCounters.__dataclass_fields__}
+        counted = self._minutes.get(minute, Counter[str]())
+        counts = {name: counted[name] for name in FrontCounters.__dataclass_fields__}
         return {**counts, "gap_s": round(self._gaps[minute], 1)}
 
 
@@ -120,11 +122,11 @@ def sum_of_fronts(fronts: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] 
     Returns:
         None: one of them was not watched all the time, or there is none.
     """
-    known = [one for one in fronts if one is not None]
-    if not known or len(known) < len(fronts):
+    watched = [front for front in fronts if front is not None]
+    if not watched or len(watched) < len(fronts):
         return None
-    counts = {name: sum(one[name] for one in known) for name in FrontCounters.__dataclass_fields__}
-    return {**counts, "gap_s": min(one["gap_s"] for one in known)}
+    counts = {name: sum(front[name] for front in watched) for name in FrontCounters.__dataclass_fields__}
+    return {**counts, "gap_s": min(front["gap_s"] for front in watched)}
 
 
 def refusals(front: Mapping[str, Any] | None) -> tuple[int, int]:

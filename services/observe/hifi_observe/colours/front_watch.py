@@ -33,7 +33,7 @@ class FrontWatch:
 
     def of(self, minute: int) -> dict[str, Any] | None:
         """See `sum_of_fronts`."""
-        return sum_of_fronts([one.of(minute) for one in self._minutes.values()])
+        return sum_of_fronts([minutes.of(minute) for minutes in self._minutes.values()])
 
     async def run(self) -> None:
         """Read until cancelled."""

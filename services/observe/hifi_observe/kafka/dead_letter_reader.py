@@ -54,15 +54,17 @@ class DeadLetterReader:
         ) as consumer:
             while True:
                 since_ms = None if self._next else now_us() // 1000 - self._window_ms
-                found = await offset_ranges(consumer, self._partitions, since_ms)
+                ranges = await offset_ranges(consumer, self._partitions, since_ms)
                 unread = {
-                    tp: range(max(one.start, self._next.get(tp, 0), one.stop - _RECORDS), one.stop)
-                    for tp, one in found.items()
+                    tp: range(
+                        max(offsets.start, self._next.get(tp, 0), offsets.stop - _RECORDS), offsets.stop
+                    )
+                    for tp, offsets in ranges.items()
                 }
                 async for records in read_ranges(consumer, unread):
                     for record in records:
                         self._count(record.headers, record.timestamp)
-                self._next = {tp: one.stop for tp, one in found.items()}
+                self._next = {tp: offsets.stop for tp, offsets in ranges.items()}
                 await asyncio.sleep(_INTERVAL_S)
 
     def _count(self, headers: event.Headers, at_ms: int) -> None:

@@ -35,15 +35,17 @@ async def load_ledger(
     """
     pipe_minutes: dict[bytes, bytes | None] = {}
     marker: dict[str, Any] | None = None
-    wanted = record_keys.closed(partition)
+    marker_key = record_keys.closed(partition)
     ending = f"/{partition}".encode()
     async with topic_consumer(settings.kafka, settings.instance) as consumer:
-        tps = [TopicPartition(topics.minutes, one) for one in range(partitions)]
+        tps = [TopicPartition(topics.minutes, number) for number in range(partitions)]
         async for records in read_ranges(consumer, await offset_ranges(consumer, tps)):
             for record in records:
-                if record.key == wanted and record.value:
+                if record.key == marker_key and record.value:
                     marker = max(
-                        orjson.loads(record.value), marker or {}, key=lambda one: one.get("minute", -1)
+                        orjson.loads(record.value),
+                        marker or {},
+                        key=lambda candidate: candidate.get("minute", -1),
                     )
                 elif record.key and record.key.startswith(b"part/") and record.key.endswith(ending):
                     pipe_minutes[record.key] = record.value

@@ -44,7 +44,7 @@ class MinutesFollower:
         consumer: Any = bare_consumer(self._settings, wait_ms=200)
         await consumer.start()
         try:
-            tps = [TopicPartition(self._topics.minutes, one) for one in range(partitions)]
+            tps = [TopicPartition(self._topics.minutes, number) for number in range(partitions)]
             tps.append(TopicPartition(self._topics.alarms, 0))
             ends = await consumer.end_offsets(tps)
             beginnings = await consumer.beginning_offsets(tps)

@@ -61,16 +61,16 @@ class OffsetSnapshotReader:
         )
         committed: dict[tuple[str, int], int] = {}
         for service in sorted(set(stage.READERS.values())):
-            for tp, found in (
+            for tp, group_offset in (
                 await self._admin.list_consumer_group_offsets(self._topics.group(service))
             ).items():
                 name = tp.topic.removeprefix(self._topics.stream + ".")
                 if stage.READERS.get(stage.kind_of(name)) == service:
-                    committed[name, tp.partition] = found.offset
+                    committed[name, tp.partition] = group_offset.offset
         in_lake: dict[int, int] = {}
         if lake:
-            found = await self._admin.list_consumer_group_offsets(self._topics.group("lake"))
-            in_lake = {tp.partition: max(0, one.offset) for tp, one in found.items()}
+            lake_offsets = await self._admin.list_consumer_group_offsets(self._topics.group("lake"))
+            in_lake = {tp.partition: max(0, group_offset.offset) for tp, group_offset in lake_offsets.items()}
         ends = await consumer.end_offsets(
             [self.tp(name, partition) for name in self._names for partition in partitions]
         )

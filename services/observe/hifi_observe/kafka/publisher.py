@@ -1,26 +1,60 @@
 """Write to the topics `minutes` and `alarms`."""
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
+from aiokafka.errors import KafkaError
 
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
 from hifi.record.event import Record
+from hifi.runtime import log
+from hifi_observe.kafka.reconnection import PAUSE_S
 from hifi_observe.ledger.closing import MinuteResult
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.merged_minute import dump
 
+logger = log.get(__name__)
+
 
 class Publisher:
-    """Writes everything that observe writes to Kafka."""
+    """Writes everything that observe writes to Kafka.
 
-    def __init__(self, producer: Producer, topics: Topics, partitions: int) -> None:
+    Args:
+        producer: to be started by `start`.
+        topics: of the stream.
+        partitions: returns the partition count of the stream, from the start on.
+    """
+
+    def __init__(self, producer: Producer, topics: Topics, partitions: Callable[[], int]) -> None:
         self._producer = producer
         self._topics = topics
-        self.partitions = partitions
+        self._partitions = partitions
+        self.connected = False
+        """Whether it has started."""
+
+    async def start(self) -> None:
+        """Connect; tries again until Kafka answers."""
+        while True:
+            try:
+                await self._producer.start()
+                break
+            except (KafkaError, OSError) as error:
+                logger.warning("kafka-unreachable", error=repr(error))
+                await asyncio.sleep(PAUSE_S)
+        self.connected = True
+
+    async def stop(self) -> None:
+        """Flush and disconnect, within 5 s."""
+        await self._producer.stop(timeout_s=5)
+
+    @property
+    def partitions(self) -> int:
+        """Partition count of the stream."""
+        return self._partitions()
 
     async def closed(
         self, partition: int, results: Sequence[MinuteResult], marker: dict[str, Any], at_us: int
@@ -67,7 +101,7 @@ class Publisher:
         record = Record(record_keys.front(minute), None if value is None else orjson.dumps(value), [])
         await self._producer.send_and_wait(self._topics.minutes, 0, [record])
 
-    async def alarm(self, identity: str, value: dict[str, Any]) -> None:
+    async def alarm(self, identity: str, value: object) -> None:
         """Write an alarm's start or end, or a silence; all to one partition, so that they stay in order."""
         await self._producer.send_and_wait(
             self._topics.alarms, 0, [Record(identity.encode(), orjson.dumps(value), [])]

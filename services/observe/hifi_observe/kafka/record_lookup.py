@@ -55,12 +55,13 @@ async def ce_ids(
     Raises:
         Retryable: Kafka does not answer.
     """
-    wanted: dict[int, set[tuple[str, int]]] = {}
-    for one in lost:
-        wanted.setdefault(one["partition"], set()).add((one["epoch"], one["sequence"]))
-    found: dict[tuple[str, int], str] = {}
+    by_partition: dict[int, set[tuple[str, int]]] = {}
+    for lost_event in lost:
+        identity = (lost_event["epoch"], lost_event["sequence"])
+        by_partition.setdefault(lost_event["partition"], set()).add(identity)
+    ce_ids: dict[tuple[str, int], str] = {}
     async with _reader(settings) as reader:
-        for partition, ids in wanted.items():
+        for partition, ids in by_partition.items():
             span = merged["offsets"].get(str(partition), {}).get("raw")
             if span is None:
                 continue
@@ -73,10 +74,10 @@ async def ce_ids(
                         continue
                     identity = (epoch.decode("ascii", "replace"), int(sequence))
                     if identity in ids:
-                        found[identity] = dict(record.headers).get("ce_id", b"").decode("utf-8", "replace")
-                        if ids <= found.keys():
+                        ce_ids[identity] = dict(record.headers).get("ce_id", b"").decode("utf-8", "replace")
+                        if ids <= ce_ids.keys():
                             break
-    return found
+    return ce_ids
 
 
 async def dead_letters(
@@ -88,7 +89,7 @@ async def dead_letters(
     limit: int,
     masks: bool,
     hides_id: bool,
-    wanted: Mapping[str, str],
+    conditions: Mapping[str, str],
 ) -> list[dict[str, Any]]:
     """The newest dead letters of a pipe, newest first.
 
@@ -100,28 +101,28 @@ async def dead_letters(
         limit: maximum number of results.
         masks: whether the pipe masks fields; data that normalize refused before masking is not returned.
         hides_id: whether the ids of its events come from a masked field.
-        wanted: filter by `service`, `reason`, `destination`; empty values match all.
+        conditions: filter by `service`, `reason`, `destination`; empty values match all.
 
     Raises:
         Retryable: Kafka does not answer.
     """
-    found: list[dict[str, Any]] = []
+    matching: list[dict[str, Any]] = []
     async with _reader(settings) as reader:
         for partition in range(partitions):
             async for record in reader.span(TopicPartition(topics.dead_letter, partition), -2000, None):
-                one = _dead_letter(record, masks=masks, hides_id=hides_id)
-                if one["pipe"] == pipe and all(
-                    not value or one[name] == value for name, value in wanted.items()
+                letter = _dead_letter(record, masks=masks, hides_id=hides_id)
+                if letter["pipe"] == pipe and all(
+                    not value or letter[name] == value for name, value in conditions.items()
                 ):
-                    found.append(one)
-    shown = sorted(found, key=lambda one: -one["at_ms"])[:limit]
+                    matching.append(letter)
+    shown = sorted(matching, key=lambda letter: -letter["at_ms"])[:limit]
     if shown:
         try:
             replayed_places = await replayed(settings.kafka, topics, shown[-1]["at_ms"])
         except (Misconfigured, KafkaError) as error:
             raise Retryable(f"Kafka does not answer: {error!r}") from error
-        for one in shown:
-            one["replayed"] = (one["partition"], one["offset"]) in replayed_places
+        for letter in shown:
+            letter["replayed"] = (letter["partition"], letter["offset"]) in replayed_places
     return shown
 
 

@@ -99,8 +99,8 @@ class TopicReader:
                 tasks.create_task(self._fail())
         finally:
             self._failed.cancel()
-            for one in (self._membership, self._snapshots, self._consumer):
-                await close(one)
+            for client in (self._membership, self._snapshots, self._consumer):
+                await close(client)
 
     async def _fail(self) -> None:
         await self._failed

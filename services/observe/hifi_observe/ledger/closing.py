@@ -115,7 +115,7 @@ def close_minute(
     if pipe_minute.open:
         pipe_minute.unreported = ingest.unreported(pipe_minute)
     result.unacknowledged, result.ack_report_incomplete = pipe_minute.unreported
-    kept = union([*(one.ids for one in unresolved), hops.unread(pipe_minute)])
+    kept = union([*(group.ids for group in unresolved), hops.unread(pipe_minute)])
     pipe_minute.close(now, kept, counted)
     pipe_minute.frozen.subtract(hops.counts(pipe_minute))
     return result

@@ -58,35 +58,35 @@ class Transit:
         other, mine = self._fetched.setdefault(topic, {}), self._appended.setdefault(topic, {})
         if other:
             transits = self._join(other, mine, identities, appends_us)
-            known = [max(0, -length) for length in transits]
+            lengths_us = [max(0, -length) for length in transits]
         else:
             mine.update(zip(identities, appends_us, strict=True))
-            known = []
+            lengths_us = []
         self._bound(mine)
-        return known
+        return lengths_us
 
     def fetched(self, topic: str, identities: Sequence[bytes], fetches_us: Sequence[int]) -> list[int]:
         """Add fetches of records by a topic's reader; returns the transits now known, microseconds."""
         other, mine = self._appended.setdefault(topic, {}), self._fetched.setdefault(topic, {})
-        known = [max(0, length) for length in self._join(other, mine, identities, fetches_us)]
+        lengths_us = [max(0, length) for length in self._join(other, mine, identities, fetches_us)]
         self._bound(mine)
-        return known
+        return lengths_us
 
     @staticmethod
     def _join(
         other: dict[bytes, int], mine: dict[bytes, int], identities: Sequence[bytes], times_us: Sequence[int]
     ) -> list[int]:
         """Take out what `other` knows of these, and put the rest into `mine`; returns times less other times."""
-        found = list(map(other.pop, identities, repeat(None)))
-        if None not in found:
-            return list(map(sub, times_us, cast(list[int], found)))
-        known = []
-        for identity, time_us, other_us in zip(identities, times_us, found, strict=True):
+        other_times_us = list(map(other.pop, identities, repeat(None)))
+        if None not in other_times_us:
+            return list(map(sub, times_us, cast(list[int], other_times_us)))
+        lengths_us = []
+        for identity, time_us, other_us in zip(identities, times_us, other_times_us, strict=True):
             if other_us is None:
                 mine[identity] = time_us
             else:
-                known.append(time_us - other_us)
-        return known
+                lengths_us.append(time_us - other_us)
+        return lengths_us
 
     def _bound(self, kept: dict[bytes, int]) -> None:
         while len(kept) > self._limit:
@@ -133,17 +133,17 @@ def _measure_hop(kind: str, pipe_minute: PipeMinute, times: RecordTimes, transit
     put(service + ".out.event", map(sub, appends, events))
     put(service + ".out.accepted", map(sub, appends, accepts))
     _measure_fetches(kind, pipe_minute, transit, times)
-    known = transit.appended(kind, times.identities, appends)
-    if known:
-        put(stage.READERS[kind] + ".transit", known)
+    lengths_us = transit.appended(kind, times.identities, appends)
+    if lengths_us:
+        put(stage.READERS[kind] + ".transit", lengths_us)
 
 
 def _measure_fetches(kind: str, pipe_minute: PipeMinute, transit: Transit, times: RecordTimes) -> None:
     previous = _PREVIOUS.get(kind)
     if previous is not None:
-        known = transit.fetched(previous, times.identities, times.in_us)
-        if known:
-            pipe_minute.measure(stage.READERS[previous] + ".transit", known)
+        lengths_us = transit.fetched(previous, times.identities, times.in_us)
+        if lengths_us:
+            pipe_minute.measure(stage.READERS[previous] + ".transit", lengths_us)
 
 
 def _measure_deliveries(

@@ -53,15 +53,15 @@ def unresolved(
     pipe_minute: PipeMinute, pending: Pending, lake: LakeDestinations = frozenset()
 ) -> list[Unresolved]:
     """Events and deliveries without an end: one entry for each hop, destination and state."""
-    found: dict[tuple[str, str, str], Unresolved] = {}
-    for one in _unresolved(pipe_minute, pending, lake):
-        if one.ids:
-            found.setdefault(_key(one), Unresolved(*_key(one), IdSet())).ids.update(one.ids)
-    return list(found.values())
+    merged: dict[tuple[str, str, str], Unresolved] = {}
+    for group in _unresolved(pipe_minute, pending, lake):
+        if group.ids:
+            merged.setdefault(_key(group), Unresolved(*_key(group), IdSet())).ids.update(group.ids)
+    return list(merged.values())
 
 
-def _key(one: Unresolved) -> tuple[str, str, str]:
-    return one.hop, one.destination, one.state
+def _key(group: Unresolved) -> tuple[str, str, str]:
+    return group.hop, group.destination, group.state
 
 
 def unread(pipe_minute: PipeMinute) -> IdSet:
@@ -165,10 +165,10 @@ def counts(pipe_minute: PipeMinute) -> Counter[Count]:
     put("normalize", "", "duplicate", seen["duplicate", ""])
     refused = seen["dead-event", "egest"]
     for name in destinations(pipe_minute):
-        wanted = seen["wanted", name]
-        dead = seen["dead-delivery", name] | (wanted & refused)
+        expected = seen["wanted", name]
+        dead = seen["dead-delivery", name] | (expected & refused)
         delivered = seen["delivered", name]
-        put("egest", name, "in", wanted)
+        put("egest", name, "in", expected)
         put("egest", name, "dead", dead)
         for outcome in ("filtered", "duplicate"):
             put("egest", name, outcome, seen[outcome, name])

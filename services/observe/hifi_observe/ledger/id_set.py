@@ -33,15 +33,15 @@ class IdSet:
 
     def add(self, epoch: str, sequences: Iterable[int]) -> int:
         """Add sequences of one epoch; returns how many were not there before."""
-        known = self._maps.get(epoch)
-        if known is None:
+        bitmap = self._maps.get(epoch)
+        if bitmap is None:
             fresh = BitMap64(sequences)
             if fresh:
                 self._maps[epoch] = fresh
             return len(fresh)
-        before = len(known)
-        known.update(sequences)
-        return len(known) - before
+        before = len(bitmap)
+        bitmap.update(sequences)
+        return len(bitmap) - before
 
     def add_range(self, epoch: str, first: int, last: int) -> None:
         """Add every sequence from `first` through `last`."""
@@ -65,8 +65,8 @@ class IdSet:
         return bool(self._maps)
 
     def __contains__(self, identity: Identity) -> bool:
-        known = self._maps.get(identity[0])
-        return known is not None and identity[1] in known
+        bitmap = self._maps.get(identity[0])
+        return bitmap is not None and identity[1] in bitmap
 
     def __iter__(self) -> Iterator[Identity]:
         for epoch in sorted(self._maps):
@@ -135,12 +135,12 @@ class IdSet:
 
     @staticmethod
     def _with(maps: dict[str, BitMap64]) -> "IdSet":
-        return IdSet({epoch: one for epoch, one in maps.items() if one})
+        return IdSet({epoch: bitmap for epoch, bitmap in maps.items() if bitmap})
 
 
 def union(sets: Iterable[IdSet]) -> IdSet:
     """The union of all sets."""
     made = IdSet()
-    for one in sets:
-        made.update(one)
+    for ids in sets:
+        made.update(ids)
     return made

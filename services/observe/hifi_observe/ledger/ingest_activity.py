@@ -68,8 +68,8 @@ class IngestActivity:
             self.sources.pop(report.epoch, None)
         if report.closed:
             self._closed.add(report.epoch)
-        for one in {minute, *(event_minute for _, event_minute, _, _ in report.ranges)}:
-            self._firsts.setdefault(one, offset)
+        for reported_minute in {minute, *(event_minute for _, event_minute, _, _ in report.ranges)}:
+            self._firsts.setdefault(reported_minute, offset)
         if report.ranges:
             self._waiting.append((offset, report))
 
@@ -135,8 +135,8 @@ class IngestActivity:
     def forget(self, minute: int) -> None:
         """Drop everything about minutes up to this one."""
         for kept in (self._beats, self._failed, self._answered, self._paused, self._firsts):
-            for one in [one for one in kept if one <= minute]:
-                del kept[one]
+            for kept_minute in [kept_minute for kept_minute in kept if kept_minute <= minute]:
+                del kept[kept_minute]
         if len(self._last_ms) > 1000:
             for epoch in sorted(self._last_ms, key=self._last_ms.__getitem__)[:-500]:
                 del self._last_ms[epoch]

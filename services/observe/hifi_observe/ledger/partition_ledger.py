@@ -81,7 +81,9 @@ class PartitionLedger:
         ledger._through = dict(marker["through"])
         ledger.positions = dict(marker["restart"])
         ledger.ingest.first_ms, ledger.ingest.last_ms = marker.get("ack_reported", (0, 0))
-        ledger.pipe_minutes = {(one.pipe, one.minute): one for one in pipe_minutes}
+        ledger.pipe_minutes = {
+            (pipe_minute.pipe, pipe_minute.minute): pipe_minute for pipe_minute in pipe_minutes
+        }
         return ledger
 
     def marker(self) -> dict[str, Any]:
@@ -231,7 +233,9 @@ class PartitionLedger:
         pipe_minute = self._pipe_minute(topic, records.pipe, records.minute, records.first_offset)
         if pipe_minute is None:
             return
-        passed = [(group, found) for group in records.groups if (found := group.passed(committed))]
+        passed = [
+            (group, passed_records) for group in records.groups if (passed_records := group.passed(committed))
+        ]
         through = pipe_minute.counted_to(topic)
         for group in records.groups:
             group.bind(pipe_minute, through)
@@ -257,9 +261,11 @@ class PartitionLedger:
         """Measure groups of one revision; what lake delivers says nothing about the other lags of this moment."""
         lake = self._lake_destinations
         in_lake = (
-            [one for one in groups if (pipe_minute.pipe, one.stages[0].destination) in lake] if lake else []
+            [group for group in groups if (pipe_minute.pipe, group.stages[0].destination) in lake]
+            if lake
+            else []
         )
-        others = [one for one in groups if one not in in_lake] if in_lake else groups
+        others = [group for group in groups if group not in in_lake] if in_lake else groups
         if in_lake:
             durations.measure(kind, pipe_minute, in_lake, self._transit)
         lags = durations.measure(kind, pipe_minute, others, self._transit) if others else []
@@ -356,15 +362,19 @@ class PartitionLedger:
         """Apply only the ack reports below the snapshot: `raw` is read at least as far as these name events."""
         if self._snapshot is None:
             return
-        for one in self.ingest.take(self._snapshot.ack_reports_end):
-            pipe_minute = self._pipe_minute(stage.ACCEPTED, one.pipe, one.minute, one.offset)
-            if pipe_minute is not None and one.offset >= pipe_minute.counted_to(stage.ACCEPTED):
-                pipe_minute.show_range(EventStage(stage.ACCEPTED), one.epoch, one.first, one.last)
+        for acknowledged in self.ingest.take(self._snapshot.ack_reports_end):
+            pipe_minute = self._pipe_minute(
+                stage.ACCEPTED, acknowledged.pipe, acknowledged.minute, acknowledged.offset
+            )
+            if pipe_minute is not None and acknowledged.offset >= pipe_minute.counted_to(stage.ACCEPTED):
+                pipe_minute.show_range(
+                    EventStage(stage.ACCEPTED), acknowledged.epoch, acknowledged.first, acknowledged.last
+                )
 
 
 def _by_revision(groups: list[RecordGroup]) -> dict[int, list[RecordGroup]]:
     """The groups of each revision; usually there is one."""
-    found: dict[int, list[RecordGroup]] = {}
+    by_revision: dict[int, list[RecordGroup]] = {}
     for group in groups:
-        found.setdefault(group.revision, []).append(group)
-    return found
+        by_revision.setdefault(group.revision, []).append(group)
+    return by_revision

@@ -128,7 +128,7 @@ class PipeMinute:
     def pass_by(self, stage: EventStage, epoch: str, sequences: list[int]) -> None:
         """Mark records of a stage as passed by the commit of the service that reads it."""
         if not self.open:
-            sequences = [one for one in sequences if (epoch, one) in self.unresolved]
+            sequences = [sequence for sequence in sequences if (epoch, sequence) in self.unresolved]
             if not sequences:
                 return
             self.dirty = True
@@ -180,7 +180,7 @@ class PipeMinute:
     def size_bytes(self) -> int:
         """Approximate size of the bitmaps, bytes."""
         sets = [*self.seen.values(), *self.passed.values(), self.known, self.unresolved, self.backfill]
-        return sum(one.size_bytes() for one in sets)
+        return sum(ids.size_bytes() for ids in sets)
 
     def dump(self) -> dict[str, Any]:
         """JSON of a closed minute, from which a restart continues."""
@@ -225,7 +225,7 @@ class PipeMinute:
             EventStage(kind, destination, retry_pass): IdSet.load(ids)
             for kind, destination, retry_pass, ids in dumped["passed"]
         }
-        pipe_minute.sketches = {name: Sketch.load(one) for name, one in dumped["sketches"].items()}
+        pipe_minute.sketches = {name: Sketch.load(sketch) for name, sketch in dumped["sketches"].items()}
         pipe_minute.replayed = {name: IdSet.load(ids) for name, ids in dumped["replayed"].items()}
         pipe_minute.unresolved = IdSet.load(dumped["unresolved"])
         pipe_minute.known = IdSet.load(dumped["known"])
@@ -256,5 +256,5 @@ class PipeMinute:
                 self.copies[stage] += copies
         if RAW in {stage.kind for stage in stages}:
             already = self.seen.get(EventStage(RAW), IdSet())
-            self.late += sum((epoch, one) not in already for one in taken)
+            self.late += sum((epoch, sequence) not in already for sequence in taken)
         return taken

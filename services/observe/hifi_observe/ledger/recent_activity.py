@@ -89,13 +89,13 @@ class RecentActivity:
 
     def _of_revision(self, pipe: str, revision: int) -> Counter[str]:
         revisions = self.revisions[pipe]
-        found = revisions.pop(revision, None)
-        if found is None:
-            found = Counter()
+        counts = revisions.pop(revision, None)
+        if counts is None:
+            counts = Counter()
             if len(revisions) == _REVISIONS:
                 del revisions[next(iter(revisions))]
-        revisions[revision] = found
-        return found
+        revisions[revision] = counts
+        return counts
 
     def dead_letter(self, pipe: str, append_ms: int) -> None:
         """Count a dead letter, by its append time."""
@@ -103,15 +103,15 @@ class RecentActivity:
 
     def recent_dead_letters(self, now_s: int) -> dict[str, int]:
         """Pipe to dead letters of the last `DEAD_LETTERS_S` seconds; forgets older ones."""
-        found = {}
+        by_pipe = {}
         for pipe, by_second in list(self._dead_letters.items()):
-            for second in [one for one in by_second if one <= now_s - DEAD_LETTERS_S]:
-                del by_second[second]
+            for expired in [second for second in by_second if second <= now_s - DEAD_LETTERS_S]:
+                del by_second[expired]
             if by_second:
-                found[pipe] = by_second.total()
+                by_pipe[pipe] = by_second.total()
             else:
                 del self._dead_letters[pipe]
-        return found
+        return by_pipe
 
     def success(self, pipe: str, destination: str, append_ms: int) -> None:
         """Add the receipt of a successful delivery."""

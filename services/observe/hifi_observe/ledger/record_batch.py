@@ -238,9 +238,9 @@ class RecordBatch:
 def enrich_progress(columns: RecordColumns) -> int:
     """The highest offset in `raw` among dead letters that enrich wrote; -1: none."""
     refused = EventStage("dead-event", "enrich")
-    found = (
+    raw_offsets = (
         raw_offset
         for raw_offset, group in zip(columns.raw_offsets, columns.groups, strict=True)
         if group.stages[0] == refused
     )
-    return max(found, default=-1)
+    return max(raw_offsets, default=-1)

@@ -76,10 +76,10 @@ class Sketch:
     def add_many(self, value_us: int, times: int) -> None:
         """Add the same value several times."""
         if times > 0:
-            one = Sketch()
-            one._bins[_key(value_us)] = times
-            one._count, one._sum, one._min, one._max = times, value_us * times, value_us, value_us
-            self.merge(one)
+            sketch = Sketch()
+            sketch._bins[_key(value_us)] = times
+            sketch._count, sketch._sum, sketch._min, sketch._max = times, value_us * times, value_us, value_us
+            self.merge(sketch)
 
     def flush(self) -> None:
         """Move pending values into the bins."""

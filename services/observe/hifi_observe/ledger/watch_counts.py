@@ -34,8 +34,8 @@ class WatchCounts:
         for text in texts:
             watch_id, _, buckets = text.partition(b":")
             rows[watch_id].append(buckets.split(b","))
-        for watch_id, found in rows.items():
-            for position, column in enumerate(zip(*found, strict=False)):
+        for watch_id, bucket_rows in rows.items():
+            for position, column in enumerate(zip(*bucket_rows, strict=False)):
                 place = WatchedPlace(revision, watch_id.decode("ascii", "replace"), position)
                 counts = self.counts.setdefault(place, Counter())
                 for name, number in Counter(column).items():

@@ -5,23 +5,41 @@ if an instance closed its breaker on one partition, it is not open on another.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from hifi_observe.ledger.breaker_reports import CLOSED, HALF_OPEN, OPEN, BreakerReport, load_reports
 
 UNKNOWN: Final = "unknown"
 
 
-def breaker_state(published: Iterable[list[list[Any]]]) -> dict[str, Any]:
+BreakerStateName = Literal["open", "half-open", "closed", "unknown"]
+"""`open` if any instance's breaker is, else `half-open`, else `closed`; `unknown` before the first report."""
+
+
+class BreakerView(TypedDict):
+    """The circuit breaker, as reported by the newest receipts; see docs/observe.md."""
+
+    state: BreakerStateName
+    since_ms: Annotated[int | None, Field(description="Time since when it has not been closed.")]
+    answer: Annotated[
+        str | None,
+        Field(
+            description="The newest failed response while it is not closed: a status or an error (`timeout`)."
+        ),
+    ]
+    seen_ms: Annotated[int | None, Field(description="Time of the last receipt that reported this state.")]
+    open_partitions: Annotated[int, Field(description="Number of partitions on which it is not closed.")]
+    partitions: Annotated[int, Field(description="Number of partitions with a report.")]
+
+
+def breaker_state(published: Iterable[list[list[Any]]]) -> BreakerView:
     """A destination's circuit breaker over all partition numbers.
 
     Args:
         published: what `BreakerReports.dump` returned, for each partition number with receipts of the destination.
-
-    Returns:
-        `state`: `open` if any instance's is, else `half-open`, else `closed`; `unknown` before the first report.
-        `since_ms`, `answer`: since when it is not closed, and the failing answer; None if it is closed or unknown.
-        `seen_ms`: time of the last report of that state. `open_partitions` of `partitions` with any report.
     """
     partitions = [load_reports(rows) for rows in published if rows]
     if not partitions:
@@ -47,8 +65,8 @@ def _by_instance(partitions: list[dict[str, BreakerReport]]) -> dict[str, Breake
     for reports in partitions:
         for instance, report in reports.items():
             if instance:
-                known = merged.get(instance)
-                merged[instance] = report if known is None else _merge(known, report)
+                earlier = merged.get(instance)
+                merged[instance] = report if earlier is None else _merge(earlier, report)
     return merged
 
 
@@ -60,7 +78,7 @@ def _current(
     return [by_instance.get(instance, report) for instance, report in newest]
 
 
-def _worst(not_closed: list[BreakerReport]) -> str:
+def _worst(not_closed: list[BreakerReport]) -> BreakerStateName:
     if not not_closed:
         return CLOSED
     return OPEN if any(report.state == OPEN for report in not_closed) else HALF_OPEN
@@ -70,17 +88,17 @@ def _answer(not_closed: list[BreakerReport], partitions: list[dict[str, BreakerR
     """The last failing answer; if the open breakers have none, one from before their instance was named."""
     if not not_closed:
         return None
-    known = [report for report in not_closed if report.answer]
-    known = known or [report for reports in partitions for report in reports.values() if report.answer]
-    return max(known, key=_answer_ms).answer if known else None
+    answered = [report for report in not_closed if report.answer]
+    answered = answered or [report for reports in partitions for report in reports.values() if report.answer]
+    return max(answered, key=_answer_ms).answer if answered else None
 
 
-def _merge(one: BreakerReport, other: BreakerReport) -> BreakerReport:
+def _merge(first: BreakerReport, second: BreakerReport) -> BreakerReport:
     """The reports of two partition numbers on the same instance as one."""
-    newer = max(one, other, key=lambda report: report.at_ms)
-    closed_ms = max(one.closed_ms, other.closed_ms)
-    since = [report.since_ms for report in (one, other) if report.since_ms > closed_ms]
-    answered = max(one, other, key=_answer_ms)
+    newer = max(first, second, key=lambda report: report.at_ms)
+    closed_ms = max(first.closed_ms, second.closed_ms)
+    since = [report.since_ms for report in (first, second) if report.since_ms > closed_ms]
+    answered = max(first, second, key=_answer_ms)
     return BreakerReport(
         newer.state,
         newer.at_ms,

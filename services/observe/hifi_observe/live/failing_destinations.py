@@ -31,12 +31,12 @@ def failing_destinations(
     Returns:
         `destination`, `reason`, `in_a_row`, `since_ms` of each, by destination.
     """
-    found = []
-    for destination, its in sorted(streaks.items()):
-        run = failure_run(its, successes.get(destination, 0))
+    failing = []
+    for destination, destination_streaks in sorted(streaks.items()):
+        run = failure_run(destination_streaks, successes.get(destination, 0))
         if run is not None:
-            found.append({"destination": destination} | run._asdict())
-    return found
+            failing.append({"destination": destination} | run._asdict())
+    return failing
 
 
 def failure_run(streaks: Iterable[FailureStreak], success_ms: int) -> FailureRun | None:
@@ -47,7 +47,7 @@ def failure_run(streaks: Iterable[FailureStreak], success_ms: int) -> FailureRun
     reason = _current_reason(live)
     same = [streak for streak in live if streak.reason in (reason, *REFUSED)]
     start_ms = _start_ms(live, same, success_ms)
-    counted = [found for streak in same if (found := _since(streak, start_ms)) is not None]
+    counted = [counted_since for streak in same if (counted_since := _since(streak, start_ms)) is not None]
     if not counted:
         return None
     return FailureRun(reason, sum(count for count, _ in counted), min(since_ms for _, since_ms in counted))
@@ -55,13 +55,13 @@ def failure_run(streaks: Iterable[FailureStreak], success_ms: int) -> FailureRun
 
 def _current_reason(streaks: list[FailureStreak]) -> str:
     """The newest failure; one that was answered goes before a delivery without a request."""
-    return max(streaks, key=lambda one: (one.reason not in REFUSED, one.last_ms)).reason
+    return max(streaks, key=lambda streak: (streak.reason not in REFUSED, streak.last_ms)).reason
 
 
 def _start_ms(streaks: list[FailureStreak], same: list[FailureStreak], success_ms: int) -> int:
     """The time of the last outcome that was anything else."""
-    others = [one.last_ms for one in streaks if one not in same]
-    return max([success_ms, *others, *(one.previous_failure_ms for one in same)])
+    others = [streak.last_ms for streak in streaks if streak not in same]
+    return max([success_ms, *others, *(streak.previous_failure_ms for streak in same)])
 
 
 def _since(streak: FailureStreak, start_ms: int) -> tuple[int, int] | None:

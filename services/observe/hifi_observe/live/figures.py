@@ -10,7 +10,7 @@ from hifi_observe.ledger import stage
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.recent_activity import FailureStreak
 from hifi_observe.ledger.sketch import Sketch
-from hifi_observe.live.breaker_state import breaker_state
+from hifi_observe.live.breaker_state import BreakerView, breaker_state
 from hifi_observe.live.failing_destinations import failing_destinations
 from hifi_observe.minutes.availability import SloLimits
 from hifi_observe.minutes.merged_minute import summary
@@ -50,7 +50,7 @@ def of_ledger(
         "breakers": [[*key, reports.dump()] for key, reports in sorted(live.breakers.items())],
         "skipped": dict(live.skipped),
         "skipped_at": live.skipped_us,
-        "source_deleted": [[*key, *found] for key, found in sorted(live.deleted.items())],
+        "source_deleted": [[*key, *deletion] for key, deletion in sorted(live.deleted.items())],
         "ack_reported": ledger.ingest.last_ms,
         "sources": _sources(ledger, now_us // 1000),
         "foreign": sum(ledger.foreign.values()),
@@ -70,26 +70,26 @@ def _waiting(ledger: PartitionLedger) -> Counter[tuple[str, str, str]]:
 
 def _sources(ledger: PartitionLedger, now_ms: int) -> dict[str, list[SourceReport]]:
     """Pipe to the progress of its source, as each instance of collect told it lately."""
-    found: defaultdict[str, list[SourceReport]] = defaultdict(list)
+    by_pipe: defaultdict[str, list[SourceReport]] = defaultdict(list)
     for told_ms, reports in ledger.ingest.sources.values():
         if now_ms - told_ms < _SOURCES_MS:
             for pipe, report in reports.items():
-                found[pipe].append(report)
-    return dict(found)
+                by_pipe[pipe].append(report)
+    return dict(by_pipe)
 
 
 def _backlogs(ledger: PartitionLedger, now_ms: int) -> dict[str, dict[str, Any]]:
-    found = {}
+    backlogs = {}
     for topic, backlog in sorted(ledger.backlogs.items()):
         state = backlog.state(now_ms)
-        found[topic] = {
+        backlogs[topic] = {
             "records": state.records,
             "uncommitted": state.uncommitted,
             "seconds": round(state.seconds, 3),
             "committed": backlog.committed,
             "processed": backlog.processed_raw_offset,
         }
-    return found
+    return backlogs
 
 
 def count_late(
@@ -112,8 +112,8 @@ class LagWindow:
         """Add one interval by pipe and revision; returns the lags of the last few by pipe, merged."""
         self._kept = [*self._kept, taken][-self._intervals :]
         merged: defaultdict[str, Sketch] = defaultdict(Sketch)
-        for one in self._kept:
-            for (pipe, _), sketch in one.items():
+        for interval in self._kept:
+            for (pipe, _), sketch in interval.items():
                 merged[pipe].merge(sketch)
         return dict(merged)
 
@@ -172,26 +172,26 @@ def of_pipe(
         and elsewhere; `waiting`: the same by topic and destination; `failing`: see `failing_destinations`; `source`:
         the fields of `SourceReport` and `left_s`, the estimated time until nothing remains in it; None: there is none.
     """
-    found = _PipeFigures()
+    totals = _PipeFigures()
     for partition, now in live.items():
-        found.add(pipe, now, before.get(partition))
+        totals.add(pipe, now, before.get(partition))
     retrying = sum(
-        number for (topic, _), number in found.waiting.items() if stage.kind_of(topic) == stage.RETRY_IN
+        number for (topic, _), number in totals.waiting.items() if stage.kind_of(topic) == stage.RETRY_IN
     )
     return {
-        "rate_in": round(found.rates[stage.RAW], 1),
-        "rate_out": round(found.rates["delivered"], 1),
-        "rate_dead": round(found.rates["dead-event"] + found.rates["dead-delivery"], 2),
-        "dead_last_minute": found.dead_letters,
-        "lag": summary(found.lags),
+        "rate_in": round(totals.rates[stage.RAW], 1),
+        "rate_out": round(totals.rates["delivered"], 1),
+        "rate_dead": round(totals.rates["dead-event"] + totals.rates["dead-delivery"], 2),
+        "dead_last_minute": totals.dead_letters,
+        "lag": summary(totals.lags),
         "retrying": retrying,
-        "in_flight": found.waiting.total() - retrying,
+        "in_flight": totals.waiting.total() - retrying,
         "waiting": [
             {"topic": topic, "destination": destination, "records": number}
-            for (topic, destination), number in sorted(found.waiting.items())
+            for (topic, destination), number in sorted(totals.waiting.items())
         ],
-        "failing": failing_destinations(found.streaks, found.successes),
-        "source": _source(found.sources),
+        "failing": failing_destinations(totals.streaks, totals.successes),
+        "source": _source(totals.sources),
     }
 
 
@@ -205,7 +205,7 @@ def _source(reports: list[SourceReport]) -> dict[str, Any] | None:
 
 def breakers_of(
     pipe: str, destinations: Iterable[str], live: Mapping[int, dict[str, Any]]
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, BreakerView]:
     """Destination to the state of its circuit breaker over all partition numbers; see `breaker_state`."""
     published: defaultdict[str, list[list[list[Any]]]] = defaultdict(list)
     for now in live.values():
@@ -222,13 +222,13 @@ def groups(live: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:
         `topic`, `service`, `records`: not processed yet, `uncommitted`: processed, but their offsets are not committed
         yet (enrich commits at the end of a Spark batch), `seconds`: age of the oldest that is not processed.
     """
-    found: dict[str, dict[str, Any]] = {}
+    by_topic: dict[str, dict[str, Any]] = {}
     for now in live.values():
         for topic, backlog in now["backlogs"].items():
             service = stage.READERS[stage.kind_of(topic)]
             new = {"topic": topic, "service": service, "records": 0, "uncommitted": 0, "seconds": 0.0}
-            group = found.setdefault(topic, new)
+            group = by_topic.setdefault(topic, new)
             group["records"] += backlog["records"]
             group["uncommitted"] += backlog["uncommitted"]
             group["seconds"] = max(group["seconds"], backlog["seconds"])
-    return [found[topic] for topic in sorted(found)]
+    return [by_topic[topic] for topic in sorted(by_topic)]

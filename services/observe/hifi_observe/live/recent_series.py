@@ -37,8 +37,8 @@ class RecentSeries:
         names = list(pipes)
         if len(names) > ALWAYS_WATCHED:
             names = [name for name in names if now_s - self._asked_s.get(name, -WATCH_S) < WATCH_S]
-        wanted = set(names)
-        self._samples = {name: kept for name, kept in self._samples.items() if name in wanted}
+        sampled = set(names)
+        self._samples = {name: kept for name, kept in self._samples.items() if name in sampled}
         return names
 
     def add(self, pipe: str, at_s: int, figures: Mapping[str, Any]) -> None:
@@ -52,11 +52,11 @@ class RecentSeries:
         """The samples as columns: time in seconds since 1970 UTC, events per second, lags in milliseconds."""
         samples = self._samples.get(pipe, ())
         return {
-            "at": [one.at_s for one in samples],
-            "rate_in": [one.rate_in for one in samples],
-            "rate_out": [one.rate_out for one in samples],
-            "p50_ms": [_ms(one.p50_us) for one in samples],
-            "p95_ms": [_ms(one.p95_us) for one in samples],
+            "at": [sample.at_s for sample in samples],
+            "rate_in": [sample.rate_in for sample in samples],
+            "rate_out": [sample.rate_out for sample in samples],
+            "p50_ms": [_ms(sample.p50_us) for sample in samples],
+            "p95_ms": [_ms(sample.p95_us) for sample in samples],
         }
 
 

@@ -43,9 +43,11 @@ class RevisionCounts:
             rolling: pipes with a rollout; others are forgotten.
             now_us: microseconds since 1970 UTC.
         """
-        for pipe in [one for one in self._pipes if one not in rolling]:
+        for pipe in [counted_pipe for counted_pipe in self._pipes if counted_pipe not in rolling]:
             del self._pipes[pipe]
-            self._last = {key: found for key, found in self._last.items() if key[1] != pipe}
+            self._last = {
+                key: published_figures for key, published_figures in self._last.items() if key[1] != pipe
+            }
             self._partitions = {key: at for key, at in self._partitions.items() if key[1] != pipe}
         for pipe in rolling:
             self._pipes.setdefault(pipe, RolloutFigures(now_us))
@@ -55,8 +57,8 @@ class RevisionCounts:
                     self._partitions[partition, pipe] = published["at"]
 
     def _add(self, partition: int, pipe: str, published: Mapping[str, Mapping[str, int]]) -> None:
-        known = self._pipes[pipe]
-        revisions = dict(known.revisions)
+        figures = self._pipes[pipe]
+        revisions = dict(figures.revisions)
         first = (partition, pipe) not in self._partitions
         for number, counts in published.items():
             revision, now = int(number), _figures(counts)
@@ -66,12 +68,12 @@ class RevisionCounts:
                 continue  # it may have counted for hours
             fresh = now.since(before) if before is not None else now
             revisions[revision] = revisions.get(revision, RevisionFigures()) + fresh
-        self._pipes[pipe] = RolloutFigures(known.since_us, revisions)
+        self._pipes[pipe] = RolloutFigures(figures.since_us, revisions)
 
 
 def _figures(counts: Mapping[str, int]) -> RevisionFigures:
-    found = dict.fromkeys(_KINDS.values(), 0)
+    totals = dict.fromkeys(_KINDS.values(), 0)
     for kind, number in counts.items():
         if kind in _KINDS:
-            found[_KINDS[kind]] += number
-    return RevisionFigures(**found)
+            totals[_KINDS[kind]] += number
+    return RevisionFigures(**totals)

@@ -53,8 +53,8 @@ class IngestHealth:
 
     def worst(self, other: "IngestHealth") -> "IngestHealth":
         """Merge two sources of which each may miss a part."""
-        gaps = [one.gap_s for one in (self, other) if one.gap_s is not None]
-        fuller = max(self, other, key=lambda one: one.answered)
+        gaps = [health.gap_s for health in (self, other) if health.gap_s is not None]
+        fuller = max(self, other, key=lambda health: health.answered)
         return IngestHealth(
             max(gaps, default=None), fuller.failed, fuller.answered, max(self.paused, other.paused)
         )
@@ -97,7 +97,7 @@ def judge(
     age_us: int,
     limits: SloLimits,
     intake: IngestHealth,
-    own: Sequence[tuple[JudgedDeliveries, DestinationLimits]] = (),
+    by_destination: Sequence[tuple[JudgedDeliveries, DestinationLimits]] = (),
 ) -> Judgement:
     """Judge a minute.
 
@@ -106,19 +106,27 @@ def judge(
         age_us: age of the youngest event of the minute, microseconds.
         limits: of the pipe.
         intake: health of ingest in the minute.
-        own: of each destination with an SLO of its own.
+        by_destination: those of each destination with an SLO of its own, and its limits.
     """
     p95_us = deliveries.p95_us(age_us)
     causes = []
-    if deliveries.lost > limits.loss or any(one.lost > its.loss for one, its in own):
+    if deliveries.lost > limits.loss or any(
+        judged.lost > its_limits.loss for judged, its_limits in by_destination
+    ):
         causes.append("loss")
-    if p95_us > limits.p95_us or any(one.p95_us(age_us) > its.p95_us for one, its in own):
+    if p95_us > limits.p95_us or any(
+        judged.p95_us(age_us) > its_limits.p95_us for judged, its_limits in by_destination
+    ):
         causes.append("lag")
     if not intake.within(limits):
         causes.append("ingest")
     if causes:
         return Judgement(DOWN, p95_us, causes)
-    if intake.gap_s is None and not len(deliveries.lags) and not any(len(one.lags) for one, _ in own):
+    if (
+        intake.gap_s is None
+        and not len(deliveries.lags)
+        and not any(len(judged.lags) for judged, _ in by_destination)
+    ):
         return Judgement(UNKNOWN, p95_us)
     return Judgement(UP, p95_us)
 
@@ -134,16 +142,16 @@ class Uptime:
     @property
     def share(self) -> float | None:
         """Share of the known minutes that were up; None: no minute is known."""
-        known = self.up + self.down
-        return self.up / known if known else None
+        judged = self.up + self.down
+        return self.up / judged if judged else None
 
     @property
     def nines(self) -> float | None:
         """-log10 of the share of down minutes; without any down minute, of half a minute."""
-        known = self.up + self.down
-        if not known:
+        judged = self.up + self.down
+        if not judged:
             return None
-        return -math.log10(max(self.down, 0.5) / max(known, 1)) if self.up else 0.0
+        return -math.log10(max(self.down, 0.5) / max(judged, 1)) if self.up else 0.0
 
     def left(self, target: float, minutes: int) -> float:
         """Error budget left: minutes of a period that may still be down for a target such as 0.999."""

@@ -53,11 +53,11 @@ def dump(result: MinuteResult, partition: int, at_us: int) -> dict[str, Any]:
         "partition": partition,
         "at": at_us,
         "counts": [[*count, number] for count, number in sorted(result.counts.items()) if number],
-        "left": [[one.hop, one.destination, one.state, len(one.ids)] for one in result.unresolved],
+        "left": [[group.hop, group.destination, group.state, len(group.ids)] for group in result.unresolved],
         "lost": [
-            [one.hop, one.destination, _some(one.ids).dump()]
-            for one in result.unresolved
-            if one.state == "lost"
+            [group.hop, group.destination, _some(group.ids).dump()]
+            for group in result.unresolved
+            if group.state == "lost"
         ],
         "backfill": len(pipe_minute.backfill),
         "backfill_left": _backfill_left(result),
@@ -69,8 +69,8 @@ def _backfill_left(result: MinuteResult) -> list[list[Any]]:
     backfill = result.pipe_minute.backfill
     if not backfill:
         return []
-    found = ((one, len(one.ids & backfill)) for one in result.unresolved)
-    return [[one.hop, one.destination, one.state, number] for one, number in found if number]
+    counted = ((group, len(group.ids & backfill)) for group in result.unresolved)
+    return [[group.hop, group.destination, group.state, number] for group, number in counted if number]
 
 
 def load_part(dumped: Mapping[str, Any]) -> MinuteShare:
@@ -95,7 +95,7 @@ def load_part(dumped: Mapping[str, Any]) -> MinuteShare:
         (pipe_minute["unreported"][0], pipe_minute["unreported"][1]),
         copies,
         pipe_minute["late"],
-        {name: Sketch.load(one) for name, one in pipe_minute["sketches"].items()},
+        {name: Sketch.load(sketch) for name, sketch in pipe_minute["sketches"].items()},
         {
             topic: [pipe_minute["firsts"].get(topic, last), last]
             for topic, last in pipe_minute["lasts"].items()
@@ -168,9 +168,9 @@ def merge(
         "slo_p95_us": limits.p95_us,
         "in": counts["ingest", "", "in"],
         "acknowledged": counts["ingest", "", "accepted"],
-        "delivered": sum(one["delivered"] for one in destinations),
-        "duplicates": sum(one["repeats"] for one in destinations),
-        "dead": sum(one["dead"] for one in hops),
+        "delivered": sum(row["delivered"] for row in destinations),
+        "duplicates": sum(row["repeats"] for row in destinations),
+        "dead": sum(row["dead"] for row in hops),
         "waiting": sum(number for (_, _, state), number in left.items() if state == "waiting"),
         "parked": sum(number for (_, _, state), number in left.items() if state == "parked"),
         "in_flight": sum(number for (_, _, state), number in left.items() if state == "in_flight"),
@@ -241,16 +241,18 @@ def _judge(
         return JudgedDeliveries(_lags(sketches, destinations), undelivered, lost)
 
     age_us = max(0, at_us - (minute + 1) * 60_000_000)
-    own = [(of(name.__eq__), its) for name, its in limits.destinations.items()]
-    return judge(of(lambda name: name not in limits.destinations), age_us, limits, intake, own)
+    by_destination = [
+        (of(name.__eq__), destination_limits) for name, destination_limits in limits.destinations.items()
+    ]
+    return judge(of(lambda name: name not in limits.destinations), age_us, limits, intake, by_destination)
 
 
 def _rows(counts: Mapping[Count, int], left: Mapping[tuple[str, str, str], int]) -> list[tuple[str, str]]:
     order = ["ingest", "normalize", "enrich", "egest", "retrier", "retry"]
-    found = {(hop, destination) for hop, destination, _ in counts} | {
+    rows = {(hop, destination) for hop, destination, _ in counts} | {
         (hop, destination) for hop, destination, _ in left
     }
-    return sorted(found, key=lambda one: (order.index(one[0]), one[1]))
+    return sorted(rows, key=lambda row: (order.index(row[0]), row[1]))
 
 
 def _names(counts: Mapping[Count, int]) -> list[str]:

@@ -108,8 +108,8 @@ class MinuteStore:
             self.downs[pipe].pop(minute, None)
             return
         down = DownMinute(merged["at_us"], merged["lost"], frozenset(merged["causes"]))
-        known = self.downs[pipe].get(minute)
-        if known is None or down.lost > known.lost or down.causes - known.causes:
+        down_before = self.downs[pipe].get(minute)
+        if down_before is None or down.lost > down_before.lost or down.causes - down_before.causes:
             self.downs[pipe][minute] = down
 
     def _part(self, pipe: str, minute: int, partition: int, value: bytes | None) -> None:
@@ -164,5 +164,5 @@ class MinuteStore:
 
     def latest(self, pipe: str) -> dict[str, Any] | None:
         """The newest merged minute of a pipe; None: it has none."""
-        known = self.minutes.get(pipe)
-        return self.minute(pipe, max(known)) if known else None
+        merged_minutes = self.minutes.get(pipe)
+        return self.minute(pipe, max(merged_minutes)) if merged_minutes else None

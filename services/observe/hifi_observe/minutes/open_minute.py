@@ -42,21 +42,21 @@ class OpenMinute:
         """The figures of one partition's minute."""
         events_in = pipe_minute.seen.get(EventStage(RAW)), pipe_minute.seen.get(EventStage(ACCEPTED))
         sizes = [len(ids) for ids in events_in if ids is not None]
-        found = cls(pipe_minute.pipe, pipe_minute.minute, max(sizes, default=0))
-        found.backfill = len(pipe_minute.backfill)
+        figures = cls(pipe_minute.pipe, pipe_minute.minute, max(sizes, default=0))
+        figures.backfill = len(pipe_minute.backfill)
         for stage, ids in pipe_minute.seen.items():
             if stage.kind == "delivered":
-                found.delivered += len(ids)
-                found.duplicates += pipe_minute.copies[stage]
+                figures.delivered += len(ids)
+                figures.duplicates += pipe_minute.copies[stage]
             elif stage.kind in ("dead-event", "dead-delivery"):
-                found.dead += len(ids)
+                figures.dead += len(ids)
         for name, sketch in pipe_minute.sketches.items():
             if name.startswith(_END):
-                found.lags.merge(sketch)
+                figures.lags.merge(sketch)
             elif name.endswith(_STEP_SUFFIXES) or name.startswith("expel/"):
                 count = len(sketch)
-                found.steps[name] = count, round(sketch.mean_us * count)
-        return found
+                figures.steps[name] = count, round(sketch.mean_us * count)
+        return figures
 
     def add(self, other: "OpenMinute") -> None:
         """Merge another partition's figures of the same minute."""
@@ -145,21 +145,23 @@ class OpenMinuteReporter:
         self._reports += 1
         if self._reports % _FULL_REPORT_EVERY == 0:
             self._reported.clear()
-        marks = {
+        open_minutes = {
             (pipe_minute.pipe, pipe_minute.minute): (sum(pipe_minute.lasts.values()), pipe_minute)
             for pipe_minute in pipe_minutes
             if pipe_minute.open
         }
         changed = [
-            (key, mark, pipe_minute)
-            for key, (mark, pipe_minute) in marks.items()
-            if self._reported.get(key) != mark
+            (key, offset_sum, pipe_minute)
+            for key, (offset_sum, pipe_minute) in open_minutes.items()
+            if self._reported.get(key) != offset_sum
         ]
-        changed.sort(key=lambda one: one[0][1], reverse=True)
-        self._reported = {key: mark for key, mark in self._reported.items() if key in marks}
+        changed.sort(key=lambda row: row[0][1], reverse=True)
+        self._reported = {
+            key: offset_sum for key, offset_sum in self._reported.items() if key in open_minutes
+        }
         rows = []
-        for key, mark, pipe_minute in changed[:MOST_ROWS]:
-            self._reported[key] = mark
+        for key, offset_sum, pipe_minute in changed[:MOST_ROWS]:
+            self._reported[key] = offset_sum
             rows.append(OpenMinute.of(pipe_minute).dump())
         return rows
 
@@ -181,7 +183,7 @@ class OpenMinutes:
         """The merged minute is known: it is no longer provisional."""
         minutes = self._parts.get(pipe)
         if minutes is not None:
-            for old in [one for one in minutes if one <= minute]:
+            for old in [open_minute for open_minute in minutes if open_minute <= minute]:
                 del minutes[old]
 
     def known(self, pipe: str) -> set[int]:

@@ -45,16 +45,16 @@ def buckets_of(watched: WatchedField, reference: Mapping[str, int]) -> Buckets:
         return _of_values(watched.values, reference)
     if watched.bounds is not None:
         names = {str(number): number for number in range(len(watched.bounds) + 1)}
-        labels = _between([f"{one:g}" for one in watched.bounds], "below", "from")
+        labels = _between([f"{bound:g}" for bound in watched.bounds], "below", "from")
         return Buckets([*labels, _EMPTY], lambda name: names.get(name, len(labels)))
     return _learned(watched.buckets or 1, reference)
 
 
 def _of_values(values: int | list[str], reference: Mapping[str, int]) -> Buckets:
     if isinstance(values, int):
-        known = Counter({name: number for name, number in reference.items() if name not in (NOTHING, OTHER)})
+        counts = Counter({name: number for name, number in reference.items() if name not in (NOTHING, OTHER)})
         # Equally frequent ones in the order of their names: the same on every instance.
-        ranked = sorted(known, key=lambda name: (-known[name], name))
+        ranked = sorted(counts, key=lambda name: (-counts[name], name))
         shown = [unquote_plus(name) for name in ranked[:values]]
     else:
         shown = values

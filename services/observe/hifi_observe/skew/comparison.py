@@ -4,13 +4,17 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Final
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from hifi.pipe.watched_field import WatchedField, watch_id
 from hifi_observe.ledger.watch_counts import WatchCounts
 from hifi_observe.skew.buckets import Buckets, buckets_of
 from hifi_observe.skew.distance import difference
 
+SkewState = Literal["too few events", "steady", "drifted"]
 TOO_FEW: Final = "too few events"
 STEADY: Final = "steady"
 DRIFTED: Final = "drifted"
@@ -34,12 +38,59 @@ class SkewRules:
     """Distance from which a field has drifted."""
 
 
+SkewWindow = TypedDict("SkewWindow", {"from": int, "to": int, "events": int})
+"""First and last minute, and events."""
+
+
+class SkewReference(TypedDict):
+    """Last minute, and events."""
+
+    to: int
+    events: int
+
+
+class SkewNeeds(TypedDict):
+    """Events that a verdict needs."""
+
+    half_window: int
+    reference: int
+
+
+class SkewBucket(TypedDict):
+    """Events, and their share of all events from 0 to 1, in both."""
+
+    label: str
+    window: int
+    window_share: float | None
+    reference: int
+    reference_share: float | None
+
+
+class FieldSkewJson(TypedDict):
+    """The comparison of one watched field, for the API."""
+
+    field: str
+    state: SkewState
+    distance: Annotated[
+        float | None,
+        Field(description="Jensen-Shannon distance, less what chance explains; null: too few events."),
+    ]
+    window: Annotated[SkewWindow, Field(description="First and last minute, and events.")]
+    reference: SkewReference
+    threshold: Annotated[float, Field(description="Distance from which a field has drifted.")]
+    needed: SkewNeeds
+    buckets: Annotated[
+        list[SkewBucket],
+        Field(description="Events, and their share of all events from 0 to 1, in both."),
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class FieldSkew:
     """The comparison of one field at one minute."""
 
     field: str
-    state: str
+    state: SkewState
     """`TOO_FEW`, `STEADY` or `DRIFTED`."""
     distance: float | None
     """See `Difference.distance`; None: too few events."""
@@ -53,7 +104,7 @@ class FieldSkew:
     window_to: int
     rules: SkewRules
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> "FieldSkewJson":
         """JSON for the API: events of each bucket, and their shares of all events from 0 to 1."""
         events, reference_events = sum(self.window), sum(self.reference)
         return {
@@ -84,18 +135,18 @@ class _Span:
     """The events of some minutes by bucket."""
 
     def __init__(self, minutes: Sequence[Counter[str]]) -> None:
-        most = _HEAVIEST * median(one.total() for one in minutes) if minutes else 0
+        most = _HEAVIEST * median(counts.total() for counts in minutes) if minutes else 0
         self._usual: Counter[str] = Counter()
         self._heavy: list[tuple[Counter[str], float]] = []
         """Minutes with more events than count, and the weight of an event of theirs."""
         self.events: Counter[str] = Counter()
-        for one in minutes:
-            self.events.update(one)
-            total = one.total()
+        for counts in minutes:
+            self.events.update(counts)
+            total = counts.total()
             if total > most:
-                self._heavy.append((one, most / total))
+                self._heavy.append((counts, most / total))
             else:
-                self._usual.update(one)
+                self._usual.update(counts)
 
     def weighed(self, buckets: Buckets) -> list[float]:
         """Events of each bucket, where a minute counts as `_HEAVIEST` usual ones at most."""
@@ -128,18 +179,18 @@ def compare(
     declared = watch_id(watch)
     first = last - rules.window_minutes + 1
     middle = first + rules.window_minutes // 2
-    found = []
-    for position, one in enumerate(watch):
+    skews = []
+    for position, watched in enumerate(watch):
         before, early, late = (
             _span(minutes, range(*span), declared, position)
             for span in ((first - rules.reference_minutes, first), (first, middle), (middle, last + 1))
         )
-        buckets = buckets_of(one, before.events)
+        buckets = buckets_of(watched, before.events)
         halves = early.weighed(buckets), late.weighed(buckets)
-        state, distance = _judge(before.weighed(buckets), halves, rules, drifted=one.field in drifted)
-        found.append(
+        state, distance = _judge(before.weighed(buckets), halves, rules, drifted=watched.field in drifted)
+        skews.append(
             FieldSkew(
-                one.field,
+                watched.field,
                 state,
                 distance,
                 buckets.labels,
@@ -150,11 +201,11 @@ def compare(
                 rules,
             )
         )
-    return found
+    return skews
 
 
 def _span(minutes: Mapping[int, WatchCounts], span: range, declared: str, position: int) -> _Span:
-    found = []
+    totals = []
     for minute in span:
         if minute in minutes:
             counts = [
@@ -164,19 +215,22 @@ def _span(minutes: Mapping[int, WatchCounts], span: range, declared: str, positi
             ]
             # There is one, or one for each revision.
             if total := counts[0] if len(counts) == 1 else sum(counts, Counter[str]()):
-                found.append(total)
-    return _Span(found)
+                totals.append(total)
+    return _Span(totals)
 
 
 def _judge(
     reference: Sequence[float], halves: Sequence[Sequence[float]], rules: SkewRules, *, drifted: bool
-) -> tuple[str, float | None]:
+) -> tuple[SkewState, float | None]:
     """The state and the distance."""
     enough = sum(reference) >= rules.least_events * _REFERENCE_FACTOR
     if not enough or any(sum(half) < rules.least_events for half in halves):
         return TOO_FEW, None
     distance = difference(reference, [sum(pair) for pair in zip(*halves, strict=True)]).distance
-    found = [difference(reference, half) for half in halves]
-    begins = all(one.significant and one.distance >= rules.distance for one in found)
+    differences = [difference(reference, half) for half in halves]
+    begins = all(
+        half_difference.significant and half_difference.distance >= rules.distance
+        for half_difference in differences
+    )
     lasts = drifted and distance >= rules.distance * _ENDS_AT
     return DRIFTED if begins or lasts else STEADY, distance

@@ -32,8 +32,10 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
     first_events, second_events = sum(first), sum(second)
     if not first_events or not second_events:
         return Difference(0.0, significant=False)
-    divergence = _divergence([one / first_events for one in first], [one / second_events for one in second])
-    freedom = sum(bool(one or other) for one, other in zip(first, second, strict=True)) - 1
+    divergence = _divergence(
+        [events / first_events for events in first], [events / second_events for events in second]
+    )
+    freedom = sum(map(any, zip(first, second, strict=True))) - 1
     # 8 ln 2 JSD n m / (n + m) of two samples of one distribution has a chi-squared distribution.
     scale = (1 / first_events + 1 / second_events) / (8 * math.log(2))
     excess = max(0.0, divergence - freedom * scale)
@@ -44,7 +46,7 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
 def _divergence(first: Sequence[float], second: Sequence[float]) -> float:
     """The Jensen-Shannon divergence of shares, bits."""
     total = 0.0
-    for one, other in zip(first, second, strict=True):
-        mean = (one + other) / 2
-        total += sum(share * math.log2(share / mean) / 2 for share in (one, other) if share)
+    for first_share, second_share in zip(first, second, strict=True):
+        mean = (first_share + second_share) / 2
+        total += sum(share * math.log2(share / mean) / 2 for share in (first_share, second_share) if share)
     return total

@@ -68,7 +68,7 @@ class EventTrace:
         """Stage to append time (microseconds), topic and offset."""
         self._fetched: dict[EventStage, int] = {}
         """Stage to the time its reader fetched it, microseconds."""
-        self._wanted: Collection[str] | None = None
+        self._expected_destinations: Collection[str] | None = None
         self._ended: dict[str, str] = {}
         """Destination to the outcome of its delivery."""
         self._whole = ""
@@ -109,7 +109,9 @@ class EventTrace:
     @property
     def _finished(self) -> bool:
         """Whether all deliveries ended. It needs `raw`, so that late records of a dropped trace give no second span."""
-        ended = self._wanted is not None and self._ended.keys() >= set(self._wanted)
+        ended = self._expected_destinations is not None and self._ended.keys() >= set(
+            self._expected_destinations
+        )
         return EventStage(RAW) in self._appended and (ended or bool(self._whole))
 
     def _hop(
@@ -125,7 +127,7 @@ class EventTrace:
             service = stage.WRITERS[kind]
             self._process(service, EventStage(_INPUTS[service]), fields, append_us)
         if kind == ENRICHED:
-            self._wanted = [one.destination for one in stages[1:]]
+            self._expected_destinations = [stage.destination for stage in stages[1:]]
         self._transit(at)
 
     def _receipt(self, at: EventStage, retry_pass: int, fields: Mapping[str, bytes], append_us: int) -> None:
@@ -240,7 +242,10 @@ class EventTrace:
     def _finish(self, outcome: str) -> None:
         """Pass on the span of the whole event: from acceptance to the end of its last delivery."""
         self.span_sent = True
-        about = {"hifi.outcome": outcome, "hifi.destination": ",".join(sorted(self._wanted or ()))}
+        about = {
+            "hifi.outcome": outcome,
+            "hifi.destination": ",".join(sorted(self._expected_destinations or ())),
+        }
         self._put(
             Span(
                 self.pipe,

@@ -75,16 +75,20 @@ class EventTracer:
             with contextlib.suppress(KeyError, ValueError, NotAnEvent):
                 trace = self._trace(headers, partition)
                 if trace is not None:
-                    found = fields(record.headers)
-                    trace.take(topic, stages_of(found), found, record)
+                    record_fields = fields(record.headers)
+                    trace.take(topic, stages_of(record_fields), record_fields, record)
 
     def keep(self, partitions: Collection[int]) -> None:
         """Drop the traces of all other partitions: another instance follows them."""
-        self._traces = {seq: one for seq, one in self._traces.items() if one[1].partition in partitions}
+        self._traces = {
+            seq: (started_s, trace)
+            for seq, (started_s, trace) in self._traces.items()
+            if trace.partition in partitions
+        }
 
     def _trace(self, headers: Mapping[str, bytes], partition: int) -> EventTrace | None:
-        known = parse_identity(headers[IDENTITY])
-        seq = known.seq
+        identity = parse_identity(headers[IDENTITY])
+        seq = identity.seq
         if seq in self._traces:
             trace = self._traces[seq][1]
         elif seq in self._capped:
@@ -93,7 +97,7 @@ class EventTracer:
             begun = context(seq, headers.get(TRACEPARENT, b""))
             if not self._chosen(seq, begun):
                 return None
-            trace = EventTrace(known, begun, self._topics, partition, self._put)
+            trace = EventTrace(identity, begun, self._topics, partition, self._put)
             self._traces[seq] = (self._clock(), trace)
         if "ce_id" in headers and not self._hides_id(trace.pipe):
             trace.name(headers["ce_id"])

@@ -51,20 +51,20 @@ class Reasons:
     unknown: str = ""
 
 
-def judge(found: Mapping[Key, str], traffic: Mapping[str, PipeTraffic], *, seen: bool) -> Reasons:
+def judge(conditions: Mapping[Key, str], traffic: Mapping[str, PipeTraffic], *, seen: bool) -> Reasons:
     """Judge all scopes.
 
     Args:
-        found: conditions of alarms that hold now, with their causes.
+        conditions: of alarms that hold now, with their causes.
         traffic: pipe to its traffic.
         seen: whether observe has any figures yet.
     """
     if not seen:
         return Reasons({}, "observe has no figures yet")
-    if (blind := found.get((_BLIND, "", ""))) is not None:
+    if (blind := conditions.get((_BLIND, "", ""))) is not None:
         return Reasons({}, f"observe is behind: {blind}")
     reasons: defaultdict[str, list[str]] = defaultdict(list)
-    for (kind, pipe, subject), cause in sorted(found.items()):
+    for (kind, pipe, subject), cause in sorted(conditions.items()):
         if kind in _OF_PIPES:
             reasons[f"pipe/{pipe}"].append(f"{kind} {subject}".rstrip() + f": {cause}")
         elif kind in _OF_SERVICES:
@@ -75,7 +75,7 @@ def judge(found: Mapping[Key, str], traffic: Mapping[str, PipeTraffic], *, seen:
                 f"dead letters: {now.dead_last_minute:,} in the last minute, {now.dead_share:.1%} of its events"
             )
     stream = _of_stream(reasons, traffic)
-    if any(kind == "loss" for kind, _, _ in found):
+    if any(kind == "loss" for kind, _, _ in conditions):
         stream.append("events were lost")
     if stream:
         reasons[STREAM] = stream
@@ -83,9 +83,9 @@ def judge(found: Mapping[Key, str], traffic: Mapping[str, PipeTraffic], *, seen:
 
 
 def _of_stream(reasons: Mapping[str, list[str]], traffic: Mapping[str, PipeTraffic]) -> list[str]:
-    found = [f"{scope} is unstable" for scope in sorted(reasons) if scope.startswith("service/")]
+    stream_reasons = [f"{scope} is unstable" for scope in sorted(reasons) if scope.startswith("service/")]
     unstable = sum(now.events_per_s for pipe, now in traffic.items() if f"pipe/{pipe}" in reasons)
     total = sum(now.events_per_s for now in traffic.values())
     if unstable and unstable > TRAFFIC_SHARE * total:
-        found.append(f"pipes with {unstable / total:.0%} of the traffic are unstable")
-    return found
+        stream_reasons.append(f"pipes with {unstable / total:.0%} of the traffic are unstable")
+    return stream_reasons

@@ -13,7 +13,7 @@ from hifi.record.event import Record
 from hifi.runtime.clock import now_us
 from hifi_observe.alarms.alarm import AlarmSilence
 from hifi_observe.settings import ObserveSettings
-from hifi_observe.verdicts import quieting
+from hifi_observe.verdicts import action_silences
 
 _ACTIONS_INTERVAL_S: Final = 1.0
 
@@ -50,7 +50,9 @@ class VerdictReporter:
         await connect(producer.start)
         try:
             while True:
-                records = [Record(one.scope.encode(), one.encode(), []) for one in self._verdicts()]
+                records = [
+                    Record(verdict.scope.encode(), verdict.encode(), []) for verdict in self._verdicts()
+                ]
                 if records:
                     await producer.send_and_wait(self._topics.health, 0, records)
                 await asyncio.sleep(PUBLISH_S)
@@ -68,13 +70,15 @@ class VerdictReporter:
             await log.start()
             while True:
                 self.actions = log.history.newest_first
-                self._replace(quieting.silences(self.actions, now_us()))
+                self._replace(action_silences.silences(self.actions, now_us()))
                 await asyncio.sleep(_ACTIONS_INTERVAL_S)
                 await log.catch_up()
         finally:
             await log.stop()
 
     def _replace(self, made: Mapping[str, AlarmSilence]) -> None:
-        for old in [name for name in self._silences if quieting.is_quieting(name) and name not in made]:
+        for old in [
+            name for name in self._silences if action_silences.made_by_action(name) and name not in made
+        ]:
             del self._silences[old]
         self._silences.update(made)

@@ -15,22 +15,9 @@ from hifi.runtime.console.console_pages import ConsolePages, navigation
 from hifi.runtime.http.problem import Problem
 from hifi_observe.alarms import runbooks
 from hifi_observe.alarms.alarm import KINDS
+from hifi_observe.live.breaker_state import BreakerView
 from hifi_observe.minutes.open_minute import PROVISIONAL
-from hifi_observe.observatory import Observatory
-from hifi_observe.web.answers import (
-    alarms_of,
-    colours_of,
-    control_of,
-    dead_of,
-    known_minute,
-    known_pipe,
-    lost_of,
-    overview_of,
-    pipe_of,
-    recent_minutes,
-    skew_of,
-    status_of,
-)
+from hifi_observe.web.answers import Answers
 
 _API: Final = "/openapi.json"
 _MAX_LOST_SHOWN: Final = 1000
@@ -39,12 +26,18 @@ _UNKNOWN: Final = "\N{EN DASH}"
 
 
 class Console:
-    """Routes and templates of the console."""
+    """Routes and templates of the console.
 
-    def __init__(self, observatory: Observatory) -> None:
-        self._observatory = observatory
-        self._operator = bool(observatory.settings.observe_token)
-        self._manage = observatory.settings.manage_url.rstrip("/")
+    Args:
+        answers: by subject.
+        manage_url: of manage's console; empty: there is none.
+        operator: whether there is an operator token, so that silences and replays are possible.
+    """
+
+    def __init__(self, answers: Answers, manage_url: str, *, operator: bool) -> None:
+        self._answers = answers
+        self._operator = operator
+        self._manage = manage_url.rstrip("/")
         self._pages = ConsolePages(
             "hifi_observe.web",
             "observe",
@@ -82,7 +75,7 @@ class Console:
 
     async def overview(self, _: Request) -> Response:
         """The overview of all pipes."""
-        overview = overview_of(self._observatory)
+        overview = self._answers.pipes.overview()
         return self._page(
             "overview.html",
             "Pipes",
@@ -94,19 +87,19 @@ class Console:
     async def pipe(self, request: Request) -> Response:
         """The page of one pipe."""
         try:
-            name = known_pipe(self._observatory, request.path_params["pipe"])
+            name = self._answers.pipes.require(request.path_params["pipe"])
         except Problem as error:
             return self._failed(error)
-        state, recent = pipe_of(self._observatory, name), recent_minutes(self._observatory, name)
-        watched = skew_of(self._observatory, name)["fields"]
-        return self._page("pipe.html", name, pipe=state, recent=recent, watched=watched)
+        pipe, recent = self._answers.pipes.pipe(name), self._answers.minutes.last_hour(name)
+        watched = self._answers.pipes.watched_fields(name)["fields"]
+        return self._page("pipe.html", name, pipe=pipe, recent=recent, watched=watched)
 
     async def minute(self, request: Request) -> Response:
         """One closed minute of a pipe, with its lost events."""
         try:
-            name = known_pipe(self._observatory, request.path_params["pipe"])
-            merged = known_minute(self._observatory, name, request.path_params["minute"])
-            lost = await lost_of(self._observatory, merged, _MAX_LOST_SHOWN, resolved=True)
+            name = self._answers.pipes.require(request.path_params["pipe"])
+            merged = self._answers.minutes.merged(name, request.path_params["minute"])
+            lost = await self._answers.records.lost(merged, _MAX_LOST_SHOWN, resolved=True)
         except Problem as error:
             return self._failed(error)
         return self._page("minute.html", f"{name}, {_clock(merged['minute'])}", minute=merged, lost=lost)
@@ -114,20 +107,20 @@ class Console:
     async def colours(self, request: Request) -> Response:
         """The last hour of a pipe over both colours."""
         try:
-            name = known_pipe(self._observatory, request.path_params["pipe"])
-            found = await colours_of(self._observatory, name, 60)
+            name = self._answers.pipes.require(request.path_params["pipe"])
+            both = await self._answers.colours.minutes(name, 60)
         except Problem as error:
             return self._failed(error)
-        return self._page("colours.html", f"{name} over both colours", found=found)
+        return self._page("colours.html", f"{name} over both colours", both=both)
 
     async def dead(self, request: Request) -> Response:
         """The newest 200 dead letters of a pipe, filtered by service, reason and destination."""
-        wanted = {
+        conditions = {
             field: request.query_params.get(field, "") for field in ("service", "reason", "destination")
         }
         try:
-            name = known_pipe(self._observatory, request.path_params["pipe"])
-            dead_letters = await dead_of(self._observatory, name, 200, wanted)
+            name = self._answers.pipes.require(request.path_params["pipe"])
+            dead_letters = await self._answers.records.dead(name, 200, conditions)
         except Problem as error:
             return self._failed(error)
         return self._page(
@@ -135,19 +128,23 @@ class Console:
             f"Dead letters of {name}",
             pipe=name,
             dead_letters=dead_letters,
-            wanted=wanted,
+            conditions=conditions,
             operator=self._operator,
         )
 
     async def alarms(self, _: Request) -> Response:
         """Alarms and silences."""
         return self._page(
-            "alarms.html", "Alarms", alarms=alarms_of(self._observatory), kinds=KINDS, operator=self._operator
+            "alarms.html",
+            "Alarms",
+            alarms=self._answers.alarms.alarms(),
+            kinds=KINDS,
+            operator=self._operator,
         )
 
     async def control(self, _: Request) -> Response:
         """Verdicts, rollouts and the steps of the control plane."""
-        return self._page("control.html", "Control", **control_of(self._observatory))
+        return self._page("control.html", "Control", **self._answers.control.control())
 
     async def runbooks(self, _: Request) -> Response:
         """The runbook of each kind of alarm."""
@@ -166,8 +163,8 @@ class Console:
             return self._failed(error)
 
     def _page(self, template: str, title: str, status: int = 200, **values: Any) -> Response:
-        counts = {"Alarms": len(alarms_of(self._observatory)["active"])}
-        values |= {"status": status_of(self._observatory), "manage": self._manage}
+        counts = {"Alarms": len(self._answers.alarms.alarms()["active"])}
+        values |= {"status": self._answers.status.status(), "manage": self._manage}
         return self._pages.page(template, title, values, counts, status)
 
     def _failed(self, error: Problem) -> Response:
@@ -204,7 +201,7 @@ def _moment(us: int | None) -> str:
     return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S") if us else _UNKNOWN
 
 
-def _breaker(breaker: dict[str, Any]) -> str:
+def _breaker(breaker: BreakerView) -> str:
     """Details of a circuit breaker that is not closed; must match `breakerDetails` in pipe.js."""
     if breaker["since_ms"] is None:
         return ""

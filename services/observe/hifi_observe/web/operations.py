@@ -2,13 +2,12 @@
 
 from typing import Final
 
-from hifi.control.verdict import Condition
 from hifi.runtime.http.openapi import ApiDescription, Operation
-from hifi_observe.alarms.alarm import KINDS
-from hifi_observe.ledger.breaker_reports import CLOSED, HALF_OPEN, OPEN
-from hifi_observe.live.breaker_state import UNKNOWN
-from hifi_observe.skew.comparison import DRIFTED, STEADY, TOO_FEW
-from hifi_observe.web.replays import ReplayRequest
+from hifi_observe.alarms.alarm import AlarmSilence
+from hifi_observe.web.alarm_answers import AlarmList, SilenceRequest
+from hifi_observe.web.control_answers import Control, VerdictList
+from hifi_observe.web.pipe_answers import Overview, PipeNow, WatchedFields
+from hifi_observe.web.replays import ReplayRequest, ReplayResult
 
 API: Final = ApiDescription(
     "hifi observe",
@@ -24,140 +23,6 @@ API: Final = ApiDescription(
     {"pipe": "Name of the pipe.", "minute": "Minutes since 1970 UTC, or `2026-11-21T10:04` in UTC."},
     "operator",
 )
-_SILENCE: Final = {
-    "type": "object",
-    "required": ["reason", "seconds"],
-    "properties": {
-        "reason": {"type": "string"},
-        "seconds": {"type": "number", "exclusiveMinimum": 0},
-        "kind": {"enum": ["", *KINDS]},
-        "pipe": {"type": "string"},
-    },
-}
-_BREAKER: Final = {
-    "type": "object",
-    "description": "The circuit breaker, as reported by the newest receipts; see docs/observe.md.",
-    "required": ["state", "since_ms", "answer", "seen_ms", "open_partitions", "partitions"],
-    "properties": {
-        "state": {
-            "enum": [
-                OPEN,
-                HALF_OPEN,
-                CLOSED,
-                UNKNOWN,
-            ]
-        },
-        "since_ms": {"type": ["integer", "null"], "description": "Time since when it has not been closed."},
-        "answer": {
-            "type": ["string", "null"],
-            "description": "The newest failed response while it is not closed: a status or an error (`timeout`).",
-        },
-        "seen_ms": {
-            "type": ["integer", "null"],
-            "description": "Time of the last receipt that reported this state.",
-        },
-        "open_partitions": {
-            "type": "integer",
-            "description": "Number of partitions on which it is not closed.",
-        },
-        "partitions": {"type": "integer", "description": "Number of partitions with a report."},
-    },
-}
-_PIPE: Final = {
-    "type": "object",
-    "required": ["pipe", "destinations"],
-    "properties": {
-        "pipe": {"type": "string"},
-        "destinations": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["name", "host", "breaker"],
-                "properties": {"name": {"type": "string"}, "host": {"type": "string"}, "breaker": _BREAKER},
-            },
-        },
-    },
-}
-_SKEW: Final = {
-    "type": "object",
-    "required": ["pipe", "fields"],
-    "properties": {
-        "pipe": {"type": "string"},
-        "fields": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["field", "state", "distance", "threshold", "window", "reference", "buckets"],
-                "properties": {
-                    "field": {"type": "string"},
-                    "state": {"enum": [TOO_FEW, STEADY, DRIFTED]},
-                    "distance": {
-                        "type": ["number", "null"],
-                        "description": "Jensen-Shannon distance, less what chance explains; null: too few events.",
-                    },
-                    "threshold": {
-                        "type": "number",
-                        "description": "Distance from which a field has drifted.",
-                    },
-                    "window": {"type": "object", "description": "First and last minute, and events."},
-                    "reference": {"type": "object", "description": "Last minute, and events."},
-                    "buckets": {
-                        "type": "array",
-                        "description": "Events, and their share of all events from 0 to 1, in both.",
-                        "items": {"type": "object"},
-                    },
-                },
-            },
-        },
-    },
-}
-_VERDICTS: Final = {
-    "type": "object",
-    "required": ["verdicts"],
-    "properties": {
-        "verdicts": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["scope", "condition", "since_us", "at_us", "reasons"],
-                "properties": {
-                    "scope": {"type": "string", "description": "`stream`, `service/NAME` or `pipe/NAME`."},
-                    "condition": {"enum": [*Condition]},
-                    "since_us": {"type": "integer"},
-                    "at_us": {"type": "integer"},
-                    "reasons": {"type": "array", "items": {"type": "string"}},
-                },
-            },
-        }
-    },
-}
-_ALARMS: Final = {
-    "type": "object",
-    "required": ["active", "past", "silences"],
-    "properties": {
-        "active": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["id", "kind", "runbook"],
-                "properties": {
-                    "id": {"type": "string"},
-                    "kind": {"enum": [*KINDS]},
-                    "runbook": {
-                        "type": "string",
-                        "format": "uri-reference",
-                        "description": "Path of the runbook in the console, at the address of this API.",
-                    },
-                    "told": {
-                        "type": "array",
-                        "items": {"enum": ["webhook", "email"]},
-                        "description": "The ways in which the owner of the pipe was told.",
-                    },
-                },
-            },
-        }
-    },
-}
 OPERATIONS: Final = (
     Operation(
         "GET", "/api/v1/status", "status", "What this instance observes, and how far behind Kafka it is."
@@ -167,19 +32,21 @@ OPERATIONS: Final = (
         "/api/v1/verdicts",
         "verdicts",
         "Whether the stream, each service and each pipe is stable, unstable (with reasons) or unknown, and since when.",
-        result=_VERDICTS,
+        answer=VerdictList,
     ),
     Operation(
         "GET",
         "/api/v1/control",
         "control",
         "Verdicts, the figures of both revisions of each rollout that runs, and the newest steps of the control plane.",
+        answer=Control,
     ),
     Operation(
         "GET",
         "/api/v1/pipes",
         "pipes",
         "All pipes: overall verdict, totals, and state, rates, lag, loss and nines of each pipe.",
+        answer=Overview,
     ),
     Operation(
         "GET",
@@ -187,7 +54,7 @@ OPERATIONS: Final = (
         "pipe",
         "Current state of one pipe: rates, lags, hops, destinations with their circuit breakers, availability.",
         statuses=(404,),
-        result=_PIPE,
+        answer=PipeNow,
     ),
     Operation(
         "GET",
@@ -233,7 +100,7 @@ OPERATIONS: Final = (
         "skew",
         "The distribution of each watched field in the last minutes and before, and whether it has drifted.",
         statuses=(404,),
-        result=_SKEW,
+        answer=WatchedFields,
     ),
     Operation(
         "GET", "/api/v1/pipes/{pipe}/minutes/{minute}", "minute", "One closed minute.", statuses=(400, 404)
@@ -266,14 +133,15 @@ OPERATIONS: Final = (
         "Replay dead letters. Those replayed before are skipped, so repeating a request is harmless.",
         statuses=(400, 401, 404, 409, 503),
         secured=True,
-        body=ReplayRequest.model_json_schema(),
+        body=ReplayRequest,
+        answer=ReplayResult,
     ),
     Operation(
         "GET",
         "/api/v1/alarms",
         "alarms",
         "Active alarms, recent past alarms, and silences.",
-        result=_ALARMS,
+        answer=AlarmList,
     ),
     Operation(
         "POST",
@@ -282,6 +150,7 @@ OPERATIONS: Final = (
         "Silence alarms during a planned change.",
         statuses=(400, 401),
         secured=True,
-        body=_SILENCE,
+        body=SilenceRequest,
+        answer=AlarmSilence,
     ),
 )

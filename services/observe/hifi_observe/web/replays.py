@@ -79,13 +79,15 @@ class Replays:
             Retryable: Kafka does not answer within 60 s; dead letters replayed before that stay replayed.
         """
         ids = {parse_id(text) for text in request.ids} if request.ids is not None else None
-        wanted = DeadLetterFilter(
+        letter_filter = DeadLetterFilter(
             pipe, request.destination or None, request.reason or None, service=request.service or None
         )
         result = ReplayResult()
         self.busy = True
         try:
-            await asyncio.wait_for(self._replay_matching(wanted, ids, request.limit, result), _TIMEOUT_S)
+            await asyncio.wait_for(
+                self._replay_matching(letter_filter, ids, request.limit, result), _TIMEOUT_S
+            )
         except (Misconfigured, KafkaError, OSError, TimeoutError) as error:
             raise Retryable(
                 f"Kafka does not answer ({error!r}); {result.replayed} were replayed, repeating the request is harmless"
@@ -102,17 +104,23 @@ class Replays:
         return result
 
     async def _replay_matching(
-        self, wanted: DeadLetterFilter, ids: set[tuple[int, int]] | None, limit: int, result: ReplayResult
+        self,
+        letter_filter: DeadLetterFilter,
+        ids: set[tuple[int, int]] | None,
+        limit: int,
+        result: ReplayResult,
     ) -> None:
         producer = Producer(self._settings.kafka, f"{self._settings.instance}-replay")
         await producer.start()
         try:
-            start_until_s, found, chunk = monotonic_s() + _START_TIMEOUT_S, 0, list[DeadLetter]()
-            async with contextlib.aclosing(letters(self._settings.kafka, self._topics, wanted)) as matching:
+            start_until_s, matched, chunk = monotonic_s() + _START_TIMEOUT_S, 0, list[DeadLetter]()
+            async with contextlib.aclosing(
+                letters(self._settings.kafka, self._topics, letter_filter)
+            ) as matching:
                 async for letter in matching:
                     if ids is not None and (letter.partition, letter.offset) not in ids:
                         continue
-                    found += 1
+                    matched += 1
                     if letter.replayed:
                         result.already += 1
                         continue
@@ -125,13 +133,13 @@ class Replays:
                         chunk = []
             await self._replay_chunk(producer, chunk, result)
             if ids is not None and not result.more:
-                result.missing = len(ids) - found
+                result.missing = len(ids) - matched
         finally:
             await producer.stop()
 
     async def _replay_chunk(self, producer: Producer, chunk: list[DeadLetter], result: ReplayResult) -> None:
         before = result.replayed
-        pipes = {known.pipe.pipe: known for known in self._registry.all()}
+        pipes = {published.pipe.pipe: published for published in self._registry.all()}
         try:
             async for _ in replay(producer, self._topics, chunk, pipes):
                 result.replayed += 1

@@ -17,7 +17,7 @@ from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Tier, Topics
 from hifi.pipe.model import Pipe
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.record import event
 from hifi.record.event import seq_text
 from hifi.runtime.clock import now_us
@@ -36,7 +36,7 @@ FLIGHTS = Pipe.model_validate(
 IDENTITY_FIELDS = {
     event.PIPE: b"p",
     event.REVISION: b"1",
-    event.BARRIER: b"1",
+    event.REVISION_OFFSET: b"1",
     event.ACCEPTED: b"1000000",
     event.MINUTE: b"1",
     event.SEQ: seq_text(1, 1),
@@ -87,7 +87,7 @@ class DeadLetterStream:
     async def found(self, wanted: DeadLetterFilter | None = None) -> list[DeadLetter]:
         return [one async for one in letters(self.kafka, self.topics, wanted or DeadLetterFilter())]
 
-    async def replay(self, some: list[DeadLetter], *current: PipeVersion) -> list[tuple[str, str]]:
+    async def replay(self, some: list[DeadLetter], *current: PipeRevision) -> list[tuple[str, str]]:
         pipes = {one.pipe.pipe: one for one in current}
         return [(one.id, topic) async for one, topic in replay(self.producer, self.topics, some, pipes)]
 
@@ -200,9 +200,9 @@ async def test_a_replay_enters_where_it_was_refused_at_the_same_partition(stream
 async def test_a_replayed_event_is_processed_with_the_current_revision(stream: DeadLetterStream) -> None:
     await stream.write("enrich")
     await stream.write("enrich", pipe="deleted")
-    await stream.replay(await stream.found(), PipeVersion(FLIGHTS, version=40, revision=4))
+    await stream.replay(await stream.found(), PipeRevision(FLIGHTS, offset=40, number=4))
     identities = [event.identity(record.headers) for record in await stream.read(stream.topics.normalized)]
-    assert [(one.pipe, one.revision, one.barrier) for one in identities] == [
+    assert [(one.pipe, one.revision, one.revision_offset) for one in identities] == [
         ("flights", 4, 40),
         ("deleted", 1, 1),
     ]

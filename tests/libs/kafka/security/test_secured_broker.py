@@ -176,28 +176,28 @@ async def test_an_actor_takes_a_step_and_other_services_may_not(
         await scale.stop()
 
 
-async def test_the_provisioner_writes_pipes_and_statuses_and_another_actor_may_not(
+async def test_the_rollout_service_writes_pipes_and_statuses_and_another_actor_may_not(
     secured: SecuredKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = {}
-    for role in ("provision", "scale"):
+    for role in ("rollout", "scale"):
         monkeypatch.setitem(_by_address, secured.bootstrap, secured.security(role))
         for topic in (secured.topics.pipes, CONTROL.rollouts, CONTROL.declared, CONTROL.health):
-            writer = FencedWriter(secured.bootstrap, f"{CONTROL.provisioner}.test", role)
+            writer = FencedWriter(secured.bootstrap, f"{CONTROL.rollout_writer}.test", role)
             try:
                 written[role, topic] = await writer.write(topic, [Record(b"k", b"{}", [])]) >= 0
             except Retryable:
                 written[role, topic] = False
             finally:
                 await writer.stop()
-    monkeypatch.setitem(_by_address, secured.bootstrap, secured.security("provision"))
+    monkeypatch.setitem(_by_address, secured.bootstrap, secured.security("rollout"))
     for topic in (CONTROL.declared, CONTROL.requests, CONTROL.rollouts, CONTROL.health):
         follower = TopicFollower(secured.bootstrap, "test", {topic: lambda *_: None})
         await follower.start()
         await follower.stop()
     assert {key for key, allowed in written.items() if allowed} == {
-        ("provision", secured.topics.pipes),
-        ("provision", CONTROL.rollouts),
+        ("rollout", secured.topics.pipes),
+        ("rollout", CONTROL.rollouts),
     }
 
 
@@ -205,7 +205,7 @@ async def test_manage_changes_the_schema_registry_and_an_actor_may_not(
     secured: SecuredKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = {}
-    for role in ("manage", "provision"):
+    for role in ("manage", "rollout"):
         monkeypatch.setitem(_by_address, secured.bootstrap, secured.security(role))
         writer = FencedWriter(secured.bootstrap, CONTROL.registrar, role)
         try:
@@ -214,7 +214,7 @@ async def test_manage_changes_the_schema_registry_and_an_actor_may_not(
             written[role] = False
         finally:
             await writer.stop()
-    assert written == {"manage": True, "provision": False}
+    assert written == {"manage": True, "rollout": False}
 
 
 async def test_collect_keeps_the_progress_of_a_source_and_another_service_may_not(

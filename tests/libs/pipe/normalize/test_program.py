@@ -163,6 +163,11 @@ TIMES = [
     ({}, '"soon"', None),
     ({}, "true", None),
     ({"format": "epoch_s"}, "1e300", None),
+    ({"format": "epoch_s"}, "1e999990", None),
+    ({"format": "epoch_s"}, '"1e1000000"', None),
+    ({"format": "epoch_ms"}, "-1e999999999", None),
+    ({"format": "epoch_us"}, "1" * 5000, None),
+    ({"format": "epoch_s"}, "1e-99", "1970-01-01T00:00:00.000000Z"),
     ({"format": "epoch_s"}, '"NaN"', None),
     ({"format": "%d/%m/%Y"}, '"2013-01-01"', None),
 ]

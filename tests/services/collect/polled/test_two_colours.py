@@ -53,7 +53,7 @@ class TwoColours:
         """Start collect of a colour; the port of its health pages."""
         _, port = await stream.start(
             "collect",
-            collect_colours=self.control.control,
+            colours=self.control.control,
             colour=name,
             control_kafka=self.green.kafka,
             session_timeout_s=6,
@@ -118,6 +118,9 @@ def add(table: PolledTable, folder: PolledFolder, numbers: range) -> None:
     folder.put(f"{numbers.start}.ndjson", lines)
 
 
+# Faster: test_each_row_of_a_folder_passes_once_although_its_reader_is_killed, and
+# test_only_the_colour_with_the_larger_share_reads_and_the_other_one_goes_on_without_a_copy
+@pytest.mark.more
 async def test_after_a_shift_the_other_colour_goes_on_and_after_a_kill_it_repeats_at_most_one_batch_of_each_source(
     kafka: str, log: Path, tmp_path: Path, table: PolledTable, folder: PolledFolder
 ) -> None:

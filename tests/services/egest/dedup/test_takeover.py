@@ -77,6 +77,9 @@ async def test_what_has_its_receipt_is_not_sent_again_though_it_was_never_commit
         assert [at.offset for at in (await stream.committed()).values()] == [65]
 
 
+# Faster: test_what_has_its_receipt_is_not_sent_again_though_it_was_never_committed; `make chaos-quick`
+# kills egest under load
+@pytest.mark.more
 async def test_a_kill_in_mid_run_loses_nothing_and_repeats_only_what_had_no_receipt(
     stream: EgestStream, tmp_path: Path
 ) -> None:
@@ -124,6 +127,7 @@ async def test_answers_that_came_while_it_was_frozen_are_read_before_they_are_ca
     assert all(event.AMBIGUOUS not in receipt for receipt in receipts)
 
 
+@pytest.mark.more  # faster: test_nothing_is_sent_or_handed_over_without_the_lease; `make chaos-quick` freezes egest
 async def test_a_frozen_instance_sends_nothing_once_its_partitions_are_anothers(
     stream: EgestStream, tmp_path: Path
 ) -> None:

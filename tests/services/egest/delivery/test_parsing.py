@@ -22,7 +22,7 @@ def parsed(source: str, *more: tuple[str, bytes], drop: str = "") -> Any:
         **dict(attributes(7)),
         event.PIPE: b"flights",
         event.REVISION: b"2",
-        event.BARRIER: b"3",
+        event.REVISION_OFFSET: b"3",
         event.SEQ: SEQ,
         event.ACCEPTED: b"5",
         event.MINUTE: b"0",
@@ -45,7 +45,13 @@ def test_an_event_has_each_destination_once() -> None:
     one = parsed(ENRICHED)
     assert isinstance(one, EventRecord)
     assert one.destinations == [b"a", b"b"]
-    assert (one.pending, one.pipe, one.barrier, one.accepted_us, one.due_us) == (2, "flights", 3, 5, 0)
+    assert (one.pending, one.pipe, one.revision_offset, one.accepted_us, one.due_us) == (
+        2,
+        "flights",
+        3,
+        5,
+        0,
+    )
     assert (one.key, one.log, one.log_offset) == (SEQ, "raw", 11)
     assert one.receipt_hop == b"99;11"
     assert one.copied == [(event.TIME, TIME)]
@@ -75,7 +81,7 @@ def test_a_replay_at_enrich_is_identified_by_its_key_alone() -> None:
     assert (again.key, again.log, again.log_offset) == (SEQ + b"~1", "raw", 11)
 
 
-@pytest.mark.parametrize("missing", [event.SEQ, event.TO, event.ACCEPTED, event.BARRIER, event.IN])
+@pytest.mark.parametrize("missing", [event.SEQ, event.TO, event.ACCEPTED, event.REVISION_OFFSET, event.IN])
 def test_a_record_without_a_field_of_hifi_is_invalid(missing: str) -> None:
     one = parsed(ENRICHED, drop=missing)
     assert isinstance(one, InvalidRecord)

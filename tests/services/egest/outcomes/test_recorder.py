@@ -25,7 +25,7 @@ TOPICS = Topics("s")
 FIELDS = {
     event.PIPE: b"flights",
     event.REVISION: b"3",
-    event.BARRIER: b"3",
+    event.REVISION_OFFSET: b"3",
     event.ACCEPTED: b"1",
     event.MINUTE: b"0",
     event.SEQ: event.seq_text(0xABC, 1),

@@ -9,7 +9,7 @@ import pytest
 from spark_bench import make_pipe
 
 from hifi.pipe.model import Lookup
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.spark import lookup_reader
 from hifi_enrich.lookup.tables import LookupTables
 
@@ -27,7 +27,7 @@ class Watched:
 
     def __init__(self, folder: Path, **more: Any) -> None:
         self.file = folder / "a.csv"
-        self.known = PipeVersion(
+        self.known = PipeRevision(
             make_pipe(
                 fields={"carrier": "string"},
                 lookups={"a": lookup(self.file, refresh=0.01, **more).model_dump(exclude_defaults=True)},

@@ -11,7 +11,7 @@ from spark_bench import LIMIT_BYTES, SparkBench, make_headers, make_pipe
 from hifi.pipe.model import QueryTrigger
 from hifi.record import event
 from hifi.runtime.clock import now_us
-from hifi_enrich.plan.dataframe import NEWER_VERSION
+from hifi_enrich.plan.dataframe import NEWER_REVISION
 
 AIRLINES = {
     "file": "/airlines.csv",
@@ -318,7 +318,7 @@ def test_an_event_that_grows_too_large_is_a_dead_letter_with_its_input(bench: Sp
 
 
 def test_a_record_that_is_no_event_is_a_dead_letter(bench: SparkBench) -> None:
-    names = (event.REVISION, event.BARRIER, event.SEQ, event.ACCEPTED, event.MINUTE, event.IN)
+    names = (event.REVISION, event.REVISION_OFFSET, event.SEQ, event.ACCEPTED, event.MINUTE, event.IN)
     good = event.fields(make_headers())
     malformed = [event.packed(good | {name: b"\xff?"}) for name in names]
     other_format = [(event.IDENTITY, b"2;p;0;0;0;0;" + good[event.SEQ]), *make_headers()[1:]]
@@ -337,14 +337,14 @@ def without(name: str) -> event.Headers:
 
 
 def test_an_event_of_a_deleted_pipe_is_a_dead_letter(bench: SparkBench) -> None:
-    plan = bench.plan([make_pipe("other")], version=5)
+    plan = bench.plan([make_pipe("other")], offset=5)
     [written] = bench.run(plan, [(b"k", b"{}", 0, make_headers("gone", 5))])
     assert (written.reason, written.value) == ("pipe-deleted", b"{}")
 
 
-def test_an_event_of_a_newer_version_than_the_plan_stops_the_query(bench: SparkBench) -> None:
-    plan = bench.plan([make_pipe()], version=5)
-    with pytest.raises(Exception, match=f"{NEWER_VERSION}=6"):
+def test_an_event_of_a_later_revision_than_the_plan_stops_the_query(bench: SparkBench) -> None:
+    plan = bench.plan([make_pipe()], offset=5)
+    with pytest.raises(Exception, match=f"{NEWER_REVISION}=6"):
         bench.run(plan, [(b"k", b"{}", 0, make_headers("p", 6))])
 
 

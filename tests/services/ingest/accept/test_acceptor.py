@@ -7,7 +7,7 @@ from ingest_harness import FakeProducer, pipe
 
 from hifi.delivery.ack_report import AckReporter
 from hifi.kafka.producer import Producer
-from hifi.pipe.revision import WHOLE, PipeVersion, Rollout
+from hifi.pipe.revision import WHOLE, PipeRevision, Rollout
 from hifi.record.cloudevents.event import DecodedEvent
 from hifi.record.event import Hop, hop, identity, seq_text
 from hifi.record.partitioner import partition_of
@@ -19,7 +19,7 @@ NOW_US = 1_800_000_000 * MICROSECONDS
 
 MINUTE = NOW_US // 60 // MICROSECONDS
 
-KNOWN = PipeVersion(pipe(), 7, revision=3)
+KNOWN = PipeRevision(pipe(), 7, number=3)
 
 
 def acceptor(producer: Producer) -> Acceptor:
@@ -91,19 +91,19 @@ async def test_identities_count_up_within_a_partition_and_name_pipe_version_and_
 
 
 async def test_during_a_rollout_the_key_decides_the_revision() -> None:
-    following = PipeVersion(pipe(), 9, revision=4, current=False)
+    following = PipeRevision(pipe(), 9, number=4, current=False)
     rolling = replace(KNOWN, rollout=Rollout(following, WHOLE // 2))
     producer = FakeProducer({})
     one = acceptor(producer)
     keys = [str(number) for number in range(50)]
     await one.accept(rolling, events(*keys, *keys), NOW_US, NOW_US)
     found = {
-        (record.key, identity(record.headers).revision, identity(record.headers).barrier)
+        (record.key, identity(record.headers).revision, identity(record.headers).revision_offset)
         for records in producer.sent.values()
         for record in records
     }
     assert len(found) == len(keys)  # both events of a key have the same revision
-    assert {(revision, barrier) for _, revision, barrier in found} == {(3, 7), (4, 9)}
+    assert {(revision, revision_offset) for _, revision, revision_offset in found} == {(3, 7), (4, 9)}
     assert all(rolling.rollout.gets(key) == (revision == 4) for key, revision, _ in found)
 
 

@@ -11,14 +11,17 @@ import orjson
 import psutil
 import pytest
 from ingest_harness import KEY, Ingest, Stream
+from tests.openapi_documents import require_described
 
 from hifi.record.event import fields, identity
+from hifi_ingest.http.openapi import DOCUMENT
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
 
+DESCRIBED = orjson.loads(DOCUMENT)
 BEARER = {"authorization": f"Bearer {KEY}"}
 CE = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/test", "ce-type": "test"}
 JSON = {"content-type": "application/json"}
@@ -42,7 +45,9 @@ async def post(client: aiohttp.ClientSession, path: str, body: object, *headers:
         assert answer.content_type == (
             "application/json" if answer.status == 202 else "application/problem+json"
         )
-        return answer.status, await answer.json(content_type=None), answer.headers
+        content = await answer.json(content_type=None)
+        require_described(DESCRIBED, "POST", path, answer.status, content)
+        return answer.status, content, answer.headers
 
 
 async def found(stream: Stream, event_id: str) -> Any:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ingest_harness import KEY, FakeProducer, Ingest, pipe
 
 from hifi.kafka.producer import Producer
-from hifi.pipe.revision import PipeVersion
+from hifi.pipe.revision import PipeRevision
 from hifi.runtime.health import Health
 from hifi_ingest.http.app import App
 from hifi_ingest.http.context import IngestContext
@@ -19,15 +19,15 @@ from hifi_ingest.http.write_keys import WriteKeys
 from hifi_ingest.settings import IngestSettings
 
 PIPES = {
-    "flights": PipeVersion(pipe(), 1),
-    "orders": PipeVersion(pipe("orders", KEY + "2", id="id", time="time", partition_key="a.b"), 2),
+    "flights": PipeRevision(pipe(), 1),
+    "orders": PipeRevision(pipe("orders", KEY + "2", id="id", time="time", partition_key="a.b"), 2),
 }
 
 
 class FakeRegistry:
     partitions = 4
 
-    def get(self, name: str) -> PipeVersion | None:
+    def get(self, name: str) -> PipeRevision | None:
         return PIPES.get(name)
 
 
@@ -217,6 +217,23 @@ async def test_bytes_that_are_not_http_get_problem_details_too(chunk: bytes, run
     writer.close()
     assert answer.startswith(b"HTTP/1.1 4")
     assert b"application/problem+json" in answer
+
+
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+async def test_a_request_whose_body_has_no_length_is_refused(version: bytes, running: Ingest) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+    lines = [
+        b"POST /v1/pipes/flights/events HTTP/" + version,
+        b"host: x",
+        b"authorization: Bearer " + KEY.encode(),
+        b"content-type: application/json",
+    ]
+    writer.write(b"\r\n".join([*lines, b"", b'{"lost": true}']))
+    async with asyncio.timeout(15):
+        answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 411 ")
+    assert b"Content-Length" in answer
 
 
 async def test_the_gate_refuses_what_the_app_would_and_lets_the_rest_pass() -> None:

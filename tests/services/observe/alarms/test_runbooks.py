@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from hifi.runtime.health import Health
+from hifi.runtime.http.openapi import document
 from hifi_observe.alarms import runbook_markdown, runbooks
 from hifi_observe.alarms.alarm import KINDS, Alarm
 from hifi_observe.alarms.runbook_markdown import markdown
 from hifi_observe.alarms.runbooks import RUNBOOKS, Runbook, link, spans
-from hifi_observe.observatory import Observatory
+from hifi_observe.observer import Observer
 from hifi_observe.settings import ObserveSettings
-from hifi_observe.web.api import application
-from hifi_observe.web.operations import OPERATIONS
+from hifi_observe.web.operations import API, OPERATIONS
 
 DOCS = Path(__file__).parents[4] / "docs"
 
@@ -22,7 +22,7 @@ DOCS = Path(__file__).parents[4] / "docs"
 async def page() -> str:
     """The console's page, as an instance serves it that has reached nothing, not even Kafka."""
     settings = ObserveSettings(kafka="127.0.0.1:1", stream="s")
-    app = application(Observatory(settings, Health("observe", "i")))
+    app = Observer(settings, Health("observe", "i")).application()
     sent: list[dict] = []
 
     async def send(message: dict) -> None:
@@ -84,9 +84,10 @@ def test_code_is_never_broken_over_lines() -> None:
 
 
 def test_the_document_of_the_api_promises_breaker_and_runbook() -> None:
-    results = {one.name: one.result for one in OPERATIONS}
-    destination = results["pipe"]["properties"]["destinations"]["items"]
-    assert destination["properties"]["breaker"]["properties"]["state"]["enum"] == [
+    schemas = document(OPERATIONS, "1", API)["components"]["schemas"]
+    assert schemas["DestinationNow"]["properties"]["breaker"] == {"$ref": "#/components/schemas/BreakerView"}
+    assert schemas["BreakerView"]["properties"]["state"]["enum"] == [
         "open", "half-open", "closed", "unknown",
     ]  # fmt: skip
-    assert "runbook" in results["alarms"]["properties"]["active"]["items"]["required"]
+    assert schemas["AlarmList"]["properties"]["active"]["items"] == {"$ref": "#/components/schemas/AlarmJson"}
+    assert "runbook" in schemas["AlarmJson"]["required"]

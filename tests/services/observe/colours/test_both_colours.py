@@ -89,8 +89,8 @@ async def test_a_minute_is_counted_over_both_colours_and_one_that_is_away_is_nam
     await both.blue.commit(0)
     await both.green.events(1, minute, 10, lose={"normalized": [3]})
     await both.green.commit(1)
-    settings = {"observe_colours": both.control.control}
-    async with both.blue.observing(**settings) as (observatory, blue):
+    settings = {"colours": both.control.control}
+    async with both.blue.observing(**settings) as (observer, blue):
         async with both.green.observing(**settings) as (_, green):
             assert (await get(blue, "/api/v1/pipes/flights/colours"))["title"] == "No colours"
             await both.tell(blue, green)
@@ -111,9 +111,9 @@ async def test_a_minute_is_counted_over_both_colours_and_one_that_is_away_is_nam
             newest = next(one for one in stored["minutes"] if one["minute"] == minute + 1)
             assert sum(newest["lag_sketch"]["c"]) == 5  # kept, so that percentiles can be merged
 
-            assert observatory.publisher is not None
+            assert observer.publisher.connected
             counts = {"answered": 10, "failed": 2, "rejected": 0, "connection_errors": 0, "gap_s": 1.0}
-            await observatory.publisher.front(minute + 1, counts)
+            await observer.publisher.front(minute + 1, counts)
             _, row = await merged(blue, minute + 1, [], state="down")
             assert row["causes"] == ["ingest"]
             assert row["intake"]["failed"] == 2
@@ -140,7 +140,7 @@ async def test_a_minute_in_which_a_real_front_refused_or_was_dead_is_down(both: 
         "defaults\n  mode http\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n"
         f"listen front\n  bind 127.0.0.1:{port}\n  retries 0\n  server blue 127.0.0.1:{free_port()}\n"
     )
-    settings = {"observe_colours": both.control.control, "observe_heartbeat_gap_s": 10}
+    settings = {"colours": both.control.control, "observe_heartbeat_gap_s": 10}
     async with both.blue.observing(**settings) as (_, blue), both.green.observing(**settings) as (_, green):
         haproxy = subprocess.Popen([str(HAPROXY), "-f", tmp_path / "haproxy.cfg"])
         try:

@@ -34,7 +34,7 @@ async def test_a_ledger_that_cannot_be_loaded_ends_the_reader(
     monkeypatch.setattr(topic_reader, "load_ledger", load_ledger)
     settings = ObserveSettings(kafka="127.0.0.1:9", stream="s", instance="i")
     topics = Topics("s")
-    made = TopicReader(settings, topics, Publisher(None, topics, 1))  # type: ignore[arg-type]
+    made = TopicReader(settings, topics, Publisher(None, topics, lambda: 1))  # type: ignore[arg-type]
     joined = made._membership
 
     class Joining(Nothing):
@@ -64,7 +64,7 @@ class IgnoresCancellation(Nothing):
 async def test_a_client_that_never_stops_does_not_keep_the_reader_from_ending() -> None:
     settings = ObserveSettings(kafka="127.0.0.1:9", stream="s", instance="i")
     topics = Topics("s")
-    made = TopicReader(settings, topics, Publisher(None, topics, 1))  # type: ignore[arg-type]
+    made = TopicReader(settings, topics, Publisher(None, topics, lambda: 1))  # type: ignore[arg-type]
     stuck = IgnoresCancellation()
     made._membership, made._snapshots, made._consumer = stuck, Nothing(), Nothing()  # type: ignore[assignment]
     running = asyncio.create_task(made.run())

@@ -16,7 +16,7 @@ from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.skew.buckets import buckets_of
 from hifi_observe.skew.comparison import DRIFTED, STEADY, TOO_FEW, SkewRules, compare
 from hifi_observe.skew.distance import difference
-from hifi_observe.skew.skew_keeper import SkewKeeper
+from hifi_observe.skew.skew_tracker import SkewTracker
 
 RULES = SkewRules(window_minutes=10, reference_minutes=120)
 KEY = ("skew", "p", "score")
@@ -43,7 +43,7 @@ class Simulation:
     def __init__(self, watched: WatchedField, rules: SkewRules = RULES) -> None:
         self.chance = random.Random(7)
         self.store = MinuteStore()
-        self.keeper = SkewKeeper(self.store, rules)
+        self.tracker = SkewTracker(self.store, rules)
         self.alarms = Alarms()
         self.watched = [watched]
         self.minute = 1_000_000
@@ -60,7 +60,7 @@ class Simulation:
         self.store.take(record_keys.minute("p", self.minute), orjson.dumps(merged))
         for second in range(0, 60, 10):
             now_us = (self.minute * 60 + second) * 1_000_000
-            for alarm in self.alarms.step(self.keeper.step({"p": self.watched}), now_us):
+            for alarm in self.alarms.step(self.tracker.step({"p": self.watched}), now_us):
                 if alarm.ended_us is None:
                     self.started.append(self.minute)
 
@@ -70,7 +70,7 @@ class Simulation:
 
     @property
     def state(self) -> str:
-        return self.keeper.of("p")[0].state
+        return self.tracker.of("p")[0].state
 
 
 BOUNDS = WatchedField(field="score", bounds=[0.1, 0.2, 0.3, 0.5, 0.8])
@@ -114,7 +114,7 @@ def test_too_few_events_give_no_verdict() -> None:
     assert mesh.state == TOO_FEW
     mesh.run(20, shifted, lambda _: 30)
     assert (mesh.state, mesh.started) == (TOO_FEW, [])
-    found = mesh.keeper.of("p")[0].json()
+    found = mesh.tracker.of("p")[0].json()
     assert (found["distance"], found["needed"]) == (None, {"half_window": 200, "reference": 1000})
     assert found["window"]["events"] == 300
 
@@ -124,7 +124,7 @@ def test_a_field_that_goes_missing_has_drifted() -> None:
     mesh.run(60, lambda one: one.choice("aaaabbc"), lambda _: 100)
     mesh.run(11, lambda one: one.choice(["a", "a", "a", "a", "b", "b", NOTHING]), lambda _: 100)
     assert mesh.state == DRIFTED
-    last = mesh.keeper.of("p")[0].json()["buckets"][-1]
+    last = mesh.tracker.of("p")[0].json()["buckets"][-1]
     assert last["label"] == "missing or null"
     assert last["reference_share"] < 0.05 < last["window_share"]
 

@@ -21,7 +21,8 @@ from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.record import event
 from hifi_observe import metrics
-from hifi_observe.observatory import Observatory
+from hifi_observe.minutes.minute_store import MinuteStore
+from hifi_observe.pipes import ObservedPipes
 from hifi_observe.traces import event_tracer, otlp_exporter
 from hifi_observe.traces.event_tracer import EventTracer
 from hifi_observe.traces.otlp_exporter import OtlpExporter
@@ -396,9 +397,9 @@ def test_an_id_is_hidden_where_its_field_is_masked(taken: str | None, masked: st
         | {"source": {"keys": [{"env": "KEY"}], "id": taken}, "normalize": {"mask": {masked: "drop"}}}
     )
     registry = SimpleNamespace(get={"flights": SimpleNamespace(pipe=declared)}.get)
-    here: Any = SimpleNamespace(registry=registry)
-    assert Observatory.hides_id(here, "flights") is hidden
-    assert Observatory.hides_id(here, "deleted"), "nobody knows what it masked"
+    pipes = ObservedPipes(registry, MinuteStore(), 10)  # type: ignore[arg-type]
+    assert pipes.hides_id("flights") is hidden
+    assert pipes.hides_id("deleted"), "nobody knows what it masked"
 
 
 @pytest.fixture(params=[logging.WARNING, logging.CRITICAL])
@@ -455,14 +456,14 @@ def test_nothing_of_opentelemetry_is_imported_unless_it_is_on() -> None:
 import asyncio, sys
 from hifi.runtime.health import Health
 from hifi_observe import __main__
-from hifi_observe.observatory import Observatory
+from hifi_observe.observer import Observer
 from hifi_observe.settings import ObserveSettings
 
 async def main():
-    off = Observatory(ObserveSettings(), Health("observe", "i"))
-    assert off.traces is None and not any(name.startswith("opentelemetry") for name in sys.modules)
-    on = Observatory(ObserveSettings(observe_otlp_endpoint="http://127.0.0.1:9"), Health("observe", "i"))
-    assert on.traces is not None and "opentelemetry" in sys.modules
+    off = Observer(ObserveSettings(), Health("observe", "i"))
+    assert off.tracing.tracer is None and not any(name.startswith("opentelemetry") for name in sys.modules)
+    on = Observer(ObserveSettings(observe_otlp_endpoint="http://127.0.0.1:9"), Health("observe", "i"))
+    assert on.tracing.tracer is not None and "opentelemetry" in sys.modules
 
 asyncio.run(main())
 """

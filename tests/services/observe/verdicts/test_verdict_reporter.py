@@ -83,8 +83,8 @@ async def test_a_step_silences_what_it_explains_while_it_runs(stream: Stream, co
         now_us() + 60_000_000,
     )
     try:
-        async with stream.observing(control=control.control) as (observatory, _):
-            silences = observatory.notifier.alarms.silences
+        async with stream.observing(control=control.control) as (observer, _):
+            silences = observer.notifier.alarms.silences
             action = await right.begin(step, lambda _: GRANTED)
             await until(lambda: any(one.subject == "egest" for one in silences.values()))
             assert {one.kind for one in silences.values()} == {"no-progress", "lag"}

@@ -69,9 +69,9 @@ async def test_every_page_agrees_with_the_api_and_has_no_accessibility_violation
         }
         await stream.write("dead-letter", 0, [one | refusal for one in dead_letters])
         await stream.commit(0)
-        async with stream.observing(observe_token="secret") as (observatory, url):
+        async with stream.observing(observe_token="secret") as (observer, url):
             async with asyncio.timeout(120):
-                while len(observatory.store.minutes["flights"]) < 7 or not observatory.alarms():
+                while len(observer.store.minutes["flights"]) < 7 or not observer.notifier.notified:
                     await asyncio.sleep(0.05)
             pages = {
                 "overview": "/",
@@ -233,13 +233,13 @@ async def test_the_overview_of_50_pipes_loads_about_as_fast_with_a_day_of_minute
     names = [f"pipe-{number}" for number in range(50)]
     async with (
         new_stream(kafka, *(pipe(name) for name in names)) as stream,
-        stream.observing() as (observatory, url),
+        stream.observing() as (observer, url),
     ):
         minute = now_us() // 60_000_000 - 2
         await stream.events(0, minute, 10, name="pipe-0")
         await stream.commit(0)
         async with asyncio.timeout(120):
-            while minute not in observatory.store.minutes["pipe-0"]:
+            while minute not in observer.store.minutes["pipe-0"]:
                 await asyncio.sleep(0.05)
 
         async def fastest_s() -> float:
@@ -252,11 +252,11 @@ async def test_the_overview_of_50_pipes_loads_about_as_fast_with_a_day_of_minute
             return min(took_s)
 
         without_s = await fastest_s()
-        value = observatory.store.minutes["pipe-0"][minute]
+        value = observer.store.minutes["pipe-0"][minute]
         for name in names:
             for back in range(1440):
-                observatory.store.minutes[name][minute - back] = value
-                observatory.store.states[name][minute - back] = "up"
+                observer.store.minutes[name][minute - back] = value
+                observer.store.states[name][minute - back] = "up"
         assert await fastest_s() < 4 * without_s
 
 
@@ -294,7 +294,7 @@ async def test_events_are_shown_within_seconds_before_any_minute_has_closed(kafk
 
 
 async def test_the_progress_of_a_source_is_shown_with_units_and_updated(kafka: str, page: Page) -> None:
-    async with new_stream(kafka) as stream, stream.observing() as (observatory, url):
+    async with new_stream(kafka) as stream, stream.observing() as (observer, url):
         minute = now_us() // 60_000_000 - 2
         rows = [stream.fields(0, minute) | {event.ORIGIN: event.BACKFILL} for _ in range(3)]
         await stream.write("raw", 0, rows)
@@ -309,7 +309,7 @@ async def test_the_progress_of_a_source_is_shown_with_units_and_updated(kafka: s
             await stream.write("accepted", 0, [{}], [orjson.dumps(report)])
 
         async with asyncio.timeout(120):
-            while minute not in observatory.store.minutes["flights"]:
+            while minute not in observer.store.minutes["flights"]:
                 await asyncio.sleep(0.05)
         await tell()
         async with asyncio.timeout(30):
@@ -335,14 +335,14 @@ async def test_the_progress_of_a_source_is_shown_with_units_and_updated(kafka: s
 async def test_times_are_in_the_viewers_zone_with_utc_as_the_tooltip(kafka: str) -> None:
     async with (
         new_stream(kafka) as stream,
-        stream.observing() as (observatory, url),
+        stream.observing() as (observer, url),
         async_playwright() as driver,
     ):
         minute = now_us() // 60_000_000 - 2
         await stream.events(0, minute, 10)
         await stream.commit(0)
         async with asyncio.timeout(120):
-            while minute not in observatory.store.minutes["flights"]:
+            while minute not in observer.store.minutes["flights"]:
                 await asyncio.sleep(0.05)
         browser = await driver.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]

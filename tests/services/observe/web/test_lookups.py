@@ -25,11 +25,11 @@ def test_a_slot_is_free_again_after_a_look_up_that_failed() -> None:
 async def test_one_look_up_too_many_is_told_when_to_come_back(kafka: str) -> None:
     async with (
         new_stream(kafka, pipe("flights", 1)) as stream,
-        stream.observing() as (observatory, url),
+        stream.observing() as (observer, url),
         aiohttp.ClientSession() as session,
     ):
         path = f"{url}/api/v1/pipes/flights/dead"
-        with observatory.lookups.take(), observatory.lookups.take():
+        with observer.lookups.take(), observer.lookups.take():
             async with session.get(path) as response:
                 assert response.status == 503
                 assert int(response.headers["retry-after"]) > 0

@@ -1,0 +1,228 @@
+"""Makes what the images consist of: packages and code, below /images/<name>/packages and /images/<name>/code.
+
+    python image_parts.py packages     # from requirements/<name>.lock, beside this file's repository
+    python image_parts.py code         # from libs, infra, cli and services; compiles modules once for all images
+
+A layer holds what the layers below it lack: `libs` the packages of every service, `spark` those of every service with
+Spark, and each image the rest. Needs uv, setuptools and hatchling; runs in the image of base.Dockerfile.
+"""
+
+import filecmp
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import Distribution
+from pathlib import Path
+from typing import Final
+
+from trim import trim
+
+ROOT: Final = Path(__file__).parents[2]
+IMAGES: Final = Path("/images")
+HOME: Final = Path("/opt/hifi")
+"""The environment of a service in its image."""
+TYPES: Final = Path("/opt/types")
+"""An environment with the packages of all compiled modules and the compiler's own."""
+COMPILED: Final = Path("/compiled")
+LOCKS: Final = ROOT / "requirements"
+PYSPARK: Final = re.compile(r"^pyspark==.*\\\n(?: .*\n)+", re.MULTILINE)
+"""Its lines of a lock."""
+WHEELS: Final = Path("/wheels")
+NO_IMAGE: Final = ("all", "audit", "bench", "build", "compile", "infra")
+"""Locks that are no image's."""
+ALONE: Final = ("destination",)
+"""Images that do not stand on `libs`."""
+UNCOMPILED: Final = ("deploy", "enrich", "lake", "manage", "scale", "tools")
+"""Images that use no compiled module for each event."""
+
+UNUSED: Final = (
+    *("Activate.ps1", "activate*", "include", "pandas/tests", "pyarrow/tests", "pyarrow/src"),
+    *("libarrow_flight*", "_flight.*"),
+    *("plotly/[e-l]*", "plotly/validators", "plotly/package_data/[dtw]*", "narwhals"),
+)
+UNUSED_OBJECT_STORES: Final = ("libarrow_s3*", "_s3fs.*", "_gcsfs.*", "_azurefs.*")
+"""Arrow's file systems; only lake reads and writes through them."""
+UNUSED_SPARK: Final = Path(__file__).parent / "spark/unused"
+"""Patterns below the package: Hive, Kubernetes, YARN, machine learning, graphs, Connect, shells, RocksDB."""
+
+
+def images() -> list[str]:
+    """Names of the locks that belong to images; `libs` and `spark` first."""
+    names = {path.stem for path in LOCKS.glob("*.lock")} - set(NO_IMAGE)
+    return sorted(names, key=lambda name: (name != "libs", name != "spark", name))
+
+
+def install_packages() -> None:
+    """Install the packages of every image."""
+    for name in images():
+        lock = LOCKS / f"{name}.lock"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", HOME], check=True)
+        _install(HOME, lock)
+        unused_here = UNUSED if name == "lake" else (*UNUSED, *UNUSED_OBJECT_STORES)
+        has_spark = (spark := next(HOME.glob("lib/python3*/site-packages/pyspark"), None)) is not None
+        if has_spark:
+            _remove_from_spark(spark)
+        trim(HOME, unused_here)
+        packages = IMAGES / name / "packages"
+        packages.joinpath("opt").mkdir(parents=True)
+        HOME.rename(packages / "opt/hifi")
+        below = [] if name in (*ALONE, "libs") else ["libs"]
+        below += ["spark"] if has_spark and name != "spark" else []
+        for lower in below:
+            _leave_out(packages, IMAGES / lower / "packages")
+        _compile_bytecode(packages)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", TYPES], check=True)
+    _install(TYPES, LOCKS / "compile.lock", *(LOCKS / f"{name}.lock" for name in images()))
+    shutil.rmtree(WHEELS)
+    subprocess.run(["uv", "cache", "clean", "--quiet"], check=True)
+
+
+def _install(environment: Path, *locks: Path) -> None:
+    """Install what locks name, from wheels."""
+    options = [word for lock in locks for word in ("-r", str(_without_pyspark(lock)))]
+    if any(PYSPARK.search(lock.read_text("utf-8")) for lock in locks):
+        options += [str(wheel) for wheel in WHEELS.glob("pyspark-*.whl")]
+    index = {"UV_DEFAULT_INDEX": url} if (url := os.environ.get("PIP_INDEX_URL")) else {}
+    certificates = {"SSL_CERT_FILE": file} if (file := os.environ.get("PIP_CERT")) else {}
+    command = [
+        "uv",
+        "pip",
+        "install",
+        "--quiet",
+        "--only-binary",
+        ":all:",
+        "--python",
+        environment / "bin/python",
+    ]
+    subprocess.run([*command, *options], env={**os.environ, **index, **certificates}, check=True)
+
+
+def _without_pyspark(lock: Path) -> Path:
+    """The lock without PySpark, which is published as a source archive only; makes a wheel of it the first time."""
+    text = lock.read_text("utf-8")
+    if not (pyspark := PYSPARK.search(text)):
+        return lock
+    if not any(WHEELS.glob("pyspark-*.whl")):
+        archive = WHEELS / "pyspark.lock"
+        archive.parent.mkdir(parents=True)
+        archive.write_text(pyspark[0], "utf-8")
+        pip = ["pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--require-hashes"]
+        subprocess.run([*pip, "-w", WHEELS, "-r", archive], check=True)
+    others = WHEELS / lock.name
+    others.write_text(PYSPARK.sub("", text), "utf-8")
+    return others
+
+
+def _remove_from_spark(spark: Path) -> None:
+    for pattern in UNUSED_SPARK.read_text("utf-8").splitlines():
+        for path in list(spark.glob(pattern)):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+def _leave_out(tree: Path, lower: Path) -> None:
+    """Remove what a lower layer has. The same path with other content would hide it, and is an error."""
+    for path in sorted(tree.rglob("*"), reverse=True):
+        below = lower / path.relative_to(tree)
+        if path.is_dir() and not path.is_symlink():
+            if below.is_dir() and not any(path.iterdir()):
+                path.rmdir()
+        elif below.is_symlink() or below.exists():
+            if not path.is_symlink() and not filecmp.cmp(path, below, shallow=False):
+                sys.exit(f"{path} and {below} differ: run requirements/lock.sh")
+            path.unlink()
+
+
+def _compile_bytecode(packages: Path) -> None:
+    command = [sys.executable, "-m", "compileall", "-q", "-j", "0", "-s", packages, "-p", "/", packages]
+    # Templates and sources for other versions of Python cannot be compiled, and nothing imports them.
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+
+
+def install_code() -> None:
+    """Install the code of this repository into every image, and the compiled modules."""
+    (ROOT / "cli/hifi_cli/demo/pipe").unlink(
+        missing_ok=True
+    )  # a link out of the package, for a mesh of processes
+    folders = {
+        _project(path)["name"]: path.parent for path in ROOT.glob("**/pyproject.toml") if path.parent != ROOT
+    }
+    everything = Path("/everything")
+    pip = ["pip", "--quiet", "--disable-pip-version-check"]
+    local = ["--no-deps", "--no-index"]
+    subprocess.run(
+        [*pip, "wheel", *local, "--no-build-isolation", "-w", WHEELS, *folders.values()], check=True
+    )
+    HOME.symlink_to(IMAGES / "libs/packages/opt/hifi")
+    python = ["--python", HOME / "bin/python"]
+    subprocess.run(
+        [*pip, *python, "install", *local, "--root", everything, *WHEELS.glob("*.whl")], check=True
+    )
+    site_packages = next(everything.glob("opt/hifi/lib/python3*/site-packages"))
+    HOME.unlink()
+    compile_modules = [TYPES / "bin/python", "-m", "hifi_infra.compile", "--folder", COMPILED]
+    environment = {**os.environ, "PYTHONPATH": "libs:infra"}
+    subprocess.run(compile_modules, cwd=ROOT, env=environment, check=True)
+    if COMPILED.is_dir():
+        trim(COMPILED)
+    for name in images():
+        package = "hifi-cli" if name == "tools" else f"hifi-{name}"
+        if package not in folders or name == "libs":
+            continue
+        code = IMAGES / name / "code"
+        for part in _closure(package, folders):
+            _copy_package(
+                Distribution.at(next(site_packages.glob(f"{part.replace('-', '_')}-*.dist-info"))),
+                everything,
+                code,
+            )
+        if name != "tools":
+            (code / "opt/hifi/bin/service").symlink_to(package)
+        if COMPILED.is_dir() and name not in UNCOMPILED:
+            where = [
+                "--root",
+                code,
+                "--into",
+                HOME / "compiled",
+                "--packages",
+                "/" / site_packages.relative_to(everything),
+            ]
+            subprocess.run(
+                [*compile_modules, "--service", f"hifi_{name}", *where], cwd=ROOT, env=environment, check=True
+            )
+
+
+def _project(path: Path) -> dict[str, object]:
+    return tomllib.loads(path.read_text("utf-8"))["project"]
+
+
+def _closure(package: str, folders: dict[str, Path]) -> list[str]:
+    """A package of this repository and those that it requires, directly or not."""
+    packages, waiting = [], [package]
+    while waiting:
+        name = waiting.pop()
+        if name in folders and name not in packages:
+            packages.append(name)
+            waiting += [
+                re.split(r"[^\w-]", line)[0]
+                for line in _project(folders[name] / "pyproject.toml")["dependencies"]
+            ]
+    return packages
+
+
+def _copy_package(package: Distribution, source: Path, target: Path) -> None:
+    """Copy the files of an installed package to the same places below another folder."""
+    for file in package.files or []:
+        path = Path(os.path.normpath(package.locate_file(file)))
+        copy = target / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        os.link(path, copy)
+
+
+if __name__ == "__main__":
+    {"packages": install_packages, "code": install_code}[sys.argv[1]]()

@@ -1,0 +1,75 @@
+"""Publish merged minutes and the momentary figures of this instance's partition numbers, at an interval."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from hifi.runtime.clock import now_us
+from hifi_observe import metrics
+from hifi_observe.kafka.observed_partitions import ObservedPartitions
+from hifi_observe.kafka.publisher import Publisher
+from hifi_observe.ledger.partition_ledger import PartitionLedger
+from hifi_observe.live import figures
+from hifi_observe.minutes.availability import SloLimits
+from hifi_observe.minutes.merger import MinuteMerger
+from hifi_observe.minutes.minute_store import MinuteStore
+from hifi_observe.minutes.open_minute import OpenMinuteReporter
+from hifi_observe.pipes import ObservedPipes
+
+_LAG_INTERVALS: Final = 15
+"""Publications of momentary figures whose lags are merged, so that a p95 has enough values."""
+_LONGEST_MERGE_INTERVAL_S: Final = 1.0
+
+
+async def publish_minutes(
+    merger: MinuteMerger,
+    store: MinuteStore,
+    pipes: ObservedPipes,
+    partitions: ObservedPartitions,
+    publisher: Publisher,
+    interval_s: float,
+) -> None:
+    """Merge and publish the minutes of the pipes that this instance owns, until cancelled."""
+    while True:
+        names = set(pipes.names()) | {pipe for pipe, minutes in store.changed.items() if minutes}
+        for pipe in merger.owned(sorted(names), partitions.numbers):
+            records = merger.merge(pipe)
+            if records:
+                await publisher.pipe(pipe, records)
+        await asyncio.sleep(min(_LONGEST_MERGE_INTERVAL_S, interval_s))
+
+
+class FiguresPublication:
+    """Publishes the momentary figures and the open minutes of each partition number."""
+
+    def __init__(self, pipes: ObservedPipes, partitions: ObservedPartitions, publisher: Publisher) -> None:
+        self._pipes = pipes
+        self._partitions = partitions
+        self._publisher = publisher
+        self._windows: dict[int, figures.LagWindow] = {}
+        self._reporters: dict[int, OpenMinuteReporter] = {}
+
+    async def run(self, interval_s: float) -> None:
+        """Publish until cancelled."""
+        while True:
+            await asyncio.sleep(interval_s)
+            limits, with_rollout = self._pipes.limits(), self._pipes.with_rollout()
+            for partition, ledger in list(self._partitions.ledgers.items()):
+                await self._publish(partition, ledger, limits, with_rollout)
+
+    async def _publish(
+        self,
+        partition: int,
+        ledger: PartitionLedger,
+        limits: Mapping[str, SloLimits],
+        with_rollout: list[str],
+    ) -> None:
+        window = self._windows.setdefault(partition, figures.LagWindow(_LAG_INTERVALS))
+        lags = ledger.live.take_lags()
+        figures.count_late(ledger, lags, limits)
+        published = figures.of_ledger(ledger, now_us(), window.put(lags), with_rollout)
+        await self._publisher.live(partition, published)
+        reporter = self._reporters.setdefault(partition, OpenMinuteReporter())
+        if rows := reporter.report(ledger.pipe_minutes.values()):
+            await self._publisher.open_minutes(partition, rows)
+        metrics.PIPE_MINUTES.labels(str(partition)).set(len(ledger.pipe_minutes))

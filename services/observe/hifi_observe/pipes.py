@@ -1,0 +1,119 @@
+"""The pipes of the stream as observe needs them: limits, destinations, owners and watched fields."""
+
+from collections.abc import Sequence
+
+from hifi.pipe.model import Pipe
+from hifi.pipe.owner import Owner
+from hifi.pipe.reader import reader
+from hifi.pipe.registry import PipeRegistry
+from hifi.pipe.watched_field import WatchedField
+from hifi_observe.minutes.availability import DestinationLimits, SloLimits
+from hifi_observe.minutes.minute_store import MinuteStore
+
+
+class ObservedPipes:
+    """Reads the registry of pipes; names of pipes that do not exist are answered, not raised.
+
+    Args:
+        registry: of the stream.
+        store: has the minutes of the pipes.
+        heartbeat_gap_s: longest gap in ingest's heartbeat in a minute that is up, seconds.
+    """
+
+    def __init__(self, registry: PipeRegistry, store: MinuteStore, heartbeat_gap_s: float) -> None:
+        self.registry = registry
+        self._store = store
+        self._heartbeat_gap_s = heartbeat_gap_s
+
+    def names(self) -> list[str]:
+        """Names of all pipes."""
+        return [published.pipe.pipe for published in self.registry.all()]
+
+    def get(self, name: str) -> Pipe | None:
+        """A pipe; None: it does not exist."""
+        published = self.registry.get(name)
+        return published.pipe if published is not None else None
+
+    def exists(self, name: str) -> bool:
+        """Whether a pipe is declared, or was and still has minutes."""
+        return self.registry.get(name) is not None or name in self._store.minutes
+
+    def limits(self) -> dict[str, SloLimits]:
+        """Pipe to the limits of its SLO."""
+        return {published.pipe.pipe: self._limits(published.pipe) for published in self.registry.all()}
+
+    def limits_of(self, name: str) -> SloLimits | None:
+        """Limits of the SLO of a pipe; None: it does not exist."""
+        pipe = self.get(name)
+        return self._limits(pipe) if pipe is not None else None
+
+    def slo_p95_us(self, name: str) -> int:
+        """The SLO of a pipe's p95 lag in microseconds; 0: it does not exist."""
+        limits = self.limits_of(name)
+        return limits.p95_us if limits is not None else 0
+
+    def first_minute(self, name: str) -> int:
+        """The minute in which a pipe was declared, until its first minute is closed; 0 from then on."""
+        if self._store.minutes.get(name):
+            return 0
+        return (self.registry.since_ms(name) or 0) // 60_000
+
+    def with_rollout(self) -> list[str]:
+        """The pipes whose outcomes the rollout service judges."""
+        return [
+            published.pipe.pipe for published in self.registry.all() if published.rollout or published.cap
+        ]
+
+    def owner_of(self, name: str) -> Owner | None:
+        """The owner of a pipe; None: it names none."""
+        pipe = self.get(name)
+        return pipe.owner if pipe is not None else None
+
+    def destinations(self) -> dict[str, set[str]]:
+        """Pipe to the destinations that it declares."""
+        return {
+            published.pipe.pipe: {destination.name for destination in published.pipe.destinations}
+            for published in self.registry.all()
+        }
+
+    def lake_destinations(self) -> frozenset[tuple[str, str]]:
+        """Pipe and name of the destinations that the service lake delivers to."""
+        return frozenset(
+            (published.pipe.pipe, destination.name)
+            for published in self.registry.in_use()
+            for destination in published.pipe.destinations
+            if reader(destination) == "lake"
+        )
+
+    def watched_fields(self) -> dict[str, Sequence[WatchedField]]:
+        """Pipe to its watched fields; pipes without any are left out."""
+        return {
+            published.pipe.pipe: published.pipe.watch
+            for published in self.registry.all()
+            if published.pipe.watch
+        }
+
+    def masks(self, name: str) -> bool:
+        """Whether a pipe masks fields; True for one that does not exist."""
+        pipe = self.get(name)
+        return pipe is None or bool(pipe.normalize.mask)
+
+    def hides_id(self, name: str) -> bool:
+        """Whether the event ids of a pipe come from a field that it masks; True for one that does not exist."""
+        pipe = self.get(name)
+        if pipe is None:
+            return True
+        id_field, masks = pipe.source.id, pipe.normalize.mask
+        return id_field is not None and any(f"{id_field}.".startswith(f"{path}.") for path in masks)
+
+    def _limits(self, pipe: Pipe) -> SloLimits:
+        return SloLimits(
+            round(pipe.slo.p95 * 1e6),
+            pipe.slo.loss,
+            self._heartbeat_gap_s,
+            destinations={
+                destination.name: DestinationLimits(round(destination.slo.p95 * 1e6), destination.slo.loss)
+                for destination in pipe.destinations
+                if destination.slo is not None
+            },
+        )

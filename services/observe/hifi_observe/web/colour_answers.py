@@ -1,0 +1,31 @@
+"""Minutes over both colours of a stream."""
+
+from typing import Any
+
+from hifi.runtime.clock import now_us
+from hifi.runtime.http.problem import Problem
+from hifi_observe.colours.colours_view import ColoursView
+from hifi_observe.minutes.availability import SloLimits
+from hifi_observe.pipes import ObservedPipes
+
+
+class ColourAnswers:
+    """Answers about both colours."""
+
+    def __init__(self, colours: ColoursView, pipes: ObservedPipes) -> None:
+        self._colours = colours
+        self._pipes = pipes
+
+    async def minutes(self, name: str, last: int) -> dict[str, Any]:
+        """The newest `last` minutes of a pipe over both colours, with the share of each.
+
+        Raises:
+            Problem: 404, the stream has no colours.
+        """
+        if not self._colours.exist:
+            raise Problem(
+                404, "The stream has no colours; `hifi up --colours` starts one that has.", title="No colours"
+            )
+        now = now_us() // 60_000_000
+        limits = self._pipes.limits_of(name) or SloLimits(2**62, 2**62)
+        return await self._colours.minutes(name, now - last + 1, now, limits)

@@ -1,0 +1,68 @@
+"""Verdicts, rollouts and the steps of the control plane."""
+
+from dataclasses import asdict
+from typing import Any, Final
+
+from typing_extensions import TypedDict
+
+from hifi.control.verdict import Verdict, VerdictJson
+from hifi.pipe.registry import PipeRegistry
+from hifi.pipe.revision import WHOLE
+from hifi_observe.verdicts.stability import Stability
+
+_STEPS: Final = 100
+"""Steps of the control plane that are shown."""
+
+
+class VerdictList(TypedDict):
+    """The newest verdict on every scope."""
+
+    verdicts: list[VerdictJson]
+
+
+class Control(TypedDict):
+    """Verdicts, the rollouts that run, and the steps of the control plane."""
+
+    verdicts: list[VerdictJson]
+    rollouts: list[dict[str, Any]]
+    """A row for each revision of a pipe with a rollout, with `share` in percent."""
+    actions: list[dict[str, Any]] | None
+    """The newest steps; None without a control plane."""
+
+
+class ControlAnswers:
+    """Answers about the control plane."""
+
+    def __init__(self, stability: Stability, registry: PipeRegistry) -> None:
+        self._stability = stability
+        self._registry = registry
+
+    def verdicts(self) -> VerdictList:
+        """The newest verdict on every scope."""
+        return {"verdicts": [verdict.json() for verdict in self._stability.verdicts()]}
+
+    def control(self) -> Control:
+        """Verdicts, rollouts and steps."""
+        verdicts, actions = self._stability.verdicts(), self._stability.actions()
+        return {
+            "verdicts": [verdict.json() for verdict in verdicts],
+            "rollouts": [row for verdict in verdicts for row in self._revisions(verdict)],
+            "actions": None if actions is None else [asdict(action) for action in actions[:_STEPS]],
+        }
+
+    def _revisions(self, verdict: Verdict) -> list[dict[str, Any]]:
+        pipe = verdict.scope.removeprefix("pipe/")
+        published = self._registry.get(pipe)
+        if verdict.rollout is None or published is None or published.rollout is None:
+            return []
+        following, share = published.rollout.next.number, published.rollout.share * 100 / WHOLE
+        return [
+            {
+                "pipe": pipe,
+                "revision": revision,
+                "next": revision == following,
+                "share": share if revision == following else 100 - share,
+                "figures": asdict(verdict.rollout.of(revision)),
+            }
+            for revision in (published.number, following)
+        ]

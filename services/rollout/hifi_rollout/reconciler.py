@@ -1,0 +1,126 @@
+"""Compares the declared pipes with those in force, and takes the next step of each that differs."""
+
+from hifi.control.action import ActionKind
+from hifi.control.declaration import Declaration
+from hifi.control.rollout_status import RolloutState
+from hifi.control.steps import StepRefused, StepRight
+from hifi.control.verdict import Verdicts
+from hifi.kafka.fenced_writer import FencedWriter
+from hifi.pipe import rollout
+from hifi.pipe.registry import PipeRegistry
+from hifi.pipe.revision import WHOLE, PipeRevision
+from hifi_rollout.admission import PipeAdmission
+from hifi_rollout.declared_pipes import DeclaredPipes
+from hifi_rollout.new_pipe_ramp import NewPipeRamp
+from hifi_rollout.pipe_steps import PipeSteps
+from hifi_rollout.ramp import RampRules
+from hifi_rollout.ramps import Ramps
+from hifi_rollout.revision_rollout import RevisionRollout, introduces
+from hifi_rollout.status_writer import StatusWriter
+
+
+class PipeReconciler:
+    """Puts the declared pipes of one stream into force. Call `step` again and again.
+
+    Args:
+        pipes_topic: of the pipes.
+        rollouts_topic: of the statuses.
+        rules: how a new revision gets its share.
+        registry: of the pipes, started.
+        declared: kept up to date by the caller.
+        verdicts: of observe; kept up to date by the caller.
+        right: to steps.
+        pipes_writer: on the stream's Kafka, started.
+        rollouts_writer: on the control plane's, started.
+    """
+
+    def __init__(
+        self,
+        *,
+        pipes_topic: str,
+        rollouts_topic: str,
+        rules: RampRules,
+        registry: PipeRegistry,
+        declared: DeclaredPipes,
+        verdicts: Verdicts,
+        right: StepRight,
+        pipes_writer: FencedWriter,
+        rollouts_writer: FencedWriter,
+    ) -> None:
+        self._registry = registry
+        self._declared = declared
+        self._statuses = StatusWriter(rollouts_topic, declared, rollouts_writer)
+        self._steps = PipeSteps(pipes_topic, registry, verdicts, right, pipes_writer)
+        self._ramps = Ramps(rules, declared, verdicts)
+        admission = PipeAdmission(rules.rating, registry, declared, self._statuses)
+        collaborators = registry, admission, self._ramps, self._steps, self._statuses
+        self._new_pipes = NewPipeRamp(rules, *collaborators)
+        self._revisions = RevisionRollout(rules, *collaborators)
+
+    async def step(self) -> None:
+        """Look at every declared pipe once, and do what can be done now.
+
+        Raises:
+            Overtaken: another rollout service has started.
+            Retryable: Kafka does not answer.
+        """
+        declarations = self._declared.declarations.values()
+        for declaration in sorted(declarations, key=lambda declaration: declaration.number):
+            try:
+                await self._follow_pause(declaration)
+                await self._advance(declaration)
+            except StepRefused as error:
+                await self._statuses.write_wait(declaration, str(error))
+
+    async def _follow_pause(self, declaration: Declaration) -> None:
+        """Pause or resume the pipe where it is not as declared. How far its rollout is stays as it is."""
+        current = self._registry.get(declaration.name)
+        if declaration.pipe is None or current is None or current.paused == declaration.paused:
+            return
+        await self._steps.take(
+            declaration,
+            ActionKind.PAUSE,
+            declaration.state.value,
+            f"declared by {declaration.author}",
+            lambda published: rollout.change_pause(published, declaration.name, paused=declaration.paused),
+        )
+
+    async def _advance(self, declaration: Declaration) -> None:
+        ended = self._declared.status(declaration, final=True)
+        current, pipe = self._registry.get(declaration.name), declaration.pipe
+        if ended is not None:
+            self._ramps.end(declaration.name)
+            if ended.state is RolloutState.ROLLED_BACK and current is not None:
+                await self._finish_roll_back(declaration, current, ended.reason)
+        elif pipe is None:
+            await self._delete(declaration, current)
+        elif current is None or current.cap is not None:
+            await self._new_pipes.advance(declaration, pipe, current)
+        elif current.rollout is not None:
+            if introduces(current, declaration):
+                await self._revisions.advance(declaration, current, current.rollout)
+            else:
+                reason = f"declaration {declaration.pipe_number} replaces it"
+                await self._revisions.roll_back(declaration, current, reason)
+        elif current.pipe == pipe:
+            await self._statuses.write(declaration, RolloutState.IN_FORCE, current.number, WHOLE, "")
+        else:
+            await self._revisions.begin(declaration, pipe, current)
+
+    async def _delete(self, declaration: Declaration, current: PipeRevision | None) -> None:
+        if current is not None:
+            await self._steps.take(
+                declaration,
+                ActionKind.ROLLOUT,
+                "delete",
+                "declared",
+                lambda published: rollout.delete(published, declaration.name),
+            )
+        await self._statuses.write(declaration, RolloutState.IN_FORCE, None, 0, "deleted")
+
+    async def _finish_roll_back(self, declaration: Declaration, current: PipeRevision, reason: str) -> None:
+        """Take the step of a roll-back whose reason is on record, unless it was taken."""
+        if introduces(current, declaration):
+            await self._revisions.roll_back(declaration, current, reason)
+        else:
+            await self._new_pipes.lower_cap(declaration, current, reason)

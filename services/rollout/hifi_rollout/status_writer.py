@@ -1,0 +1,69 @@
+"""Writes how far each declaration is to the topic `rollouts`."""
+
+from dataclasses import replace
+
+from hifi.control.declaration import Declaration
+from hifi.control.rollout_status import RolloutState, RolloutStatus
+from hifi.kafka.fenced_writer import FencedWriter
+from hifi.runtime import log
+from hifi.runtime.clock import now_us
+from hifi_rollout.declared_pipes import DeclaredPipes
+
+logger = log.get(__name__)
+
+
+class StatusWriter:
+    """Writes the statuses that have changed.
+
+    Args:
+        topic: of the statuses.
+        declared: has the statuses written so far.
+        writer: on the control plane's Kafka, started.
+    """
+
+    def __init__(self, topic: str, declared: DeclaredPipes, writer: FencedWriter) -> None:
+        self._topic = topic
+        self._declared = declared
+        self._writer = writer
+
+    async def write(
+        self, declaration: Declaration, state: RolloutState, revision: int | None, share: int, reason: str
+    ) -> None:
+        """Write the status of a declaration, unless it is the one written last.
+
+        Args:
+            declaration: the newest one of its pipe.
+            state: how far it is.
+            revision: number of the revision with its pipe; None: there is none.
+            share: of the keys, or of the rate of a new pipe, that it has, in 1/10,000.
+            reason: why, or what it waits for, for people.
+
+        Raises:
+            Overtaken: another rollout service has started.
+        """
+        before = self._declared.statuses.get(declaration.name)
+        status = RolloutStatus(
+            declaration.name,
+            declaration.pipe_number,
+            declaration.author,
+            state,
+            revision,
+            share,
+            reason,
+            now_us(),
+        )
+        if before is not None and before.same_state(status):
+            status = replace(status, since_us=before.since_us)
+        if before == status:
+            return
+        await self._writer.write(self._topic, [status.record()])
+        self._declared.statuses[declaration.name] = status
+        logger.info("rollout-status", **status.json())
+
+    async def write_wait(self, declaration: Declaration, reason: str) -> None:
+        """Write what a declaration waits for. Its state stays as it is; one that has ended waits for nothing."""
+        status = self._declared.status(declaration)
+        if status is None:
+            await self.write(declaration, RolloutState.WAITING, None, 0, reason)
+        elif not status.state.final:
+            await self.write(declaration, status.state, status.revision, status.share, reason)

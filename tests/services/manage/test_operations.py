@@ -1,0 +1,19 @@
+"""The OpenAPI document of manage."""
+
+from tests.openapi_documents import references
+
+from hifi.runtime.http.openapi import document
+from hifi_manage.web.api import ManagementApi
+from hifi_manage.web.operations import API, OPERATIONS, ROLES
+
+
+def test_every_reference_leads_to_a_component() -> None:
+    described = document(OPERATIONS, "1", API)
+    names = {reference.removeprefix("#/components/schemas/") for reference in references(described)}
+    assert {"Pipe", "PipeView", "RolloutStatus", "AuditEntry", "TrialRequest", "Problem"} <= names
+    assert names <= described["components"]["schemas"].keys()
+
+
+def test_every_operation_has_a_handler_and_a_role() -> None:
+    assert {operation.name for operation in OPERATIONS} == ROLES.keys()
+    assert all(callable(getattr(ManagementApi, name)) for name in ROLES)

@@ -1,0 +1,53 @@
+"""Which alarms the steps of the control plane silence, and for how long."""
+
+import pytest
+
+from hifi.control.action import Action, ActionKind, ActionState
+from hifi_observe.alarms.alarm import Alarms
+from hifi_observe.verdicts.action_silences import AFTER_S, made_by_action, silences
+
+SECOND = 1_000_000
+DEPLOY = Action("deploy", ActionKind.DEPLOY, "service/egest", "egest-1 to 0.2.0", "", 0, 30 * SECOND, token=7)
+
+
+def covered(action, key, at_s):
+    return any(one.covers(key, at_s * SECOND) for one in silences([action], at_s * SECOND).values())
+
+
+def test_a_deployment_explains_that_its_service_stands_still_and_that_events_are_late():
+    assert covered(DEPLOY, ("no-progress", "", "egest"), 10)
+    assert covered(DEPLOY, ("lag", "flights", ""), 10)
+
+
+@pytest.mark.parametrize(
+    "key", [("no-progress", "", "normalize"), ("loss", "flights", ""), ("dead-letters", "flights", "")]
+)
+def test_it_explains_nothing_else(key):
+    assert not covered(DEPLOY, key, 10)
+
+
+def test_it_explains_them_for_a_minute_after_its_end():
+    done = DEPLOY.ended(ActionState.DONE, 12 * SECOND, "")
+    assert covered(done, ("lag", "flights", ""), 12 + AFTER_S - 1)
+    assert not covered(done, ("lag", "flights", ""), 12 + AFTER_S)
+
+
+def test_a_change_of_a_pipe_explains_nothing():
+    step = Action("rollout", ActionKind.ROLLOUT, "pipe/flights", "10 %", "", 0, 30 * SECOND, token=7)
+    assert silences([step], 0) == {}
+
+
+def test_the_alarm_is_told_once_the_silence_is_over():
+    alarms = Alarms()
+    key = ("no-progress", "", "egest")
+    alarms.silences.update(silences([DEPLOY], 0))
+    alarms.step({key: "egest committed nothing"}, 0)
+    (quiet,) = alarms.step({key: "egest committed nothing"}, 60 * SECOND)
+    assert quiet.silenced == "deploy: egest-1 to 0.2.0"
+    (told,) = alarms.step({key: "egest committed nothing"}, 90 * SECOND)
+    assert told.silenced is None
+
+
+def test_silences_of_people_are_told_apart():
+    assert all(map(made_by_action, silences([DEPLOY], 0)))
+    assert not made_by_action("2f1c")

@@ -1,0 +1,18 @@
+"""The OpenAPI document of observe."""
+
+from tests.openapi_documents import references
+
+from hifi.runtime.http.openapi import document
+from hifi_observe.web.api import Api
+from hifi_observe.web.operations import API, OPERATIONS
+
+
+def test_every_reference_leads_to_a_component() -> None:
+    described = document(OPERATIONS, "1", API)
+    names = {reference.removeprefix("#/components/schemas/") for reference in references(described)}
+    assert {"PipeNow", "AlarmList", "WatchedFields", "SilenceRequest", "Problem"} <= names
+    assert names <= described["components"]["schemas"].keys()
+
+
+def test_every_operation_has_a_handler() -> None:
+    assert all(callable(getattr(Api, operation.name)) for operation in OPERATIONS)

@@ -1,0 +1,30 @@
+"""What is declared is checked before it is put into force."""
+
+from typing import Any
+
+import pytest
+
+from hifi.pipe.model import Pipe
+from hifi.runtime.errors import Misconfigured
+from hifi_rollout.checks import require_valid
+
+
+def pipe(**destination: Any) -> Pipe:
+    declared = {"name": "d", **destination}
+    return Pipe.model_validate(
+        {"pipe": "orders", "source": {"keys": [{"env": "K"}]}, "destinations": [declared]}
+    )
+
+
+def test_a_pipe_that_would_lose_events_of_a_colour_is_refused() -> None:
+    rows = pipe(kind="iceberg", settings={"warehouse": "/srv/lake", "table": "a.b"})
+    require_valid(rows, {}, coloured=False)
+    require_valid(pipe(url="http://127.0.0.1:9/"), {}, coloured=True)
+    with pytest.raises(Misconfigured, match="orders/d: the kind iceberg knows an event by its partition"):
+        require_valid(rows, {}, coloured=True)
+
+
+def test_a_pipe_that_names_what_is_not_allowed_is_refused() -> None:
+    settings = {"warehouse": "/srv/lake", "table": "a.b", "properties": {"py-io-impl": "planted.Planted"}}
+    with pytest.raises(Misconfigured, match="'py-io-impl' of a catalog is not allowed"):
+        require_valid(pipe(kind="iceberg", settings=settings), {}, coloured=False)

@@ -1,0 +1,111 @@
+"""Rollouts on a real mesh under load: a good revision is promoted, one that makes dead letters is rolled back."""
+
+import asyncio
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import aiohttp
+import orjson
+import pytest
+
+from hifi.control.rollout_status import RolloutState, RolloutStatus
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import read_registry
+from hifi_cli.mesh_state.control_plane import ControlPlane
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import Plan
+from hifi_infra.ports import free_port
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
+from fake_destination import OK, ReceivedRequest, destination
+from tests.steady_load import WRITE_KEY, SteadyLoad
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.more]
+MISSING_OF_10 = 3
+EVENTS_PER_S = 100
+WITHIN_S = 240
+
+
+def pipe(url: str, shape: str, *required: str) -> Pipe:
+    """A pipe that may require a field, which 3 of 10 events do not have."""
+    return Pipe.model_validate(
+        {
+            "pipe": "orders",
+            "source": {"keys": [{"env": "RAMP_KEY"}]},
+            "enrich": {"fields": {"n": "int", "vip": "int"}, "required": required},
+            "destinations": [{"name": "crm", "url": url, "headers": {"x-shape": shape}}],
+        }
+    )
+
+
+async def test_good_revisions_are_promoted_and_bad_ones_go_back_on_a_mesh_under_load(tmp_path) -> None:
+    received: Counter[int] = Counter()
+
+    async def take(request: ReceivedRequest) -> bytes:
+        received[orjson.loads(request.body)["n"]] += 1
+        return OK
+
+    settings = {
+        "RAMP_KEY": WRITE_KEY,
+        "HIFI_ROLLOUT_PHASES": "10,50,100",
+        "HIFI_ROLLOUT_PHASE_S": "5",
+        "HIFI_ROLLOUT_PHASE_EVENTS": "50",
+        "HIFI_OBSERVE_STABLE_S": "5",
+    }
+    plan = Plan(
+        tmp_path / "data",
+        port=free_port(),
+        console_port=free_port(),
+        partitions=2,
+        scale={"observe": 1},
+        control=True,
+        env=settings,
+    )
+    mesh = Mesh(plan)
+    mesh.prepare()
+    async with destination(take) as there, aiohttp.ClientSession() as session:
+        await mesh.start([pipe(there.url, "old")])
+        try:
+            await mesh.wait_ready(180)
+            assert plan.control_topics is not None
+            control = ControlPlane(mesh.bootstrap, plan.control_topics)
+
+            async def ended(shape: str, *required: str) -> RolloutStatus:
+                await control.declare({"orders": pipe(there.url, shape, *required)})
+                end = time.monotonic() + WITHIN_S
+                while True:
+                    status = (await control.statuses())["orders"]
+                    if status.state.final:
+                        return status
+                    assert time.monotonic() < end, status
+                    await asyncio.sleep(0.5)
+
+            load = SteadyLoad(
+                session,
+                plan.url,
+                EVENTS_PER_S,
+                lambda number: {"n": number} | ({} if number % 10 < MISSING_OF_10 else {"vip": 1}),
+            )
+            sending = asyncio.create_task(load.run())
+            good = await ended("new")
+            assert (good.state, good.revision) == (RolloutState.IN_FORCE, 2), good
+            bad = await ended("bad", "vip")
+            assert (bad.state, bad.revision) == (RolloutState.ROLLED_BACK, 3), bad
+            assert "dead letters: " in bad.reason
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+            published = await read_registry(mesh.bootstrap, mesh.topics)
+            assert published.pipes["orders"].number == 2
+            end = time.monotonic() + WITHIN_S
+            while dead := load.accepted - received.keys():
+                if all(number % 10 < MISSING_OF_10 for number in dead) and len(dead) < 500:
+                    break
+                assert time.monotonic() < end, f"{len(dead)} did not arrive"
+                await asyncio.sleep(0.2)
+            assert dead, "no event became a dead letter"
+            assert set(received.values()) == {1}, "an event arrived twice"
+            print(f"{len(load.accepted):,} accepted, {len(dead)} dead letters; {good}; {bad}")
+        finally:
+            await mesh.stop()

@@ -1,0 +1,180 @@
+"""`hifi backup` and `hifi restore`: a stream's declared state in a new Kafka, with the real services on it."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import aiohttp
+import orjson
+import pytest
+from aiokafka import TopicPartition
+from controlled_stream import WITHIN_S, ControlledStream, controlled, ended, pipe
+
+from hifi.control.principals.audit import Audit
+from hifi.control.principals.principal import Role
+from hifi.control.principals.principal_store import create_principal
+from hifi.control.request import RequestKind
+from hifi.control.rollout_status import RolloutState
+from hifi.kafka.clients import topic_consumer
+from hifi.kafka.producer import Producer
+from hifi.kafka.topic_follower import TopicFollower
+from hifi.kafka.topic_reader import offset_ranges, read_ranges
+from hifi.record.event import Record
+from hifi.runtime.clock import now_us
+from hifi_infra.kafka.cluster import KafkaCluster
+from hifi_infra.ports import free_port
+from hifi_manage.schemas.changes import registration
+from hifi_manage.schemas.registered import SchemaBody
+from hifi_manage.schemas.schema_store import SchemaStore
+
+POSITION = b"flights;source-0"
+
+
+async def hifi(stream: ControlledStream, *arguments: str, fails: bool = False) -> str:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "hifi_cli",
+        *arguments,
+        "--kafka",
+        stream.kafka,
+        "--stream",
+        stream.topics.stream,
+        env=os.environ | {"HIFI_CONTROL": stream.control.control, "COLUMNS": "200"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    output, _ = await asyncio.wait_for(process.communicate(), 100)
+    assert (process.returncode != 0) is fails, output.decode()
+    return output.decode()
+
+
+async def write_position(stream: ControlledStream) -> None:
+    """As normalize does."""
+    producer = Producer(stream.kafka, "test")
+    await producer.start()
+    figures = {"highest": 41, "through": 900, "runs": [[880, "r", 40]]}
+    await producer.send_and_wait(
+        stream.topics.source_positions, 1, [Record(POSITION, orjson.dumps(figures), [])]
+    )
+    await producer.stop()
+
+
+async def registered_id(stream: ControlledStream, text: str) -> int:
+    """As manage registers a schema."""
+    store = SchemaStore(stream.kafka, stream.control.schemas, stream.control.registrar, "test")
+    await store.start()
+    try:
+        change = await store.change(partial(registration, subject=text, body=SchemaBody(f'"{text}"')))
+    finally:
+        await store.stop()
+    return int(change.answer["id"])
+
+
+async def positions(stream: ControlledStream) -> dict[int, dict[bytes, dict[str, object]]]:
+    by_partition: dict[int, dict[bytes, dict[str, object]]] = {}
+    partitions = [TopicPartition(stream.topics.source_positions, number) for number in range(2)]
+    async with topic_consumer(stream.kafka, isolation_level="read_committed") as consumer:
+        async for records in read_ranges(consumer, await offset_ranges(consumer, partitions)):
+            for record in records:
+                by_partition.setdefault(record.partition, {})[record.key] = orjson.loads(record.value)
+    return by_partition
+
+
+async def principal_of_token(stream: ControlledStream, folder: Path, token: str) -> dict[str, object]:
+    """Ask a real management API."""
+    port = free_port()
+    settings = {
+        "HIFI_KAFKA": stream.kafka,
+        "HIFI_STREAM": stream.topics.stream,
+        "HIFI_CONTROL": stream.control.control,
+        "HIFI_PORT": str(free_port()),
+        "HIFI_MANAGE_PORT": str(port),
+    }
+    with (folder / "manage.log").open("wb") as log:
+        manage = subprocess.Popen(
+            [sys.executable, "-m", "hifi_manage"], env=os.environ | settings, stdout=log, stderr=log
+        )
+    stream.processes.append(manage)
+    end = time.monotonic() + WITHIN_S
+    async with aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as session:
+        while True:
+            try:
+                async with session.get(f"http://127.0.0.1:{port}/api/v1/me") as answer:
+                    if answer.status == 200:
+                        return orjson.loads(await answer.read())
+            except aiohttp.ClientError:
+                pass
+            assert time.monotonic() < end, (folder / "manage.log").read_text()
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.timeout(400)
+async def test_a_backup_restored_in_a_new_kafka_has_the_same_pipes_rollout_principals_and_positions(
+    kafka, tmp_path
+):
+    file = tmp_path / "backup.ndjson"
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    async with controlled(kafka, tmp_path / "old") as old:
+        old.environment["HIFI_ROLLOUT_PHASE_S"] = "600"
+        old.run()
+        await old.declare(pipe("n", "other"), "other")  # so that the offsets differ after the restore
+        await old.declare(None, "other")
+        await old.declare(pipe("a"))
+        await old.status(ended(RolloutState.IN_FORCE, 2))
+        await old.declare(pipe("b"))
+        ramping = await old.status(lambda status: status.state is RolloutState.RAMPING)
+        await old.ask(RequestKind.PAUSE, ramping)
+        paused = await old.status(lambda status: status.state is RolloutState.PAUSED)
+        token = await create_principal(
+            kafka, old.control, "ann", Role.ADMIN, author="test", at_us=now_us(), pipes=("flights",)
+        )
+        await write_position(old)
+        assert await registered_id(old, "string") == 1
+        pipes = orjson.loads(await hifi(old, "pipes", "--json"))
+        await hifi(old, "backup", str(file))
+    assert token.encode() not in file.read_bytes()
+
+    cluster = KafkaCluster(tmp_path / "kafka")
+    await cluster.start()
+    try:
+        async with controlled(cluster.bootstrap, tmp_path / "new", stream=old.topics.stream) as new:
+            said = await hifi(new, "restore", str(file))
+            assert {"pipes", "declared", "requests", "principals", "source-positions"} <= set(said.split())
+            assert "restart it now" in said
+            assert orjson.loads(await hifi(new, "pipes", "--json")) == pipes
+            assert await registered_id(new, "string") == 1
+            assert await registered_id(new, "long") == 2
+            assert await positions(new) == {1: {POSITION: {"highest": 41, "through": -1, "runs": []}}}
+            audit = Audit()
+            follower = TopicFollower(new.kafka, "test", {new.control.audit: audit.take})
+            await follower.start()
+            await follower.stop()
+            assert [(entry.what, entry.subject) for entry in audit.entries.values()] == [
+                ("create", "principal/ann"),
+                ("restore", f"stream/{new.topics.stream}"),
+            ]
+
+            new.run()
+            still = await new.status(lambda status: status.state is RolloutState.PAUSED)
+            assert (still.share, still.revision) == (paused.share, paused.revision)
+            await new.ask(RequestKind.RESUME, still)
+            await new.status(ended(RolloutState.IN_FORCE, still.declaration))
+            flights = (await new.pipes()).pipes["flights"]
+            assert (flights.pipe, flights.number) == (pipe("b"), 2)
+            assert (await principal_of_token(new, tmp_path, token))["name"] == "ann"
+
+            refused = await hifi(new, "restore", str(file), fails=True)
+            assert "is not empty" in refused
+            assert "--force" in refused
+            await hifi(new, "restore", str(file), "--force")
+            again = (await new.pipes()).pipes["flights"]
+            assert (again.pipe, again.number) == (pipe("a"), 3)
+            await new.status(lambda status: status.declaration > still.declaration and status.share > 0)
+    finally:
+        await cluster.stop()
