@@ -26,7 +26,7 @@ from hifi.record.event import (
     number,
 )  # fmt: skip
 from hifi.runtime.errors import NotAnEvent
-from hifi_egest.dedup.lineage import RAW_LINE, replay_lineage, retry_line, work_key
+from hifi_egest.dedup.copy_key import RAW_LOG, replay_key, retry_log, work_key
 from hifi_egest.delivery.event_record import NO_EARLIER_ATTEMPTS, EarlierAttempts, EventRecord
 from hifi_egest.delivery.partition import ENRICHED, SourcePartition
 
@@ -83,7 +83,7 @@ def _enriched(partition: SourcePartition, record: ConsumerRecord, fetched_us: in
             identity_fields[6],
         )
         raw = hop_fields[1]
-        rank = int(raw) if raw else -1
+        log_offset = int(raw) if raw else -1
         to = hop_fields[2]
     except (IndexError, ValueError):
         identity(headers)
@@ -92,9 +92,9 @@ def _enriched(partition: SourcePartition, record: ConsumerRecord, fetched_us: in
     copied = [header for header in headers if header[0] in _COPIED]
     if len(copied) > 1 or (copied and copied[0][0] != TIME):
         found = dict(headers)
-        key, line = replay_lineage(seq, rank, found.get(REPLAY), found.get(SERVICE))
+        key, log = replay_key(seq, log_offset, found.get(REPLAY), found.get(SERVICE))
     else:
-        key, line = seq, RAW_LINE if rank >= 0 else None
+        key, log = seq, RAW_LOG if log_offset >= 0 else None
     return EventRecord(
         record,
         partition,
@@ -109,8 +109,8 @@ def _enriched(partition: SourcePartition, record: ConsumerRecord, fetched_us: in
         0,
         NO_EARLIER_ATTEMPTS,
         key,
-        line,
-        rank,
+        log,
+        log_offset,
     )
 
 
@@ -121,7 +121,7 @@ def _retried(partition: SourcePartition, record: ConsumerRecord, fetched_us: int
     if not destination or b";" in destination:
         raise NotAnEvent(f"the header {DESTINATION} is missing, or has a semicolon")
     due = found.get(DUE)
-    line, rank = retry_line(found)
+    log, log_offset = retry_log(found)
     return EventRecord(
         record,
         partition,
@@ -141,6 +141,6 @@ def _retried(partition: SourcePartition, record: ConsumerRecord, fetched_us: int
             ambiguous=number(found, AMBIGUOUS, 0),
         ),
         work_key(partition.source, found),
-        line,
-        rank,
+        log,
+        log_offset,
     )

@@ -12,14 +12,14 @@ from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.topics import Topics
 from hifi.record import event
 from hifi.record.event import Record
-from hifi_egest.delivery.delivery import NO_ATTEMPT, Attempt, Delivery
+from hifi_egest.delivery.delivery import Attempt, Delivery
 from hifi_egest.delivery.event_record import EarlierAttempts, EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.parsing import parse
 from hifi_egest.delivery.partition import SourcePartition
-from hifi_egest.policy.outcome import DeadLettered, RetryLater
-from hifi_egest.receipts.outcome_recorder import OutcomeRecorder
+from hifi_egest.outcomes.recorder import OutcomeRecorder
+from hifi_egest.policy.outcome import DELIVERED, DeadLettered, Filtered, RetryLater
 
 TOPICS = Topics("s")
 FIELDS = {
@@ -99,13 +99,13 @@ def finished(delivery: Delivery) -> bool:
 
 
 @pytest.mark.parametrize(
-    "what", [RetryLater(TOPICS.tiers[1], "timeout", "no answer"), DeadLettered("gave-up", "too often")]
+    "decided", [RetryLater(TOPICS.tiers[1], "timeout", "no answer"), DeadLettered("gave-up", "too often")]
 )
 def test_first_the_record_then_the_receipt_then_the_offset(
-    recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery, what: RetryLater | DeadLettered
+    recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery, decided: RetryLater | DeadLettered
 ) -> None:
-    recorder.put_away(delivery, what, Attempt(5, 503, 6))
-    if isinstance(what, RetryLater):
+    recorder.record([delivery], decided, Attempt(5, 503, 6))
+    if isinstance(decided, RetryLater):
         expected, outcome = TOPICS.retry_in(TOPICS.tiers[1]), b"retry"
     else:
         expected, outcome = TOPICS.dead_letter, b"dead-letter"
@@ -134,7 +134,7 @@ def test_first_the_record_then_the_receipt_then_the_offset(
 def test_the_offset_of_a_delivered_event_waits_for_the_receipt(
     recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery
 ) -> None:
-    recorder.delivered([delivery], Attempt(5, 200, 6))
+    recorder.record([delivery], DELIVERED, Attempt(5, 200, 6))
     assert not finished(delivery)
     assert outbox.acknowledge()[0] == TOPICS.receipts
     assert finished(delivery)
@@ -143,8 +143,7 @@ def test_the_offset_of_a_delivered_event_waits_for_the_receipt(
 def test_a_receipt_has_the_header_of_its_event_and_its_own_fields_in_order(
     recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery
 ) -> None:
-    delivery.breaker = b"closed:one"
-    recorder.delivered([delivery], Attempt(5, 200, 6))
+    recorder.record([delivery], DELIVERED, Attempt(5, 200, 6), b"closed:one")
     _, receipt = outbox.acknowledge()
     assert receipt.headers == [
         (event.IDENTITY, b"1;flights;3;3;1;0;0000000000000abc:1"),
@@ -157,7 +156,7 @@ def test_a_receipt_has_the_header_of_its_event_and_its_own_fields_in_order(
 def test_the_receipt_of_a_filtered_event_has_no_destination(
     recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery
 ) -> None:
-    recorder.filtered(Delivery(delivery.event, b""))
+    recorder.record([Delivery(delivery.event, b"")], Filtered())
     _, receipt = outbox.acknowledge()
     facts = event.fields(receipt.headers)
     assert facts[event.OUTCOME] == b"filtered"
@@ -168,8 +167,8 @@ def test_an_event_is_finished_with_its_last_delivery(
     recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery
 ) -> None:
     delivery.event.pending = 2
-    recorder.delivered([delivery], Attempt(5, 200, 6))
-    recorder.delivered([Delivery(delivery.event, b"e")], Attempt(5, 200, 6))
+    recorder.record([delivery], DELIVERED, Attempt(5, 200, 6))
+    recorder.record([Delivery(delivery.event, b"e")], DELIVERED, Attempt(5, 200, 6))
     outbox.acknowledge()
     assert not finished(delivery)
     outbox.acknowledge()
@@ -181,7 +180,7 @@ def test_a_request_with_events_of_two_partitions_has_its_receipts_in_their_parti
 ) -> None:
     some = [of_partition(3), of_partition(4)]
     some.append(Delivery(some[0].event, b"e"))
-    recorder.delivered(some, Attempt(5, 200, 6))
+    recorder.record(some, DELIVERED, Attempt(5, 200, 6))
     assert [(partition, len(records)) for _, partition, records, _ in outbox.waiting] == [(3, 2), (4, 1)]
     assert outbox.waiting[0][2][0].headers[0] == some[0].event.record.headers[0]
 
@@ -191,9 +190,9 @@ def test_a_partition_that_is_anothers_gets_the_truth_and_nothing_else(
 ) -> None:
     """A 2xx stays one; a failure is left to the owner, who reads the event again."""
     delivery.event.partition.assigned.revoke(fenced=True)
-    recorder.put_away(delivery, RetryLater(TOPICS.tiers[0], "timeout", "no answer"), NO_ATTEMPT)
+    recorder.record([delivery], RetryLater(TOPICS.tiers[0], "timeout", "no answer"))
     assert outbox.waiting == []
-    recorder.delivered([Delivery(delivery.event, b"d")], Attempt(5, 200, 6))
+    recorder.record([Delivery(delivery.event, b"d")], DELIVERED, Attempt(5, 200, 6))
     assert len(outbox.waiting) == 1
 
 
@@ -204,9 +203,9 @@ async def test_however_much_waits_for_the_lease_one_waits_for_it_and_the_order_s
     recorder = OutcomeRecorder(TOPICS, outbox, PartitionLease(lambda: heart, 10.0))  # type: ignore[arg-type]
     before = len(asyncio.all_tasks())
     for _ in range(1000):
-        recorder.put_away(of_partition(3), RetryLater(TOPICS.tiers[0], "timeout", "no answer"), NO_ATTEMPT)
+        recorder.record([of_partition(3)], RetryLater(TOPICS.tiers[0], "timeout", "no answer"))
     for _ in range(1000):
-        recorder.put_away(of_partition(4), DeadLettered("gave-up", "too often"), NO_ATTEMPT)
+        recorder.record([of_partition(4)], DeadLettered("gave-up", "too often"))
     assert len(asyncio.all_tasks()) == before
     await asyncio.sleep(0.2)
     assert outbox.waiting == []
@@ -219,8 +218,8 @@ async def test_what_waits_for_the_lease_is_left_once_its_partition_is_anothers(o
     heart = Heart()
     recorder = OutcomeRecorder(TOPICS, outbox, PartitionLease(lambda: heart, 10.0))  # type: ignore[arg-type]
     given_up, kept = of_partition(3), of_partition(4)
-    for one in (given_up, kept):
-        recorder.put_away(one, RetryLater(TOPICS.tiers[0], "timeout", "no answer"), NO_ATTEMPT)
+    for delivery in (given_up, kept):
+        recorder.record([delivery], RetryLater(TOPICS.tiers[0], "timeout", "no answer"))
     given_up.event.partition.assigned.revoke(fenced=True)
     async with asyncio.timeout(5):
         await given_up.event.partition.wait_idle()
