@@ -6,7 +6,7 @@ destination affects only its own deliveries. Deliveries that cannot be sent soon
 
 import asyncio
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from hifi.pipe.model import Destination
@@ -17,20 +17,17 @@ from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.delivery.lane_room import LaneRoom
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.delivery.partition import RETRY_OUT, SourcePartition
-from hifi_egest.lanes.destination_health import Conclusion, DestinationHealth, FailureDecision
+from hifi_egest.lanes.destination_health import Conclusion
 from hifi_egest.lanes.lane_gauges import LaneGauges
 from hifi_egest.lanes.lane_senders import LaneSenders
-from hifi_egest.lanes.local_retries import LocalRetries
-from hifi_egest.lanes.parking import LaneParking
+from hifi_egest.lanes.outcomes import LaneOutcomes
 from hifi_egest.lanes.queue import RequestQueue
 from hifi_egest.lanes.rate_limit import RateLimit
 from hifi_egest.lanes.resources import LaneResources
 from hifi_egest.lanes.wake_timer import WakeTimer
 from hifi_egest.policy.admission import AdmissionControl
-from hifi_egest.policy.answer import NoResponse
-from hifi_egest.policy.breaker import BreakerState, Permit
-from hifi_egest.policy.outcome import DELIVERED, FAILED, REVOKED, Refusal, SplitBatch, deleted
-from hifi_egest.policy.streak import HOLD_S
+from hifi_egest.policy.breaker import Permit
+from hifi_egest.policy.outcome import DELIVERED, FAILED, Refusal, SplitBatch
 from hifi_egest.senders.make_sender import make_sender
 from hifi_egest.senders.sender import Sender, SentRequest, Unsendable
 
@@ -63,13 +60,10 @@ class Lane:
         settings = resources.settings
         self._room = LaneRoom(settings.egest_lane_events, settings.egest_lane_bytes, resources.budget)
         self._queue = RequestQueue(resources.lease, ordered=destination.ordered == "key")
-        self._local_retries = LocalRetries(self._resend)
         self._running = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = WakeTimer(self.dispatch)
         self._dispatch_scheduled = False
-        self._held_check: asyncio.TimerHandle | None = None
-        self._retired = False
         self.offered_s = monotonic_s()
         """When a delivery was last offered, monotonic seconds."""
         labels = pipe, destination.name
@@ -77,20 +71,15 @@ class Lane:
         self._delivered_count = metrics.OUTCOMES.labels(*labels, "delivered")
         self._gauges = LaneGauges(*labels)
         self._log_fields = {"pipe": pipe, "destination": destination.name}
-        instance = settings.instance.replace(";", "_")  # the separator of a receipt's fields
-        self._breaker_texts = {state: f"{state.value}:{instance}".encode() for state in BreakerState}
-        self._declare(destination, rate_share, ever_open=False)
         self.senders = LaneSenders(self._make_sender, destination)
-        self._parking = LaneParking(pipe, destination.name, resources)
+        self._outcomes = LaneOutcomes(pipe, destination, resources, self._queue, self.senders, self.dispatch)
+        self._declare(destination, rate_share)
 
     # Declaration
 
-    def _declare(self, destination: Destination, rate_share: float, *, ever_open: bool) -> None:
+    def _declare(self, destination: Destination, rate_share: float) -> None:
         settings = self._resources.settings
         self.destination = destination
-        self._health = DestinationHealth(
-            self.pipe, destination, self._resources.tiers, settings.egest_send_within_s, ever_open=ever_open
-        )
         # A lane that holds few batches would wait for each of them.
         size = destination.batch.size if destination.batch else 0
         self._room.max_events = max(settings.egest_lane_events, _BATCHES * size)
@@ -108,19 +97,16 @@ class Lane:
         await self.senders.stop_current()
         ordered = destination.ordered == "key"
         if ordered != (self.destination.ordered == "key"):
-            self._queue = self._queue.reordered(monotonic_s(), ordered=ordered)
+            self._queue.reorder(monotonic_s(), ordered=ordered)
         # No await from here on: what the old health holds must have its outcome before the new one takes its place.
-        self._conclude(self._health.release_held())
-        self._declare(destination, self.rate_limit.share, ever_open=self._health.ever_open)
+        self._outcomes.replace_health(destination)
+        self._declare(destination, self.rate_limit.share)
         self.senders.replace_current(destination)
         self.dispatch()
 
     async def retire(self) -> None:
         """Close the lane of a deleted destination: what waits becomes dead letters, requests in flight finish."""
-        self._retired = True
-        self._conclude(self._health.retire())
-        outcome = deleted(self.pipe, self.destination.name)
-        self._conclude(Conclusion(delivery, outcome, NO_ATTEMPT) for delivery in self._queue.remove_waiting())
+        self._outcomes.retire()
         self._gauges.show(0, 0, 0)
         await self.senders.stop()
 
@@ -129,7 +115,7 @@ class Lane:
     def may_wait(self, *, alone: bool, saturated: bool) -> bool:
         """Whether a delivery that does not fit waits, rather than going to the retrier; see `AdmissionControl`."""
         now_s = monotonic_s()
-        if self._refusal(now_s) is not None:
+        if self._outcomes.refusal(now_s) is not None:
             return False
         return self._admission.may_wait(self._room.events, now_s, alone=alone, saturated=saturated)
 
@@ -159,7 +145,7 @@ class Lane:
         if not self._room.fits(event.size_bytes, queued_retries):
             return False
         now_s = self.offered_s = monotonic_s()
-        refusal = self._refusal(now_s)
+        refusal = self._outcomes.refusal(now_s)
         if refusal is not None:
             self.refuse(event, name, refusal)
             return True
@@ -177,7 +163,7 @@ class Lane:
         now_s = self.offered_s = monotonic_s()
         delivery = Delivery(event, name, event.earlier, self._room)
         try:
-            self._refuse([delivery], refusal, now_s)
+            self._outcomes.refuse([delivery], refusal, now_s)
         except BaseException:
             delivery.leave()  # nothing is written: the repetition of the batch makes a new one
             raise
@@ -186,21 +172,15 @@ class Lane:
         """Drop the queued deliveries of a revoked partition, and hand over those that wait for a local retry."""
         for delivery in self._queue.remove_partition(partition):
             delivery.leave()
-        for request in self._local_retries.remove_revoked():
-            self._drop_revoked(request)
-        for request in self._queue.remove_revoked_requests():
-            self._drop_revoked(request)
-        self._conclude(self._health.release_held())
+        self._outcomes.revoke()
 
     def sweep(self) -> None:
         """Run periodically: hand over late deliveries, close idle connections, update the metric."""
         now_s = monotonic_s()
         within_s = self._resources.settings.egest_send_within_s
         late = Refusal("not-in-time", f"the lane did not start to send it within {within_s:g} s")
-        self._refuse(self._queue.remove_late(now_s - within_s), late, now_s)
-        self._parking.refresh()
-        if self._parking.refusal is not None:
-            self._hand_over_waiting(now_s)
+        self._outcomes.refuse(self._queue.remove_late(now_s - within_s), late, now_s)
+        self._outcomes.refresh_parking(now_s)
         self.senders.sweep()
         self._gauges.show(self._room.events, self._running, self.destination.concurrency)
         self.dispatch()
@@ -229,8 +209,8 @@ class Lane:
                 await self._send(request)
             except Exception:
                 logger.exception("attempt-failed", **self._log_fields)
-                self._health.forgo(request.permit)
-                self._conclude(
+                self._outcomes.health.forgo(request.permit)
+                self._outcomes.conclude(
                     Conclusion(delivery, FAILED, NO_ATTEMPT)
                     for delivery in request.deliveries
                     if delivery.state is DeliveryState.TAKEN
@@ -248,9 +228,9 @@ class Lane:
         if wait_s > 0:
             self._wake.wake_in(wait_s)
             return None
-        permit = self._health.permit(now_s)
+        permit = self._outcomes.health.permit(now_s)
         if permit is Permit.NO:
-            self._hand_over_waiting(now_s)
+            self._outcomes.hand_over_waiting(now_s)
             return None
         request = self._queue.next_request(self.destination.batch)
         request.permit = permit
@@ -264,8 +244,8 @@ class Lane:
             return _RECHECK_S
         if self._room.unrecorded >= self._resources.settings.egest_unacknowledged_receipts:
             return _RECHECK_S
-        if now_s < self._health.paused_until_s:
-            return self._health.paused_until_s - now_s
+        if now_s < self._outcomes.health.paused_until_s:
+            return self._outcomes.health.paused_until_s - now_s
         if self.destination.batch is not None:
             wait_s = self._queue.batch_wait_s(self.destination.batch, now_s)
             if wait_s > 0:
@@ -276,7 +256,7 @@ class Lane:
         """Send one request and apply its result."""
         sender, same = self.senders.choose(request)
         if same < len(request.deliveries) or not sender.ready:
-            self._health.forgo(request.permit)
+            self._outcomes.health.forgo(request.permit)
             self._take_apart(request, same, sender.missing)
             return
         sent = await sender.send(request)
@@ -285,15 +265,17 @@ class Lane:
         if not isinstance(sent, SentRequest):
             self._not_sent(request, split=isinstance(sent, SplitBatch))
         elif 200 <= sent.attempt.status < 300:
-            self._succeeded(request.permit, request.deliveries, sent)
-            self._recorder.record(request.deliveries, DELIVERED, sent.attempt, self._breaker_text())
+            self._outcomes.succeeded(request.permit, sent.ended_s)
+            self._measure(request.deliveries, sent)
+            breaker = self._outcomes.breaker_text()
+            self._recorder.record(request.deliveries, DELIVERED, sent.attempt, breaker)
             self._queue.finish(request)
         else:
-            self._failed(request, sent)
+            self._outcomes.failed(request, sent)
 
     def _not_sent(self, request: OutboundRequest, *, split: bool) -> None:
         """Send a request later that was too large, or that had no lease."""
-        self._health.forgo(request.permit)
+        self._outcomes.health.forgo(request.permit)
         if split:
             self._queue.send_first(request.split())
         elif not request.deliveries:
@@ -301,14 +283,14 @@ class Lane:
         elif request.active:
             self._queue.send_first(request)  # once the lease is held again
         else:
-            self._drop_revoked(request)
+            self._outcomes.drop_revoked(request)
 
     def _take_apart(self, request: OutboundRequest, same: int, missing: str) -> None:
         """Send deliveries of several revisions as several requests; hand over those whose secret is missing."""
         if same < len(request.deliveries):
             self._queue.send_first(request.split(same))
             return
-        self._refuse(request.deliveries, Refusal("unusable", missing), monotonic_s())
+        self._outcomes.refuse(request.deliveries, Refusal("unusable", missing), monotonic_s())
         request.deliveries = []
         self._queue.finish(request)
 
@@ -316,18 +298,11 @@ class Lane:
         """Take deliveries that cannot be sent out of a request; returns whether any are left."""
         for delivery, outcome in unsendable.rejected:
             request.deliveries.remove(delivery)
-            self._conclude([Conclusion(delivery, outcome, NO_ATTEMPT)])
+            self._outcomes.conclude([Conclusion(delivery, outcome, NO_ATTEMPT)])
         return bool(request.deliveries)
 
-    # Results
-
-    def _succeeded(self, permit: Permit, deliveries: Sequence[Delivery], sent: SentRequest) -> None:
-        """Learn from a request that the destination accepted."""
-        clarified = self._health.succeeded(permit, sent.ended_s)
-        if clarified:
-            self._conclude(clarified)
-        if self._parking.failing:
-            self._parking.succeeded()
+    def _measure(self, deliveries: Sequence[Delivery], sent: SentRequest) -> None:
+        """Measure a successful request, for admission and metrics."""
         self._admission.delivered(len(deliveries), sent.took_s, sent.ended_s)
         self._delivered_count.inc(len(deliveries))
         answered_us = sent.attempt.answered_us
@@ -335,94 +310,7 @@ class Lane:
             [max(0, answered_us - delivery.event.accepted_us) / MICROSECONDS for delivery in deliveries]
         )
 
-    def _failed(self, request: OutboundRequest, sent: SentRequest) -> None:
-        if isinstance(sent.result, NoResponse) and sent.result.ambiguous:
-            self._count_ambiguous(request, sent.result)
-        decision = self._health.failed(request, sent.result, sent.attempt, sent.ended_s)
-        self._apply(request, decision, sent.ended_s)
-
-    def _count_ambiguous(self, request: OutboundRequest, result: NoResponse) -> None:
-        request.count_ambiguous()
-        # Explains an event that arrived twice at the destination.
-        seqs = [delivery.event.seq for delivery in request.deliveries]
-        logger.info("attempt-ambiguous", reason=result.reason, seqs=seqs, **self._log_fields)
-
-    def _apply(self, request: OutboundRequest, decision: FailureDecision, now_s: float) -> None:
-        self._conclude(decision.conclusions)
-        if decision.hand_over_waiting:
-            self._hand_over_waiting(now_s)
-        if decision.resend is None:
-            self._queue.finish(request)
-        elif decision.after_s > 0:
-            self._local_retries.add(decision.resend, decision.after_s)
-        else:
-            self._queue.send_first(decision.resend)
-        self._check_held_soon()
-
-    def _resend(self, request: OutboundRequest) -> None:
-        """A request's wait for its local retry is over."""
-        self._queue.send_next(request)
-        self._hand_over_waiting(monotonic_s())
-        self.dispatch()
-
-    def _check_held_soon(self) -> None:
-        if self._health.holding and self._held_check is None:
-            self._held_check = self._loop.call_later(HOLD_S / 4, self._check_held)
-
-    def _check_held(self) -> None:
-        self._held_check = None
-        self._conclude(self._health.overdue(monotonic_s()))
-        self._check_held_soon()
-
-    def _drop_revoked(self, request: OutboundRequest) -> None:
-        """Take the deliveries of revoked partitions out of a request; the others are sent."""
-        kept: list[Delivery] = []
-        for delivery in request.deliveries:
-            if delivery.event.partition.assigned.active:
-                kept.append(delivery)
-            elif delivery.local:  # hand over, so that its attempts are not forgotten
-                self._refuse([delivery], REVOKED, monotonic_s())
-            else:
-                delivery.leave()
-        request.deliveries = kept
-        if kept:
-            self._queue.send_first(request)
-        else:
-            self._queue.finish(request)
-
-    # Outcomes
-
-    def _conclude(self, conclusions: Iterable[Conclusion]) -> None:
-        """Record retries, which become parked deliveries if the destination is parked, and dead letters."""
-        for delivery, decided, attempt in conclusions:
-            outcome = self._parking.outcome(decided, delivery.event.size_bytes)
-            self._recorder.record([delivery], outcome, attempt, self._breaker_text())
-
-    def _refuse(self, deliveries: Iterable[Delivery], refusal: Refusal, now_s: float) -> None:
-        """Record the outcomes of deliveries for which no request is sent; `now_s`: monotonic, seconds."""
-        self._conclude(
-            Conclusion(delivery, self._health.without_request(delivery, refusal, now_s), NO_ATTEMPT)
-            for delivery in deliveries
-        )
-
-    def _breaker_text(self) -> bytes:
-        """The state of the circuit breaker for receipts; empty: it has never opened."""
-        return self._breaker_texts[self._health.breaker] if self._health.ever_open else b""
-
-    def _refusal(self, now_s: float) -> Refusal | None:
-        if self._retired:
-            return Refusal("pipe-deleted", "the destination was deleted")
-        if self.senders.current.missing:
-            return Refusal("unusable", self.senders.current.missing)
-        return self._parking.refusal or self._health.refusal(now_s)
-
-    def _hand_over_waiting(self, now_s: float) -> None:
-        """Hand over everything that waits, if the destination accepts nothing."""
-        refusal = self._refusal(now_s)
-        if refusal is not None:
-            self._refuse(self._queue.remove_waiting(), refusal, now_s)
-
     def _missing_changed(self) -> None:
         if self.senders.current.missing:
-            self._hand_over_waiting(monotonic_s())
+            self._outcomes.hand_over_waiting(monotonic_s())
         self.dispatch()

@@ -212,6 +212,19 @@ class DeliveryQueue:
         self._arrivals.clear()
         return self._removed(queued)
 
+    def reorder(self, now_s: float, *, ordered: bool) -> None:
+        """Queue all deliveries anew after the declared order changed; `now_s`: monotonic, seconds."""
+        queued = self.remove_all()
+        self._fresh.clear()
+        self._retried.clear()
+        self._keys.clear()
+        self._in_flight.clear()
+        self._held_count = self._held_bytes = 0
+        self._ordered = ordered
+        for delivery in queued:
+            delivery.state = DeliveryState.QUEUED
+            self.add(delivery, now_s)
+
     def _ready(self) -> deque[Delivery] | None:
         """The fresh or the retried deliveries that may be sent, whichever are next."""
         for deliveries in (self._fresh, self._retried):
@@ -337,15 +350,6 @@ class RequestQueue(DeliveryQueue):
             for key in last.keys:
                 self.release(key)
         return waiting
-
-    def reordered(self, now_s: float, *, ordered: bool) -> "RequestQueue":
-        """The same requests and deliveries in a new queue, after the declared order changed."""
-        queue = RequestQueue(self._lease, ordered=ordered)
-        queue._again = self._again
-        for delivery in self.remove_all():
-            delivery.state = DeliveryState.QUEUED
-            queue.add(delivery, now_s)
-        return queue
 
 
 def _batch_bytes(delivery: Delivery) -> int:

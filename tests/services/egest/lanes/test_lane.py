@@ -86,7 +86,7 @@ async def test_a_refusal_that_comes_while_the_destination_is_declared_anew_gets_
 
     async def stop(_: Credentials) -> None:
         gate.set()
-        await until(lambda: one._health._streak.holding, 5)
+        await until(lambda: one._outcomes.health._streak.holding, 5)
 
     async with destination(refuses) as there:
         one = lane(there.url, recorder)
@@ -207,6 +207,6 @@ async def test_receipts_say_how_the_breaker_is_from_its_first_opening_on(status:
         assert await offer(7) == said("closed")
         # Mended by a new declaration: the word that it is closed is still owed.
         await one.replace(pipe(there.url, breaker=breaker, concurrency=3).destinations[0])
-        assert one._health.ever_open
+        assert one._outcomes.health.ever_open
         statuses.append(200)
         assert await offer(8) == said("closed")
