@@ -257,8 +257,8 @@ def egest_lane() -> Callable[[], object]:
 
 def egest_rows() -> Callable[[], object]:
     from hifi.delivery.kind import OutboundEvent
-    from hifi_egest.postgres.settings import PostgresSettings
-    from hifi_egest.postgres.statements import TableStatements
+    from hifi_postgres.declaration import PostgresSettings
+    from hifi_postgres.destination.statements import TableStatements
 
     columns = {"flight": "flight", "carrier": "carrier", "distance": "distance"}
     table = TableStatements(

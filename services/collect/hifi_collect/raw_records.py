@@ -5,10 +5,10 @@ from typing import Final
 
 from hifi.delivery.ack_report import PartitionAcks
 from hifi.pipe.revision import PipeRevision
+from hifi.pipe.sources.event import SourceEvent
 from hifi.record.event import BACKFILL, HOP, IDENTITY, Record, identity_prefix, position_header
 from hifi.record.partitioner import partition_of
 from hifi.runtime.clock import MICROSECONDS
-from hifi_collect.source_event import SourceEvent
 
 _MINUTE_US: Final = 60 * MICROSECONDS
 _ORIGIN: Final = b";" + BACKFILL
@@ -82,18 +82,18 @@ def raw_records(
         tolerance_us: see `minute_of`.
     """
     hop, count, rollout = (HOP, b"%d" % in_us), len(partitions), pipe.rollout
-    found: dict[int, RawRecords] = {}
+    by_partition: dict[int, RawRecords] = {}
     for event, at_us in zip(events, accepted_us, strict=True):
         key = event.key
         partition = partition_of(key, count)
-        own = found.get(partition)
-        if own is None:
-            own = found[partition] = RawRecords(partitions[partition])
+        records = by_partition.get(partition)
+        if records is None:
+            records = by_partition[partition] = RawRecords(partitions[partition])
         revision = rollout.next if rollout is not None and rollout.gets(key) else pipe
         minute = minute_of(event.time_us, at_us, tolerance_us)
         position = position_header(run, event.position, source)
-        own.add(event, revision, at_us, minute, hop, position)
-    return found
+        records.add(event, revision, at_us, minute, hop, position)
+    return by_partition
 
 
 def minute_of(time_us: int | None, accepted_us: int, tolerance_us: int) -> int:

@@ -8,10 +8,10 @@ from typing import Any, Final
 from hifi.delivery.ack_report import AckReporter
 from hifi.kafka.producer import Producer
 from hifi.pipe.revision import PipeRevision
+from hifi.pipe.sources.event import SourceEvent
 from hifi.runtime import metrics
 from hifi.runtime.clock import MICROSECONDS
 from hifi_collect.raw_records import RawRecords, raw_records
-from hifi_collect.source_event import SourceEvent
 
 
 class RawWriter:
@@ -62,17 +62,17 @@ class RawWriter:
             Overloaded: the producer was stopped.
         """
         name = pipe.pipe.pipe
-        found = raw_records(
+        by_partition = raw_records(
             pipe, events, accepted_us, source, run, in_us, self._partitions, self._tolerance_us
         )
-        for own in found.values():
-            own.acks.next_sequence += len(own.records)
+        for written in by_partition.values():
+            written.acks.next_sequence += len(written.records)
         acknowledged = []
-        for partition, own in found.items():
+        for partition, written in by_partition.items():
             sending = await self._producer.send_when_room(
-                self._topic, partition, own.records, at_once=at_once
+                self._topic, partition, written.records, at_once=at_once
             )
-            sending.acknowledged.add_done_callback(partial(_report, name, own))
+            sending.acknowledged.add_done_callback(partial(_report, name, written))
             acknowledged.append(sending.acknowledged)
         backfill = sum(event.backfill for event in events)
         metrics.COLLECTED.labels(name, "backfill").inc(backfill)

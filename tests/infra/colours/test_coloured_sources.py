@@ -12,15 +12,14 @@ from hifi.control.action import ActionKind
 from hifi.delivery.colours import WHOLE_SHARE
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
-from hifi_collect.polled.reader import MOST_EVENTS
+from hifi.pipe.sources.kind import MOST_EVENTS
 from hifi_infra.colours.colour_mesh import waits_for
 from hifi_infra.colours.coloured_stream import ColouredStream
 from hifi_infra.colours.operations import ColourOperations
 from hifi_infra.colours.runtime import ColourFolders
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "services" / "collect" / "sql"))
-sys.path.insert(0, str(Path(__file__).parents[2] / "services" / "collect" / "objects"))
-sys.path.insert(0, str(Path(__file__).parents[2] / "services" / "egest" / "senders"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "connectors" / "objects"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "connectors" / "postgres"))
 from polled_objects import PolledFolder
 from polled_table import PolledTable
 from postgres_server import PROGRAMS, PostgresServer

@@ -3,10 +3,10 @@
 from hifi.delivery.ack_report import PartitionAcks
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import PipeRevision
+from hifi.pipe.sources.event import SourceEvent
 from hifi.record.event import fields, identity, source_position
 from hifi.record.partitioner import partition_of
 from hifi_collect.raw_records import raw_records
-from hifi_collect.source_event import SourceEvent
 
 MINUTE_US = 60_000_000
 ACCEPTED_US = 29_400_000 * MINUTE_US

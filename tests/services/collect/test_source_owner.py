@@ -3,8 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from collected_stream import CollectedStream, collected_stream, until
-from test_kafka_source import ids_of
+from collected_stream import CollectedStream, collected_stream, ids_of, until
 from tests.stream_process import readyz
 
 from hifi.delivery.colours import Colour, Colours, ColourState

@@ -8,7 +8,7 @@ from pyspark.sql import functions as sql
 
 from hifi.record import event
 from hifi.spark.generator import literal
-from hifi_lake.table.progress import TableProgress
+from hifi_iceberg.destination.progress import TableProgress
 
 WORK: Final = "work"
 """Column with what identifies copies of a delivery: the event's identity, and the number of its replay."""

@@ -20,7 +20,7 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topics import ControlTopics
 from hifi.pipe.registry import publish, stream_record
 from hifi.pipe.revision import pipe_record
-from hifi_collect.polled.reader import MOST_EVENTS
+from hifi.pipe.sources.kind import MOST_EVENTS
 from hifi_infra.kafka.cluster import KafkaCluster
 
 pytestmark = pytest.mark.timeout(400)
