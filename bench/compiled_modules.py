@@ -227,12 +227,13 @@ def egest_lane() -> Callable[[], object]:
 
     from hifi.kafka.consumer import AssignedPartition
     from hifi.pipe.model import BatchPolicy
-    from hifi_egest.delivery.delivery import Delivery
+    from hifi_egest.delivery.delivery import Delivery, decide_all
     from hifi_egest.delivery.in_flight_budget import InFlightBudget
+    from hifi_egest.delivery.lane_room import LaneRoom
     from hifi_egest.delivery.lease import PartitionLease
     from hifi_egest.delivery.parsing import parse
     from hifi_egest.delivery.partition import ENRICHED, SourcePartition
-    from hifi_egest.lanes.buffer import LaneBuffer
+    from hifi_egest.lanes.queue import RequestQueue
 
     assigned = AssignedPartition(TopicPartition(ENRICHED, 0))
     budget, lease = InFlightBudget(100_000, 1 << 30), PartitionLease(lambda: None, 60.0)
@@ -241,16 +242,17 @@ def egest_lane() -> Callable[[], object]:
     batch = BatchPolicy(size=500, wait=0.05)
 
     def work() -> None:
-        buffer = LaneBuffer(4000, 1 << 30, budget, lease, ordered=True)
+        room, queue = LaneRoom(4000, 1 << 30, budget), RequestQueue(lease, ordered=True)
         for event in events:
-            if buffer.fits(event.size_bytes, retried=False):
-                buffer.add(Delivery(event, b"departures"), 0.0)
-        while buffer.ready:
-            request = buffer.next_request(batch)
+            if room.fits(event.size_bytes):
+                queue.add(Delivery(event, b"departures", room=room), 0.0)
+                room.add(event.size_bytes)
+        while queue.has_request:
+            request = queue.next_request(batch)
             assert request.active
             request.count_attempt(0.0, 1)
-            buffer.left(request.deliveries)
-            buffer.finish(request)
+            decide_all(request.deliveries)
+            queue.finish(request)
         partition.end(len(events), 0)
 
     return work
@@ -258,8 +260,8 @@ def egest_lane() -> Callable[[], object]:
 
 def egest_rows() -> Callable[[], object]:
     from hifi.delivery.kind import OutboundEvent
-    from hifi_egest.postgres.settings import PostgresSettings
-    from hifi_egest.postgres.statements import TableStatements
+    from hifi_postgres.declaration import PostgresSettings
+    from hifi_postgres.destination.statements import TableStatements
 
     columns = {"flight": "flight", "carrier": "carrier", "distance": "distance"}
     table = TableStatements(

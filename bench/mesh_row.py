@@ -8,7 +8,7 @@ from cases import Case, in_scene, scene, tell
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.rate.event_load import EventLoad
 from hifi_cli.rate.rate_search import RateSearch
-from hifi_cli.rate.run import Rating
+from hifi_cli.rate.rating import Rating
 from hifi_cli.rate.step import RateStep, step_report
 
 WARM_UP_S = 30.0

@@ -21,9 +21,9 @@ import typer
 from rich.console import Console
 from tests.closed_minutes import closed_minutes
 
+from hifi_cli.demo.flights_demo import Demo
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.report import is_good, quantiles
-from hifi_cli.demo.run import Demo
 from hifi_cli.demo.verify import RequestLogReader, read_send_log
 from hifi_cli.demo.workspace import Workspace
 from hifi_cli.options import TriggerOf

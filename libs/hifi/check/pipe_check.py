@@ -17,6 +17,7 @@ from hifi.pipe.limit_check import functions, refusals
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.loader import LoadedPipe, PipeProblem, load
 from hifi.pipe.model import ConnectorDestination, Enrich, HttpDestination, Pipe, Trigger
+from hifi.pipe.source import UnreadableSource, installed_source_kind
 from hifi.runtime.errors import Misconfigured
 
 
@@ -44,6 +45,7 @@ def check_folder(
     loaded, problems = load(folder)
     where = [folder, *pipe_limits().function_folders] if function_folders is None else function_folders
     for loaded_pipe in loaded:
+        problems += _check_source(loaded_pipe)
         problems += _check_functions(loaded_pipe, where)
         problems += _check_limits(loaded_pipe)
         problems += _check_lookups(loaded_pipe)
@@ -84,6 +86,16 @@ def _completed_destination(
     if kind.complete is None:
         return destination
     return destination.model_copy(update={"settings": dict(kind.complete(destination, pipe, settings))})
+
+
+def _check_source(loaded_pipe: LoadedPipe) -> Iterator[PipeProblem]:
+    """The kind of the source must be installed; its keys are checked when the pipe is loaded."""
+    source = loaded_pipe.pipe.source
+    if isinstance(source, UnreadableSource):
+        try:
+            installed_source_kind(source.kind)
+        except Misconfigured as error:
+            yield loaded_pipe.problem(("source", "kind"), str(error))
 
 
 def _check_functions(loaded_pipe: LoadedPipe, folders: Sequence[Path]) -> Iterator[PipeProblem]:

@@ -20,12 +20,12 @@ _VERSION: Final = 1
 class ColourState(StrEnum):
     """What a colour is meant to do."""
 
-    LIGHT = "light"
+    ACTIVE = "active"
     """It gets a share of the requests."""
-    DARK = "dark"
+    IDLE = "idle"
     """It runs and gets none, unless the other colour refuses connections."""
     DRAINING = "draining"
-    """As dark, and somebody waits until all its events have an outcome."""
+    """As idle, and somebody waits until all its events have an outcome."""
     ASLEEP = "asleep"
     """No process of it runs."""
 
@@ -100,7 +100,7 @@ class Colours:
     by: str
 
     def with_shares(self, shares: Mapping[str, int], at_ms: int, by: str) -> "Colours":
-        """These colours with other shares; a colour with a share is light, one that loses its share is dark.
+        """These colours with other shares; a colour with a share is active, one that loses its share is idle.
 
         Raises:
             Misconfigured: the shares do not add up to 10,000, or a colour that is asleep would get requests.
@@ -112,8 +112,8 @@ class Colours:
             share = shares[name]
             if share and colour.state is ColourState.ASLEEP:
                 raise Misconfigured(f"{name} is asleep: wake it first with `hifi colour wake {name}`")
-            state = ColourState.LIGHT if share else colour.state
-            state = ColourState.DARK if not share and state is ColourState.LIGHT else state
+            state = ColourState.ACTIVE if share else colour.state
+            state = ColourState.IDLE if not share and state is ColourState.ACTIVE else state
             changed[name] = replace(colour, share=share, state=state)
         return replace(self, colours=changed, at_ms=at_ms, by=by)
 
@@ -143,7 +143,7 @@ class Colours:
                 f"{name} is {colour.state.value}: a colour gets another setup only when it wakes; put it to sleep "
                 f"first, with `hifi colour sleep {name}`"
             )
-        changed = replace(colour, state=ColourState.DARK, setup=setup)
+        changed = replace(colour, state=ColourState.IDLE, setup=setup)
         return replace(self, colours={**self.colours, name: changed}, at_ms=at_ms, by=by)
 
     @property

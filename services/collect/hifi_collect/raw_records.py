@@ -5,13 +5,13 @@ from typing import Final
 
 from hifi.delivery.ack_report import PartitionAcks
 from hifi.pipe.revision import PipeRevision
+from hifi.pipe.sources.event import SourceEvent
 from hifi.record.hop import write_first_hop
 from hifi.record.identity import identity_prefix
 from hifi.record.partitioner import partition_of
 from hifi.record.raw_record import RawRecords
 from hifi.record.source_position import position_header
 from hifi.runtime.clock import MICROSECONDS
-from hifi_collect.source_event import SourceEvent
 
 _MINUTE_US: Final = 60 * MICROSECONDS
 

@@ -9,7 +9,6 @@ from typing import Any, Final, TypeVar
 
 from aiokafka import TopicPartition
 
-from hifi.delivery.iceberg import LakeTable, lake_table
 from hifi.delivery.several_logs import require_usable
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.group_offsets import GroupOffsets
@@ -25,6 +24,7 @@ from hifi.record.identity import identity
 from hifi.record.receipt import parse_source
 from hifi.runtime.errors import Fenced, NotAnEvent, Retryable
 from hifi.runtime.health import Health
+from hifi_iceberg.declaration import LakeTable, lake_table
 
 T = TypeVar("T")
 TableName = tuple[str, str]

@@ -140,6 +140,10 @@ def fields(record: ConsumerRecord) -> dict[str, bytes]:
     return header_fields(record.headers)
 
 
+def ids_of(records: list[Any]) -> set[bytes]:
+    return {fields(one)["ce_id"] for one in records}
+
+
 async def _created(admin: AIOKafkaAdminClient, name: str) -> bool:
     """Create a source topic; False: Kafka still has the one before."""
     topic = NewTopic(name, SOURCE_PARTITIONS, 1, topic_configs={"message.timestamp.type": "CreateTime"})

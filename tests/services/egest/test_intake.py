@@ -36,14 +36,15 @@ from hifi.record.record import Record
 from hifi.runtime.health import Health
 from hifi_egest.dedup.commit_metadata import CommitMetadata
 from hifi_egest.dedup.outcome_reader import RecordedOutcomes
-from hifi_egest.delivery.delivery import Delivery
+from hifi_egest.delivery.delivery import Delivery, complete_all
+from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.http.name_resolver import NameResolver
 from hifi_egest.intake import DeliveryIntake
 from hifi_egest.lanes.lanes import Lanes
 from hifi_egest.lanes.resources import LaneResources
-from hifi_egest.receipts.outcome_recorder import OutcomeRecorder
+from hifi_egest.outcomes.recorder import OutcomeRecorder
 from hifi_egest.settings import EgestSettings
 
 TOPICS = Topics("s")
@@ -70,17 +71,12 @@ class FakeLane:
         self.deliveries: list[Delivery] = []
         self.failures = 0
 
-    def fits(self, _: Any) -> bool:
-        return True
-
-    def offer(self, delivery: Delivery) -> None:
+    def offer(self, record: EventRecord, name: bytes) -> bool:
         if self.failures:
             self.failures -= 1
             raise RuntimeError("not now")
-        self.deliveries.append(delivery)
-
-    def dispatch(self) -> None:
-        pass
+        self.deliveries.append(Delivery(record, name, record.earlier))
+        return True
 
     @property
     def offsets(self) -> list[int]:
@@ -98,6 +94,10 @@ class AcknowledgingOutbox:
         asyncio.get_running_loop().call_soon(acknowledged)
 
 
+class Beating:
+    last_heartbeat_monotonic_s = float("inf")
+
+
 class IntakeBench:
     """The intake with doubles around it."""
 
@@ -107,13 +107,13 @@ class IntakeBench:
         self.assigned = AssignedPartition(TopicPartition(TOPICS.enriched, 0))
         lanes: Any = SimpleNamespace(get=lambda _, name: self.lanes[name], revoke=lambda _: None)
         registry: Any = SimpleNamespace(offset=1)
-        recorder: Any = None
         reader: Any = self.reader
         outbox: Any = self.outbox
+        recorder = OutcomeRecorder(TOPICS, outbox, PartitionLease(Beating, 10.0))  # type: ignore[arg-type]
         budget = InFlightBudget(1000, 10**7)
         health = Health("egest", "i")
         self.intake = DeliveryIntake(
-            TOPICS, registry, lanes, recorder, outbox, reader, budget, health, pipes_wait_s=1
+            TOPICS, registry, lanes, recorder, reader, budget, health, pipes_wait_s=1
         )
 
     def records(self, count: int, to: bytes = b"one", keys: int = 1) -> list[ConsumerRecord]:
@@ -178,10 +178,6 @@ def nothing(*_: Any) -> None:
     pass
 
 
-class Beating:
-    last_heartbeat_monotonic_s = float("inf")
-
-
 async def handle(bench: IntakeBench, assigned: AssignedPartition, records: Sequence[ConsumerRecord]) -> None:
     """As the consumer does."""
     waiting = bench.intake.handle(assigned, records)
@@ -229,7 +225,7 @@ async def test_the_offset_of_a_poison_record_waits_for_its_deliveries_in_lanes(b
     assert fields(letter.headers)[DESTINATION] == b"two"
     assert bench.assigned.offsets.committable is None, "the delivery for `one` is in flight"
     (delivery,) = bench.lanes[b"one"].deliveries
-    delivery.complete()
+    complete_all([delivery])
     await until(lambda: bench.assigned.offsets.committable == 1, 1)
 
 
@@ -254,7 +250,7 @@ async def test_copies_in_a_batch_are_complete_without_a_delivery(bench: IntakeBe
     await handle(bench, bench.assigned, [first, *copies])
     assert bench.lanes[b"one"].offsets == [0]
     assert bench.assigned.offsets.committable is None
-    bench.lanes[b"one"].deliveries[0].complete()
+    complete_all(bench.lanes[b"one"].deliveries[:1])
     assert bench.assigned.offsets.committable == 3
 
 
@@ -291,21 +287,21 @@ async def test_a_batch_that_is_larger_than_its_lane_is_given_as_there_is_room_in
         )
         await lanes.start()
         reader: Any = bench.reader
-        intake = DeliveryIntake(
-            TOPICS, pipes, lanes, recorder, outbox, reader, budget, health, pipes_wait_s=1
-        )
+        intake = DeliveryIntake(TOPICS, pipes, lanes, recorder, reader, budget, health, pipes_wait_s=1)
         waiting = intake.handle(bench.assigned, bench.records(200, b"one,two", keys=5))
         assert waiting is not None
         await waiting
         await until(lambda: bench.assigned.offsets.committable == 200, 20)
         await lanes.stop()
         ids = there.ids
-    found = [fields(receipt.headers) for receipt in bench.outbox.written]
-    assert Counter(found_one[OUTCOME] for found_one in found) == {b"delivered": 400}
+    receipts = [fields(receipt.headers) for receipt in bench.outbox.written]
+    assert Counter(receipt[OUTCOME] for receipt in receipts) == {b"delivered": 400}
     assert Counter(ids) == {str(number): 2 for number in range(200)}
     for name in (b"one", b"two"):
         for key in range(5):
-            offsets = [int(one[SOURCE].split(b":")[1]) for one in found if one[DESTINATION] == name]
+            offsets = [
+                int(receipt[SOURCE].split(b":")[1]) for receipt in receipts if receipt[DESTINATION] == name
+            ]
             of_key = [offset for offset in offsets if offset % 5 == key]
             assert of_key == sorted(of_key)
     assert (budget.events, budget.size_bytes) == (0, 0)

@@ -107,7 +107,10 @@ class Stream:
     async def write(
         self, name: str, partition: int, fields: list[Fields], values: list[bytes] | None = None
     ) -> None:
-        records = [Record(b"k", values[n] if values else b"{}", packed(one)) for n, one in enumerate(fields)]
+        records = [
+            Record(b"k", values[n] if values else b"{}", packed(event_fields))
+            for n, event_fields in enumerate(fields)
+        ]
         await self.producer.send_and_wait(f"{self.topics.stream}.{name}", partition, records)
 
     async def size(self, name: str) -> int:
@@ -145,11 +148,14 @@ class Stream:
         alive = list(range(count))
         now = b"%d" % now_us()
         for topic, more in added(now).items():
-            alive = [one for one in alive if one not in lose.get(topic, ())]
+            alive = [position for position in alive if position not in lose.get(topic, ())]
             if alive:
-                fields = [batch[one] | more for one in alive]
+                fields = [batch[position] | more for position in alive]
                 if watch and topic == "enriched":
-                    fields = [one | {WATCH: watch[n]} for n, one in zip(alive, fields, strict=True)]
+                    fields = [
+                        event_fields | {WATCH: watch[n]}
+                        for n, event_fields in zip(alive, fields, strict=True)
+                    ]
                 await self.write(topic, partition, fields)
         await self.write("accepted", partition, [{}], [orjson.dumps(tally)])
         return batch
@@ -200,7 +206,9 @@ async def new_stream(kafka: str, *pipes: Pipe):
     topics = Topics(f"t{secrets.token_hex(4)}")
     await create_topics(kafka, topics, partitions=PARTITIONS, replication=1)
     await publish(
-        kafka, topics, [stream_record(PARTITIONS), *(pipe_record(one) for one in pipes or (pipe(),))]
+        kafka,
+        topics,
+        [stream_record(PARTITIONS), *(pipe_record(declared) for declared in pipes or (pipe(),))],
     )
     producer = Producer(kafka, "double")
     await producer.start()

@@ -40,7 +40,8 @@ async def refuse(stream: Stream, name: str, pointers: list[str]) -> None:
     await stream.write("raw", 0, refused)
     about = {SERVICE: b"normalize", REASON: b"schema", DETAIL: b"is missing"}
     letters = [
-        one | about | {POINTER: pointer.encode()} for one, pointer in zip(refused, pointers, strict=True)
+        fields | about | {POINTER: pointer.encode()}
+        for fields, pointer in zip(refused, pointers, strict=True)
     ]
     await stream.write("dead-letter", 0, letters)
     answer = {DESTINATION: b"crm", OUTCOME: b"retry", REASON: b"status-401"}
@@ -63,18 +64,22 @@ async def test_the_owner_is_told_once_by_mail_and_webhook_what_to_do_also_over_a
                 async with stream.observing(**more) as (observer, _):
                     await refuse(stream, "flights", ["/from", "/from", "/from", "/to", "/delay"])
                     await until(lambda: len(mailbox.messages) == 2 and len(posted) == 2)
-                    ways = lambda: [told for _, told in observer.notifier.told if told]  # noqa: E731
+                    ways = lambda: [told for _, told in observer.judge.notifier.told if told]  # noqa: E731
                     await until(lambda: ways() == [["webhook", "email"]] * 2)
                 async with stream.observing(**more):
                     # What is told next comes after everything that would be told again.
                     await refuse(stream, "trains", ["/from"] * 5)
-                    await until(lambda: {one["To"] for one in mailbox.messages[2:]} == {"ben@example.com"})
+                    await until(
+                        lambda: {message["To"] for message in mailbox.messages[2:]} == {"ben@example.com"}
+                    )
                     await until(lambda: len(mailbox.messages) == 4)
     assert mailbox.refuse == 0
-    assert {one["data"]["kind"] for one in posted} == {"credentials", "events-refused"}
+    assert {notice["data"]["kind"] for notice in posted} == {"credentials", "events-refused"}
     assert len(posted) == 2
-    assert [one["To"] for one in mailbox.messages] == ["ann@example.com"] * 2 + ["ben@example.com"] * 2
-    by_subject = {one["Subject"]: one for one in mailbox.messages}
+    assert [message["To"] for message in mailbox.messages] == ["ann@example.com"] * 2 + [
+        "ben@example.com"
+    ] * 2
+    by_subject = {message["Subject"]: message for message in mailbox.messages}
     text = by_subject["flights: A destination refuses the credentials of its pipe."].get_content()
     assert "destination crm" in text
     assert "10 outcomes in a row were 401" in text
@@ -98,9 +103,9 @@ async def test_the_owner_is_told_again_only_when_the_problem_ended_and_came_back
         for at_s, now in ((0, holding), (60, {}), (100, holding), (200, {}), (400, {}), (500, holding)):
             alarms.step(now, at_s * 1_000_000)
             for _ in range(2):
-                await notifier.step([(one, told.get(one.id, [])) for one in alarms.active])
+                await notifier.step([(alarm, told.get(alarm.id, [])) for alarm in alarms.active])
     assert len(mailbox.messages) == 2
-    assert len({one["Message-ID"] for one in mailbox.messages}) == 2
+    assert len({message["Message-ID"] for message in mailbox.messages}) == 2
     assert told == {f"credentials/flights/crm/{started_us}": ["email"] for started_us in (0, 500_000_000)}
 
 

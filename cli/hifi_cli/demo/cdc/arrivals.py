@@ -104,7 +104,9 @@ async def read_receipts(bootstrap: str, topics: Topics) -> Receipts:
     try:
         counts = await partition_counts(bootstrap, [topics.raw, topics.receipts])
         partitions = [
-            TopicPartition(name, each) for name, count in counts.items() for each in range(count or 0)
+            TopicPartition(name, partition)
+            for name, count in counts.items()
+            for partition in range(count or 0)
         ]
         consumer.assign(partitions)
         await consumer.seek_to_beginning(*partitions)

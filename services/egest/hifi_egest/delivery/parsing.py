@@ -30,7 +30,7 @@ from hifi.record.identity import (
     split_identity,
 )
 from hifi.runtime.errors import NotAnEvent
-from hifi_egest.dedup.lineage import RAW_LINE, replay_lineage, retry_line, work_key
+from hifi_egest.dedup.copy_key import RAW_LOG, replay_key, retry_log, work_key
 from hifi_egest.delivery.event_record import NO_EARLIER_ATTEMPTS, EarlierAttempts, EventRecord
 from hifi_egest.delivery.partition import ENRICHED, SourcePartition
 
@@ -77,18 +77,18 @@ def _enriched(partition: SourcePartition, record: ConsumerRecord, fetched_us: in
     if len(hop_texts) <= TO_AT:
         raise NotAnEvent(f"the field {TO} is missing")
     seq, raw, destinations = identity_texts[SEQ_AT], hop_texts[RAW_AT], hop_texts[TO_AT]
-    rank = int(raw) if raw else -1
+    log_offset = int(raw) if raw else -1
     copied = [header for header in headers if header[0] in _COPIED]
     if len(copied) > 1 or (copied and copied[0][0] != TIME):
         by_name = dict(headers)
-        key, line = replay_lineage(seq, rank, by_name.get(REPLAY), by_name.get(SERVICE))
+        key, log = replay_key(seq, log_offset, by_name.get(REPLAY), by_name.get(SERVICE))
     else:
-        key, line = seq, RAW_LINE if rank >= 0 else None
+        key, log = seq, RAW_LOG if log_offset >= 0 else None
     names = destinations.split(b",")
     return EventRecord(
         record,
         partition,
-        hop_text(fetched_us, rank),
+        hop_text(fetched_us, log_offset),
         copied,
         identity_texts[PIPE_AT].decode("ascii"),
         seq,
@@ -99,8 +99,8 @@ def _enriched(partition: SourcePartition, record: ConsumerRecord, fetched_us: in
         0,
         NO_EARLIER_ATTEMPTS,
         key,
-        line,
-        rank,
+        log,
+        log_offset,
     )
 
 
@@ -111,7 +111,7 @@ def _retried(partition: SourcePartition, record: ConsumerRecord, fetched_us: int
     if not destination or b";" in destination:
         raise NotAnEvent(f"the header {DESTINATION} is missing, or has a semicolon")
     due = values.get(DUE)
-    line, rank = retry_line(values)
+    log, log_offset = retry_log(values)
     return EventRecord(
         record,
         partition,
@@ -131,6 +131,6 @@ def _retried(partition: SourcePartition, record: ConsumerRecord, fetched_us: int
             ambiguous=number(values, AMBIGUOUS, 0),
         ),
         work_key(partition.source, values),
-        line,
-        rank,
+        log,
+        log_offset,
     )

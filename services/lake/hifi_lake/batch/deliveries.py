@@ -15,7 +15,7 @@ from hifi.record.spark_sql import (
     identity_texts,
     literal,
 )
-from hifi_lake.table.progress import TableProgress
+from hifi_iceberg.destination.progress import TableProgress
 
 WORK: Final = "work"
 """Column with what identifies copies of a delivery: the event's identity, and the number of its replay."""

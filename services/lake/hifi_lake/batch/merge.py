@@ -13,8 +13,8 @@ from pyiceberg.manifest import DataFile
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from hifi.delivery.iceberg import OFFSET, PARTITION, LakeTable
 from hifi.pipe.model import SqlType
+from hifi_iceberg.declaration import OFFSET, PARTITION, LakeTable
 from hifi_lake.batch.stored_files import StoredFiles
 from hifi_lake.batch.table_rows import DELETES, ROW
 

@@ -7,9 +7,9 @@ import orjson
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from hifi.delivery.iceberg import ACCEPTED, OFFSET, PARTITION, SEQ, LakeTable
 from hifi.record.headers import CE_PREFIX
 from hifi.record.spark_sql import literal
+from hifi_iceberg.declaration import ACCEPTED, OFFSET, PARTITION, SEQ, LakeTable
 
 ROW: Final = "row"
 """Column with the columns of the table, a struct."""

@@ -11,18 +11,18 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
-from hifi.delivery.iceberg import SEQ, LakeTable
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import monotonic_s
+from hifi_iceberg.declaration import SEQ, LakeTable
+from hifi_iceberg.destination.catalog import open_table
+from hifi_iceberg.destination.commits import TableCommits
+from hifi_iceberg.destination.file_store import FileStore
+from hifi_iceberg.destination.progress import TableProgress
 from hifi_lake.batch.deliveries import beyond, without_copies
 from hifi_lake.batch.merge import affected_files, merged, newest_by_key
 from hifi_lake.batch.stored_files import StoredFiles
 from hifi_lake.batch.table_rows import REFUSAL, ROW, with_rows
 from hifi_lake.settings import LakeSettings
-from hifi_lake.table.catalog import open_table
-from hifi_lake.table.commits import TableCommits
-from hifi_lake.table.file_store import FileStore
-from hifi_lake.table.progress import TableProgress
 
 logger = log.get(__name__)
 

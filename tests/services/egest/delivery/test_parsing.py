@@ -73,7 +73,7 @@ def test_an_event_has_each_destination_once() -> None:
         5,
         0,
     )
-    assert (one.key, one.line, one.rank) == (SEQ, "raw", 11)
+    assert (one.key, one.log, one.log_offset) == (SEQ, "raw", 11)
     assert one.receipt_hop == b"99;11"
     assert one.copied == [(TIME_HEADER, TIME)]
 
@@ -92,14 +92,14 @@ def test_a_retry_continues_the_counts_of_its_delivery() -> None:
     assert one.destinations == [b"a"]
     assert one.earlier == (5, 44, 2, 1)
     assert one.due_us == 1000
-    assert (one.key, one.line, one.rank) == (b"~".join((SEQ, b"0", b"a", b"2")), "5s", 123)
+    assert (one.key, one.log, one.log_offset) == (b"~".join((SEQ, b"0", b"a", b"2")), "5s", 123)
 
 
 def test_a_replay_at_enrich_is_identified_by_its_key_alone() -> None:
     one = parsed(ENRICHED, (REPLAY, b"1"), (SERVICE, b"enrich"))
-    assert (one.key, one.line) == (SEQ + b"~1", None)
+    assert (one.key, one.log) == (SEQ + b"~1", None)
     again = parsed(ENRICHED, (REPLAY, b"1"), (SERVICE, b"normalize"))
-    assert (again.key, again.line, again.rank) == (SEQ + b"~1", "raw", 11)
+    assert (again.key, again.log, again.log_offset) == (SEQ + b"~1", "raw", 11)
 
 
 @pytest.mark.parametrize("missing", [SEQ_FIELD, TO, ACCEPTED, REVISION_OFFSET, IN])

@@ -190,7 +190,11 @@ async def test_a_client_that_disconnects_during_a_request_leaves_no_memory_reser
     async def send(message: Any) -> None:
         sent.append(message)
 
-    headers = [(b"authorization", b"Bearer " + KEY.encode()), (b"content-type", b"application/json")]
+    headers = [
+        (b"authorization", b"Bearer " + KEY.encode()),
+        (b"content-type", b"application/json"),
+        (b"content-length", b"10"),
+    ]
     scope = {"type": "http", "method": "POST", "path": "/v1/pipes/flights/events", "headers": headers}
     await asgi_app(scope, receive, send)
     assert (sent, producer.sent) == ([], {})

@@ -462,9 +462,9 @@ from hifi_observe.settings import ObserveSettings
 
 async def main():
     off = Observer(ObserveSettings(), Health("observe", "i"))
-    assert off.tracing.tracer is None and not any(name.startswith("opentelemetry") for name in sys.modules)
+    assert off.stream.tracing.tracer is None and not any(name.startswith("opentelemetry") for name in sys.modules)
     on = Observer(ObserveSettings(observe_otlp_endpoint="http://127.0.0.1:9"), Health("observe", "i"))
-    assert on.tracing.tracer is not None and "opentelemetry" in sys.modules
+    assert on.stream.tracing.tracer is not None and "opentelemetry" in sys.modules
 
 asyncio.run(main())
 """
