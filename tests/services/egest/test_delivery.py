@@ -33,7 +33,7 @@ from hifi.record.headers import (
 )
 from hifi.record.headers import TIME as TIME_HEADER
 from hifi.record.record import Record
-from hifi_egest.delivery.delivery import Delivery
+from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.lanes.lane import Lane
 
 SECRET = "whsec_" + "c2VjcmV0" * 4
@@ -94,12 +94,12 @@ async def test_a_step_that_fails_between_two_destinations_sends_nothing_twice(
 ) -> None:
     failed, offer = 0, Lane.offer
 
-    def fails_twice(lane: Lane, delivery: Delivery) -> None:
+    def fails_twice(lane: Lane, record: EventRecord, name: bytes) -> bool:
         nonlocal failed
-        if delivery.destination == b"two" and failed < 2:
+        if name == b"two" and failed < 2:
             failed += 1
             raise RuntimeError("not now")
-        offer(lane, delivery)
+        return offer(lane, record, name)
 
     monkeypatch.setattr(Lane, "offer", fails_twice)
     async with destination() as one, destination() as two:
