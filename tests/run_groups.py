@@ -26,13 +26,20 @@ ROOT: Final = Path(__file__).parents[1]
 LOGS: Final = ROOT / "build" / "tests"
 FOLDERS: Final = {
     "commands": ("tests/cli",),
-    "observe": ("tests/services/observe", "tests/infra", "tests/services/egest/dedup"),
-    "enrich": (
-        "tests/services/enrich",
-        "tests/services/normalize",
+    "observe": (
+        "tests/services/observe",
         "tests/services/manage",
+        "tests/infra",
+        "tests/services/egest/dedup",
     ),
-    "libs": ("tests/libs", "tests/services/rollout", "tests/services/scale", "tests/services/deploy"),
+    "enrich": ("tests/services/enrich", "tests/services/normalize"),
+    "libs": (
+        "tests/libs",
+        "tests/services/deploy",
+        "tests/services/retrier",
+        "tests/services/rollout",
+        "tests/services/scale",
+    ),
 }
 """Group to its folders, so that all groups take about the same time. The group `others` has everything else."""
 UNCOMPILED: Final = (
@@ -47,8 +54,33 @@ PROGRESS_S: Final = 120.0
 """How often a line says that groups still run."""
 
 
-FAST: Final = {"services": ["tests/services"], "others": ["tests", "--ignore=tests/services"]}
-"""Groups of `make test-fast`."""
+NOT_FAST: Final = (
+    "tests/bench",
+    "tests/infra/compile",
+    "tests/infra/kafka",
+    "tests/infra/mesh",
+    "tests/infra/process",
+    "tests/libs/aiokafka_cooperative",
+    "tests/services/deploy/test_judge.py",
+    "tests/services/egest/dedup/test_deduplicator.py",
+    "tests/services/enrich",
+    "tests/services/lake",
+    "tests/services/normalize/idempotency",
+    "tests/services/observe/ledger/test_partition_ledger.py",
+    "tests/services/observe/skew/test_skew.py",
+    "tests/services/rollout/test_ramp.py",
+    "tests/test_runners.py",
+)
+"""Tests that start programs, or whose simulations take seconds: `make test-fast` leaves them out."""
+
+
+def fast_groups() -> dict[str, list[str]]:
+    """Group to its pytest arguments for `make test-fast`."""
+    left_out = [f"--ignore={path}" for path in NOT_FAST]
+    return {
+        "services": ["tests/services", *left_out],
+        "others": ["tests", "--ignore=tests/services", *left_out],
+    }
 
 
 def groups() -> dict[str, list[str]]:
@@ -74,11 +106,11 @@ def main(arguments: list[str]) -> int:
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
     )  # so that `finally` ends the groups
     began = said = time.monotonic()
-    chosen = FAST if "--fast" in arguments else groups()
+    chosen = fast_groups() if "--fast" in arguments else groups()
     runs: dict[str, tuple[list[str], dict[str, str]]] = {name: (paths, {}) for name, paths in chosen.items()}
     if "--fast" not in arguments:
         runs["uncompiled"] = ([*UNCOMPILED], {"HIFI_COMPILED": "0"})
-    running = {name: start(name, [*own, *arguments], env) for name, (own, env) in runs.items()}
+    running = {name: start(name, [*tests, *arguments], env) for name, (tests, env) in runs.items()}
     ended: dict[str, int] = {}
     try:
         while running:
@@ -98,7 +130,7 @@ def main(arguments: list[str]) -> int:
         for process in running.values():
             process.wait(60)
     return run_twice.repeat(
-        {name: (ended[name], [*own, *arguments], env) for name, (own, env) in runs.items()}
+        {name: (ended[name], [*tests, *arguments], env) for name, (tests, env) in runs.items()}
     )
 
 

@@ -23,7 +23,7 @@ def test_each_test_belongs_to_exactly_one_group() -> None:
     assert len(folders) == len(set(folders))
     assert others == ["tests", *(f"--ignore={folder}" for folder in folders)]
     assert all((TESTS.parent / folder).is_dir() for folder in folders)
-    paths = {*run_groups.UNCOMPILED, *run_more.UNCOMPILED}
+    paths = {*run_groups.UNCOMPILED, *run_groups.NOT_FAST, *run_more.UNCOMPILED}
     assert [path for path in paths if not (TESTS.parent / path).exists()] == []
 
 
@@ -60,9 +60,9 @@ def test_a_run_that_did_not_come_to_its_end_fails_although_another_one_could_be_
     import run_twice
 
     monkeypatch.setattr(run_twice, "CACHES", tmp_path)
-    found = tmp_path / "good" / "v" / "cache" / "lastfailed"
-    found.parent.mkdir(parents=True)
-    found.write_text('{"test_one.py::test_it": true}')
+    last_failed = tmp_path / "good" / "v" / "cache" / "lastfailed"
+    last_failed.parent.mkdir(parents=True)
+    last_failed.write_text('{"test_one.py::test_it": true}')
     assert run_twice.repeat({"good": (1, [], {}), "broken": (broken, [], {})}) == broken
 
 
@@ -98,6 +98,7 @@ def test_a_few_failed_tests_run_again_and_fail_the_run_when_they_fail_twice(
 
     monkeypatch.setattr(run_twice, "ROOT", tmp_path)
     monkeypatch.setattr(run_twice, "CACHES", tmp_path / "caches")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     (tmp_path / "pytest.ini").write_text("[pytest]")
     (tmp_path / "test_one.py").write_text(FAILS_FIRST.format(number=number, passes_then=passes_then))
     assert run_twice.main(["test_one.py"]) == status

@@ -9,7 +9,7 @@ import pytest
 from hifi.runtime.compiled import import_hook
 from hifi.runtime.errors import Misconfigured
 from hifi_infra.compile.__main__ import planned
-from hifi_infra.compile.build import build_into, has_compiler, plan_build, remove_old_builds
+from hifi_infra.compile.build import GROUP, build_into, copy_part, has_compiler, plan_build, remove_old_builds
 from hifi_infra.compile.first_party import source_closure
 
 ROOT = Path(__file__).parents[3]
@@ -32,9 +32,9 @@ def packages(tmp_path: Path, **sources: str) -> list[Path]:
 @pytest.mark.skipif(not has_compiler(), reason="no C compiler")
 def test_this_environment_uses_what_make_setup_compiled() -> None:
     assert import_hook.in_use(), "a source has changed since: run `make setup`"
-    import hifi.record.event
+    import hifi.record.identity
 
-    assert not hifi.record.event.__file__.endswith(".py")
+    assert not hifi.record.identity.__file__.endswith(".py")
 
 
 def test_a_build_depends_on_all_that_its_modules_import_in_any_way(tmp_path: Path) -> None:
@@ -75,6 +75,13 @@ def test_an_image_compiles_only_what_its_service_imports() -> None:
     assert set(modules) < set(planned(CONFIG).modules)
 
 
+def test_an_image_compiles_what_the_connectors_of_its_service_import() -> None:
+    modules = planned(CONFIG, "hifi_collect").modules
+    assert "hifi_kafka.source.records" in modules
+    assert "hifi_postgres.source.row_events" in modules
+    assert "hifi_debezium.source.changes" not in planned(CONFIG, "hifi_egest").modules
+
+
 @pytest.mark.skipif(not has_compiler(), reason="no C compiler")
 def test_code_that_cannot_be_compiled_is_told_and_leaves_no_build(tmp_path: Path) -> None:
     roots = packages(tmp_path, total="def total(net: int) -> str:\n    return net\n")
@@ -86,12 +93,30 @@ def test_code_that_cannot_be_compiled_is_told_and_leaves_no_build(tmp_path: Path
     assert list(folder.parent.iterdir()) == []
 
 
+def test_a_part_of_a_build_has_its_modules_their_library_and_the_checksums_of_their_sources(
+    tmp_path: Path,
+) -> None:
+    roots = packages(tmp_path, total="import shop.rates\n", rates="RATE = 1\n", tax="TAX = 1\n")
+    whole, target = tmp_path / "whole", tmp_path / "image/compiled"
+    names = (f"{GROUP}__mypyc", "shop.total", "shop.tax")
+    for name in names:
+        (whole / name).parent.mkdir(exist_ok=True)
+        (whole / name).write_text(name)
+    (whole / import_hook.MODULES).write_text("".join(f"{name} {name}\n" for name in names))
+    copy_part(whole, target, plan_build(["shop.total"], roots))
+    files = {path.name for path in target.iterdir()}
+    assert files == {names[0], "shop.total", import_hook.MODULES, import_hook.SOURCES}
+    assert (target / import_hook.MODULES).read_text() == "".join(f"{name} {name}\n" for name in names[:2])
+    sources = (target / import_hook.SOURCES).read_text().splitlines()
+    assert [line.split()[1] for line in sources] == ["shop/__init__.py", "shop/rates.py", "shop/total.py"]
+
+
 def test_the_builds_used_last_are_kept(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / str(number)).mkdir()
         os.utime(tmp_path / str(number), (number, number))
     remove_old_builds(tmp_path)
-    assert sorted(int(each.name) for each in tmp_path.iterdir()) == list(range(8, 20))
+    assert sorted(int(build_folder.name) for build_folder in tmp_path.iterdir()) == list(range(8, 20))
 
 
 def test_the_hook_costs_a_start_next_to_nothing() -> None:
