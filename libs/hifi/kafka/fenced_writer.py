@@ -151,5 +151,5 @@ def _take_note(acknowledgement: asyncio.Future[Any]) -> None:
 
 def _translated(error: Exception, otherwise: str) -> HifiError:
     if type(error).__name__ in _FENCED:
-        return Overtaken("another holder of the transactional id has begun")
+        return Overtaken("another instance of this service has started")
     return Retryable(f"{otherwise}: {error!r}")
