@@ -44,7 +44,7 @@ FOLDERS: Final = {
 """Group to its folders, so that all groups take about the same time. The group `others` has everything else."""
 UNCOMPILED: Final = (
     "tests/libs/kafka/test_offset_tracker.py",
-    "tests/libs/record/test_event.py",
+    "tests/libs/record/test_fields.py",
     "tests/services/egest/lanes/test_queue.py",
     "tests/services/ingest/decode",
 )

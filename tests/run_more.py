@@ -35,7 +35,7 @@ UNCOMPILED: Final = (
     "tests/libs/record/test_partitioner.py",
     "tests/libs/kafka/test_offset_tracker.py",
     "tests/libs/pipe/normalize",
-    "tests/libs/record/test_event.py",
+    "tests/libs/record/test_fields.py",
     "tests/libs/runtime/test_token_bucket.py",
     "tests/services/collect/test_accepted_times.py",
     "tests/connectors/kafka/source/test_cloudevent_records.py",
