@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python3
-PACKAGES := libs services/ingest services/normalize services/enrich services/egest services/retrier services/collect services/lake services/observe services/rollout services/scale services/manage services/deploy infra cli
+PACKAGES := libs connectors/debezium connectors/iceberg connectors/kafka connectors/objects connectors/postgres services/ingest services/normalize services/enrich services/egest services/retrier services/collect services/lake services/observe services/rollout services/scale services/manage services/deploy infra cli
 ARGS ?=
 
 .PHONY: help setup demo demo-control demo-colours demo-cdc bench bench-quick bench-connectors bench-rows test test-fast s3-server test-more test-containers images compose chaos chaos-quick chaos-control chaos-colours soak lint format audit types lock clean
@@ -87,9 +87,9 @@ bench-rows: setup  ## measure growth of cost, starts and restarts, a few minutes
 lint: .venv/.installed  ## check style, format, docstrings, imports between packages, and repeated code
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
-	.venv/bin/interrogate --config pyproject.toml libs services infra cli
+	.venv/bin/interrogate --config pyproject.toml libs connectors services infra cli
 	.venv/bin/lint-imports --no-logo
-	.venv/bin/pylint --disable=all --enable=duplicate-code,cyclic-import libs/hifi libs/aiokafka_cooperative services/*/hifi_* infra/hifi_infra cli/hifi_cli
+	.venv/bin/pylint --disable=all --enable=duplicate-code,cyclic-import libs/hifi libs/aiokafka_cooperative connectors/*/hifi_* services/*/hifi_* infra/hifi_infra cli/hifi_cli
 
 format: .venv/.installed  ## correct style and format where a tool can
 	.venv/bin/ruff check --fix

@@ -57,19 +57,21 @@ async def _measure(made: LoadTest, keep: Keep) -> None:
         begun_s = time.monotonic()
         await publish(kafka, made.mesh.plan.topics, [pipe_record(_pipe(kafka, other.destination_port))])
         await asyncio.sleep(RAMP_S)
-        found = described(rating, warm_up, await steps(rating, RATE, STEPS, SECONDS))
+        step_report = described(rating, warm_up, await steps(rating, RATE, STEPS, SECONDS))
         source = (await _get(made, f"pipes/{PIPE}"))["now"]["source"]
         if not source["backfill"]:
             raise Retryable("the backfill was over before the lag beside it was measured")
         print(f"measured beside {source}", flush=True)
-        keep(BESIDE_BACKFILL, found | {"backfill": source})
+        keep(BESIDE_BACKFILL, step_report | {"backfill": source})
         minutes = await _ended(made)
         seconds = time.monotonic() - begun_s
-        told = {name: sum(one[name] for one in minutes) for name in ("in", "delivered", "backfill", "lost")}
-        told |= {"down": sum(one["state"] == "down" for one in minutes), "minutes": len(minutes)}
+        told = {
+            name: sum(minute[name] for minute in minutes) for name in ("in", "delivered", "backfill", "lost")
+        }
+        told |= {"down": sum(minute["state"] == "down" for minute in minutes), "minutes": len(minutes)}
         told |= {"records": RECORDS, "seconds": round(seconds, 1), "per_second": round(RECORDS / seconds, 1)}
         print(f"the whole backfill: {told}", flush=True)
-        keep(BESIDE_BACKFILL, found | {"backfill": source, "whole": told})
+        keep(BESIDE_BACKFILL, step_report | {"backfill": source, "whole": told})
         if told["delivered"] != RECORDS or told["lost"] or told["down"]:
             raise Retryable(f"the minutes of the backfill do not balance, or some are down: {told}")
 
@@ -111,7 +113,7 @@ async def _ended(made: LoadTest) -> list[dict[str, Any]]:
     """The closed minutes of the backfill, when all of it is in them."""
     while True:
         minutes: list[dict[str, Any]] = (await _get(made, f"pipes/{PIPE}/minutes?last=60"))["minutes"]
-        if sum(one["delivered"] for one in minutes) >= RECORDS:
+        if sum(minute["delivered"] for minute in minutes) >= RECORDS:
             return minutes
         await asyncio.sleep(2)
 

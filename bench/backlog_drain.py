@@ -49,12 +49,12 @@ class Account:
     async def send(self, rate: float, seconds: float) -> list[str]:
         """Send at a fixed rate without waiting for answers; returns the ids."""
         count = round(rate * seconds)
-        found = await asyncio.to_thread(_write, self.made, count, self._first)
+        deliveries = await asyncio.to_thread(_write, self.made, count, self._first)
         self._first += count
-        self.expected |= found
+        self.expected |= deliveries
         await self.made.send(rate)
         self.sent |= read_send_log(self.made.workspace.send_log)
-        return list(found)
+        return list(deliveries)
 
     async def read(self, books: RequestLogReader) -> None:
         """Read new arrivals."""
@@ -105,10 +105,15 @@ def _made(folder: Path) -> LoadTest:
 
 
 def _write(made: LoadTest, count: int, first: int) -> dict[str, Deliveries]:
-    found = EventLoad().write(made.workspace, count, first)
+    deliveries = EventLoad().write(made.workspace, count, first)
     return {
-        name: dict.fromkeys(PATHS, one[DEPARTURES] if DEPARTURES in one else one[CANCELLATIONS])
-        for name, one in found.items()
+        name: dict.fromkeys(
+            PATHS,
+            event_deliveries[DEPARTURES]
+            if DEPARTURES in event_deliveries
+            else event_deliveries[CANCELLATIONS],
+        )
+        for name, event_deliveries in deliveries.items()
     }
 
 
@@ -162,7 +167,7 @@ async def _measure(made: LoadTest, keep: Keep, name: str) -> None:
             "refused": arrived,
             "in_retry_topics": waiting,
             "left_when_fresh_ended": left,
-            "not_accepted": sum(not one.accepted for one in account.sent.values()),
+            "not_accepted": sum(not sent_event.accepted for sent_event in account.sent.values()),
             "lost": account.missing(account.expected),
             "wrong": verdict.duplicates + verdict.mismatched + verdict.unknown,
             **drained(_since(verdict, opened_ns), opened_ns),

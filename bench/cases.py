@@ -17,8 +17,8 @@ from hifi_cli.demo.workspace import Workspace
 from hifi_cli.log_file import log_to
 from hifi_cli.rate.event_load import EventLoad
 from hifi_cli.rate.rate_search import RateSearch
+from hifi_cli.rate.rating import Rating
 from hifi_cli.rate.report import line, report
-from hifi_cli.rate.run import Rating
 from hifi_cli.rate.step import RateStep
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan

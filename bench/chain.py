@@ -77,18 +77,18 @@ class Chain:
         raise Retryable("the chain's ingest is not ready")
 
     async def kill(self) -> None:
-        await asyncio.gather(*(one.kill() for one in self.processes.values() if one.running))
+        await asyncio.gather(*(process.kill() for process in self.processes.values() if process.running))
         await self.cluster.kill()
 
     stop = kill
 
     def cpu_seconds(self) -> dict[str, float]:
-        brokers = sum(one.cpu_seconds() for one in self.cluster.processes.values())
-        return {name: one.cpu_seconds() for name, one in self.processes.items()} | {"kafka": brokers}
+        brokers = sum(process.cpu_seconds() for process in self.cluster.processes.values())
+        return {name: process.cpu_seconds() for name, process in self.processes.items()} | {"kafka": brokers}
 
     def rss_bytes(self) -> dict[str, int]:
-        brokers = sum(one.rss_bytes() for one in self.cluster.processes.values())
-        return {name: one.rss_bytes() for name, one in self.processes.items()} | {"kafka": brokers}
+        brokers = sum(process.rss_bytes() for process in self.cluster.processes.values())
+        return {name: process.rss_bytes() for name, process in self.processes.items()} | {"kafka": brokers}
 
 
 class ChainScene(LoadTest):

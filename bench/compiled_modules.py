@@ -50,9 +50,19 @@ def records(topic: str, hop: str, *more: tuple[str, bytes]) -> list[Any]:
     ]
     return [
         ConsumerRecord(
-            topic, 0, n, 1_800_000_000_000 + n // 10, 0, b"key%d" % (n % 50), DATA, None, 0, len(DATA), one
+            topic,
+            0,
+            n,
+            1_800_000_000_000 + n // 10,
+            0,
+            b"key%d" % (n % 50),
+            DATA,
+            None,
+            0,
+            len(DATA),
+            record_headers,
         )
-        for n, one in enumerate(headers)
+        for n, record_headers in enumerate(headers)
     ]
 
 
@@ -66,7 +76,7 @@ def normalize_data() -> Callable[[], object]:
 
 
 def normalize_fingerprints() -> Callable[[], object]:
-    from hifi.record.event import identity
+    from hifi.record.identity import identity
     from hifi_normalize.idempotency.fingerprint import fingerprint
     from hifi_normalize.idempotency.fingerprint_window import FingerprintWindow
 
@@ -75,15 +85,16 @@ def normalize_fingerprints() -> Callable[[], object]:
     def work() -> None:
         window = FingerprintWindow(600_000)
         for record, event in read:
-            found = fingerprint(record, event, declares_id=True)
-            if found is not None:
-                window.check(found)
+            event_fingerprint = fingerprint(record, event, declares_id=True)
+            if event_fingerprint is not None:
+                window.check(event_fingerprint)
 
     return work
 
 
 def event_headers() -> Callable[[], object]:
-    from hifi.record.event import hop, identity
+    from hifi.record.hop import hop
+    from hifi.record.identity import identity
 
     all_headers = [record.headers for record in records("normalized", "1800000000000000;{}", *ATTRIBUTES)]
 
@@ -135,7 +146,7 @@ def ingest_requests(kind: str) -> Callable[[], object]:
         b'{"specversion":"1.0","id":"%d","source":"/flights","type":"org.example.flight",'
         b'"time":"2013-07-01T05:15:00Z","data":%b}'
     )
-    each = {
+    requests = {
         "batch": (
             b"application/cloudevents-batch+json",
             b"[%b]" % b",".join(structured % (n, DATA) for n in range(100)),
@@ -143,7 +154,7 @@ def ingest_requests(kind: str) -> Callable[[], object]:
         "single": (b"application/cloudevents+json", structured % (1, DATA)),
         "plain": (b"application/json", DATA),
     }
-    content_type, body = each[kind]
+    content_type, body = requests[kind]
     headers = [(b"host", b"localhost"), (b"content-type", content_type), (b"authorization", b"Bearer key")]
     request = EventRequest(headers, body, 1_800_000_000_000_000)
 
@@ -216,12 +227,13 @@ def egest_lane() -> Callable[[], object]:
 
     from hifi.kafka.consumer import AssignedPartition
     from hifi.pipe.model import BatchPolicy
-    from hifi_egest.delivery.delivery import Delivery
+    from hifi_egest.delivery.delivery import Delivery, decide_all
     from hifi_egest.delivery.in_flight_budget import InFlightBudget
+    from hifi_egest.delivery.lane_room import LaneRoom
     from hifi_egest.delivery.lease import PartitionLease
     from hifi_egest.delivery.parsing import parse
     from hifi_egest.delivery.partition import ENRICHED, SourcePartition
-    from hifi_egest.lanes.buffer import LaneBuffer
+    from hifi_egest.lanes.queue import RequestQueue
 
     assigned = AssignedPartition(TopicPartition(ENRICHED, 0))
     budget, lease = InFlightBudget(100_000, 1 << 30), PartitionLease(lambda: None, 60.0)
@@ -230,16 +242,17 @@ def egest_lane() -> Callable[[], object]:
     batch = BatchPolicy(size=500, wait=0.05)
 
     def work() -> None:
-        buffer = LaneBuffer(4000, 1 << 30, budget, lease, ordered=True)
+        room, queue = LaneRoom(4000, 1 << 30, budget), RequestQueue(lease, ordered=True)
         for event in events:
-            if buffer.fits(event.size_bytes, retried=False):
-                buffer.add(Delivery(event, b"departures"), 0.0)
-        while buffer.ready:
-            request = buffer.next_request(batch)
+            if room.fits(event.size_bytes):
+                queue.add(Delivery(event, b"departures", room=room), 0.0)
+                room.add(event.size_bytes)
+        while queue.has_request:
+            request = queue.next_request(batch)
             assert request.active
             request.count_attempt(0.0, 1)
-            buffer.left(request.deliveries)
-            buffer.finish(request)
+            decide_all(request.deliveries)
+            queue.finish(request)
         partition.end(len(events), 0)
 
     return work
@@ -247,8 +260,8 @@ def egest_lane() -> Callable[[], object]:
 
 def egest_rows() -> Callable[[], object]:
     from hifi.delivery.kind import OutboundEvent
-    from hifi_egest.postgres.settings import PostgresSettings
-    from hifi_egest.postgres.statements import TableStatements
+    from hifi_postgres.declaration import PostgresSettings
+    from hifi_postgres.destination.statements import TableStatements
 
     columns = {"flight": "flight", "carrier": "carrier", "distance": "distance"}
     table = TableStatements(
@@ -347,7 +360,7 @@ CASES: dict[str, Callable[[], Callable[[], object]]] = {
 
 def measure() -> dict[str, float]:
     """Microseconds of CPU an event: the best of some runs of each case."""
-    found = {}
+    cpu_us = {}
     for name, prepare in CASES.items():
         work = prepare()
         times_s = []
@@ -355,8 +368,8 @@ def measure() -> dict[str, float]:
             began_s = time.process_time()
             work()
             times_s.append(time.process_time() - began_s)
-        found[name] = min(times_s) / EVENTS * 1e6
-    return found
+        cpu_us[name] = min(times_s) / EVENTS * 1e6
+    return cpu_us
 
 
 def main() -> None:
@@ -381,7 +394,7 @@ def main() -> None:
         f"loop of 20 million additions: {loop_s():.2f} s\n\n| | interpreted | compiled | ratio |\n|---|---|---|---|"
     )
     for name in CASES:
-        before, after = (statistics.median(each[name] for each in rounds[compiled]) for compiled in "01")
+        before, after = (statistics.median(cpu_us[name] for cpu_us in rounds[compiled]) for compiled in "01")
         print(f"| {name} | {before:.2f} | {after:.2f} | {after / before:.2f} |")
 
 

@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
 
 BARE: Final = Path(__file__).parent / "peers/bare"
@@ -175,13 +175,13 @@ async def _topic(_: str, scene: Scene, topics: Topics) -> _Made:
     targets = [TopicTarget(scene.kafka, f"{topics.stream}-{name}") for name in ("destination", "loop")]
     for target in targets:
         await target.create(PARTITIONS)
-    own, loop = targets
+    service_target, loop = targets
     settings = {
         "bootstrap": scene.kafka,
-        "topic": own.topic,
+        "topic": service_target.topic,
         "positions_topic": f"{topics.stream}-positions",
     }
-    return settings, lambda: own, lambda: loop, loop.topic
+    return settings, lambda: service_target, lambda: loop, loop.topic
 
 
 async def _table(form: str, scene: Scene, _: Topics) -> _Made:
@@ -200,11 +200,11 @@ async def _table(form: str, scene: Scene, _: Topics) -> _Made:
 
 
 async def _files(form: str, scene: Scene, topics: Topics) -> _Made:
-    own, loop = (scene.folder / topics.stream / name for name in ("objects", "loop"))
+    service_folder, loop = (scene.folder / topics.stream / name for name in ("objects", "loop"))
     types = {"id": "long", "total": "double", "note": "string"}
     columns = {name: {"path": name, "type": kind} for name, kind in types.items()}
-    settings = {"folder": str(own), "format": form, "columns": columns}
-    return settings, lambda: FolderTarget(own, form), lambda: FolderTarget(loop, form), str(loop)
+    settings = {"folder": str(service_folder), "format": form, "columns": columns}
+    return settings, lambda: FolderTarget(service_folder, form), lambda: FolderTarget(loop, form), str(loop)
 
 
 def _loop(script: str, *arguments: str) -> list[str]:

@@ -72,8 +72,8 @@ class TopicTarget:
         return times
 
     async def _ranges(self) -> Mapping[TopicPartition, range]:
-        found = (await partition_counts(self._kafka, [self.topic]))[self.topic] or 0
-        partitions = [TopicPartition(self.topic, number) for number in range(found)]
+        count = (await partition_counts(self._kafka, [self.topic]))[self.topic] or 0
+        partitions = [TopicPartition(self.topic, number) for number in range(count)]
         async with self._consumer() as consumer:
             ends = await consumer.end_offsets(partitions)
         return {tp: range(end) for tp, end in ends.items()}
@@ -100,8 +100,8 @@ class TableTarget:
 
     async def times_s(self) -> Sequence[float]:
         async with await psycopg.AsyncConnection.connect(self._url) as connection:
-            found = await connection.execute("SELECT extract(epoch FROM written)::float8 FROM orders")
-            return [at_s for (at_s,) in await found.fetchall()]
+            cursor = await connection.execute("SELECT extract(epoch FROM written)::float8 FROM orders")
+            return [at_s for (at_s,) in await cursor.fetchall()]
 
 
 class FolderTarget:

@@ -80,14 +80,14 @@ async def measure(step: Step, scene: Scene, topics: Topics) -> dict[str, float]:
     plan = Plan(folder, stream=topics.stream, env={DATABASE_URL: scene.database})
     env = environment(plan, InstanceSpec(step.service, 1, free_port()), scene.kafka, None)
     service = Process(step.service, command(step.service), env=env, log=folder / f"{step.service}.log")
-    own, own_cpu_us = await rate(step.target(), service, step.events)
+    hifi_per_s, own_cpu_us = await rate(step.target(), service, step.events)
     loop, loop_cpu_us = await rate(
         step.loop_target(), Process("loop", step.loop, env=os.environ, log=folder / "loop.log"), step.events
     )
     return {
-        "hifi_per_s": round(own),
+        "hifi_per_s": round(hifi_per_s),
         "loop_per_s": round(loop),
-        "ratio": round(own / loop, 3),
+        "ratio": round(hifi_per_s / loop, 3),
         "hifi_cpu_us": round(own_cpu_us, 1),
         "loop_cpu_us": round(loop_cpu_us, 1),
     }
@@ -95,7 +95,7 @@ async def measure(step: Step, scene: Scene, topics: Topics) -> dict[str, float]:
 
 async def run(names: list[str], rounds: int) -> dict[str, list[dict[str, float]]]:
     """The figures of each step and round."""
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    figures_by_step: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory(prefix="hifi-bench-connectors-", ignore_cleanup_errors=True) as made:
         folder = Path(made)
         cluster, database = (
@@ -111,12 +111,12 @@ async def run(names: list[str], rounds: int) -> dict[str, list[dict[str, float]]
                         topics = Topics(f"bench{number}x{at}")
                         step = await prepare_step(name, scene, topics)
                         figures = await measure(step, scene, topics)
-                        found[name].append(figures)
+                        figures_by_step[name].append(figures)
                         print(f"round {number}: {name}: {line(figures)}", flush=True)
         finally:
             await cluster.kill()
             await database.remove()
-    return found
+    return figures_by_step
 
 
 def line(figures: Mapping[str, float]) -> str:
@@ -161,8 +161,11 @@ def main() -> None:
     parser.add_argument("--report", type=Path, help="a line of JSON is added to this file")
     options = parser.parse_args()
     machine: dict[str, Any] = machine_info.describe()
-    found = uvloop.run(run(options.step or list(STEPS), options.rounds))
-    medians = {name: statistics.median(one["ratio"] for one in figures) for name, figures in found.items()}
+    figures_by_step = uvloop.run(run(options.step or list(STEPS), options.rounds))
+    medians = {
+        name: statistics.median(run_figures["ratio"] for run_figures in figures)
+        for name, figures in figures_by_step.items()
+    }
     for name, ratio in medians.items():
         print(f"{name}: median ratio {ratio:.2f}, goal {GOAL}")
     way = None
@@ -176,7 +179,7 @@ def main() -> None:
             "machine": machine,
             "events": {"sources": SOURCE_EVENTS, "destinations": DESTINATION_EVENTS},
             "rounds": options.rounds,
-            "steps": found,
+            "steps": figures_by_step,
             "medians": medians,
         }
         with options.report.open("ab") as file:

@@ -39,14 +39,14 @@ async def _measure(made: LoadTest, keep: Keep) -> None:
         keep(DEAD, described(rating, settling, await steps(rating, RATE, seconds=SECONDS)))
 
 
-async def _has(tenth: Workspace, wanted: int) -> None:
+async def _has(tenth: Workspace, expected: int) -> None:
     """Check that the tenth destination received every event.
 
     Raises:
         Retryable: it did not.
     """
     for _ in range(round(TENTH_S / 0.25)):
-        if (found := await tenth.counts()) == wanted:
+        if (arrived := await tenth.counts()) == expected:
             return
         await asyncio.sleep(0.25)
-    raise Retryable(f"the tenth destination, alive, got {found:,} of {wanted:,} events")
+    raise Retryable(f"the tenth destination, alive, got {arrived:,} of {expected:,} events")

@@ -49,17 +49,17 @@ async def _measure(way: str, folder: Path) -> dict[str, Any]:
         await sender.wait()
         await made.start_destination()
         expected = Expected(stage.mask_key)
-        accepted = [name for name, one in read_send_log(stage.send_log).items() if one.accepted]
-        wanted = {(path, name) for name in accepted for path in expected.deliveries(name, rows[name])}
+        accepted = [name for name, sent_event in read_send_log(stage.send_log).items() if sent_event.accepted]
+        deliveries = {(path, name) for name in accepted for path in expected.deliveries(name, rows[name])}
         arrived: dict[tuple[str, str], int] = {}
         books, last_s = RequestLogReader(stage.request_log), time.monotonic()
-        while time.monotonic() - last_s < QUIET_S and not wanted <= arrived.keys():
+        while time.monotonic() - last_s < QUIET_S and not deliveries <= arrived.keys():
             await asyncio.sleep(0.25)
             await made.count()
-            for one in books.read():
-                arrived[one.path, one.id] = arrived.get((one.path, one.id), 0) + 1
+            for request in books.read():
+                arrived[request.path, request.id] = arrived.get((request.path, request.id), 0) + 1
                 last_s = time.monotonic()
-        lost = {name for _, name in wanted - arrived.keys()}
+        lost = {name for _, name in deliveries - arrived.keys()}
         return {
             "accepted": len(accepted),
             "lost": len(lost),

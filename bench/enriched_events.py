@@ -4,7 +4,9 @@ from typing import Final
 
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
-from hifi.record.event import HOP, IDENTITY, Record, identity_prefix, seq_text
+from hifi.record.hop import write_enriched_hop
+from hifi.record.identity import identity_prefix, identity_stem, write_identity
+from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 
 PIPE: Final = "orders"
@@ -21,15 +23,15 @@ async def write_enriched(kafka: str, topics: Topics, events: int, partitions: in
     producer = Producer(kafka, "bench")
     await producer.start()
     start_us = now_us()
-    identity = identity_prefix(PIPE, 1, 1, start_us)
+    stem = identity_stem(identity_prefix(PIPE, 1, 1, start_us), start_us // 60_000_000, 7)
     for first in range(0, events // partitions, _AT_ONCE):
         for partition in range(partitions):
             records = []
             for at in range(first, min(first + _AT_ONCE, events // partitions)):
                 number = at * partitions + partition
                 headers = [
-                    (IDENTITY, identity + b"%d;%b" % (start_us // 60_000_000, seq_text(7, number))),
-                    (HOP, b"%d;%d;%b" % (start_us, at, destination.encode())),
+                    write_identity(stem, number),
+                    write_enriched_hop(start_us, at, destination.encode()),
                     ("ce_id", b"%d" % number),
                     ("ce_type", b"order"),
                 ]

@@ -56,9 +56,9 @@ async def _measure(made: LoadTest, keep: Keep) -> None:
         for name, times in ((WITHIN_QUOTA, 1), (ABOVE_QUOTA, TIMES)):
             async with _sending(made.workspace, QUOTA_PER_S * times) as statuses:
                 settling = await rating.step(RATE, SECONDS) if times > 1 else warm_up
-                found = await steps(rating, RATE, seconds=SECONDS)
+                measured_steps = await steps(rating, RATE, seconds=SECONDS)
             print(f"{name}: answers to the other sender: {statuses}", flush=True)
-            keep(name, {**described(rating, settling, found), "other_answers": statuses})
+            keep(name, {**described(rating, settling, measured_steps), "other_answers": statuses})
 
 
 @asynccontextmanager

@@ -62,38 +62,38 @@ async def _timed(
 async def _send(bootstrap: str, bodies: list[bytes]) -> float:
     async with AIOKafkaProducer(
         bootstrap_servers=bootstrap, acks="all", enable_idempotence=True, linger_ms=5
-    ) as one:
+    ) as producer:
         began_s = time.monotonic()
         for chunk in _chunks(bodies, 2000):
             await asyncio.gather(
-                *[await one.send("send", body, partition=n % PARTITIONS) for n, body in enumerate(chunk)]
+                *[await producer.send("send", body, partition=n % PARTITIONS) for n, body in enumerate(chunk)]
             )
         return time.monotonic() - began_s
 
 
 async def _send_batch(bootstrap: str, bodies: list[bytes]) -> float:
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", enable_idempotence=True) as one:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", enable_idempotence=True) as producer:
         began_s = time.monotonic()
         waiting = []
         for number, chunk in enumerate(_chunks(bodies, 100)):
-            batch = one.create_batch()
+            batch = producer.create_batch()
             for body in chunk:
                 if batch.append(key=None, value=body, timestamp=None) is None:
-                    waiting.append(await one.send_batch(batch, "batch", partition=number % PARTITIONS))
-                    batch = one.create_batch()
+                    waiting.append(await producer.send_batch(batch, "batch", partition=number % PARTITIONS))
+                    batch = producer.create_batch()
                     batch.append(key=None, value=body, timestamp=None)
-            waiting.append(await one.send_batch(batch, "batch", partition=number % PARTITIONS))
+            waiting.append(await producer.send_batch(batch, "batch", partition=number % PARTITIONS))
         await asyncio.gather(*waiting)
         return time.monotonic() - began_s
 
 
 async def _getmany(bootstrap: str, count: int) -> float:
-    async with AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as one:
-        one.assign([TopicPartition("batch", number) for number in range(PARTITIONS)])
-        await one.seek_to_beginning()
+    async with AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition("batch", number) for number in range(PARTITIONS)])
+        await consumer.seek_to_beginning()
         began_s, read = time.monotonic(), 0
         while read < count:
-            read += sum(map(len, (await one.getmany(timeout_ms=1000)).values()))
+            read += sum(map(len, (await consumer.getmany(timeout_ms=1000)).values()))
         return time.monotonic() - began_s
 
 

@@ -59,12 +59,12 @@ async def _each(made: LoadTest, keep: Keep, victims: Sequence[str] = VICTIMS) ->
             killed_ns = time.time_ns()
             await processes(made.mesh)[name].kill()
 
-        one = await rounds.run(RATE, SECONDS, kill)
+        load_round = await rounds.run(RATE, SECONDS, kill)
         await asyncio.sleep(3)  # until the mesh has looked at all of its processes
         await made.mesh.wait_ready(90)
-        found = flowing(name, one.sent, one.expected, one.verdict, killed_ns)
-        print(name, found, flush=True)
-        keep(name, found)
+        report = flowing(name, load_round.sent, load_round.expected, load_round.verdict, killed_ns)
+        print(name, report, flush=True)
+        keep(name, report)
 
 
 def flowing(
@@ -80,7 +80,7 @@ def flowing(
     ]
     times = sorted(verdict.arrived.values())
     pauses = [(late - early) / 1e9 for early, late in pairwise(times) if late > killed_ns]
-    accepted = [event for event, one in sends.items() if one.accepted]
+    accepted = [event for event, sent_event in sends.items() if sent_event.accepted]
     return {
         "killed": name,
         "rate": RATE,

@@ -63,7 +63,7 @@ async def rate(warehouse: Path, program: list[str], env: dict[str, str], log: Pa
             await asyncio.sleep(1)
     finally:
         await process.stop()
-    commits = [one for one in table.snapshots() if _added(one)]
+    commits = [snapshot for snapshot in table.snapshots() if _added(snapshot)]
     first, last = commits[0], commits[-1]
     return (EVENTS - _added(first)) / ((last.timestamp_ms - first.timestamp_ms) / 1000)
 
@@ -77,7 +77,7 @@ def _table(warehouse: Path) -> Table | None:
 
 
 def _rows(table: Table) -> int:
-    return sum(_added(one) for one in table.snapshots())
+    return sum(_added(snapshot) for snapshot in table.snapshots())
 
 
 def _added(snapshot: Snapshot) -> int:

@@ -64,11 +64,17 @@ class LargerLoad(EventLoad):
                 whole = _whole(deliveries)
                 whole[FLEET] = sizes[whole["carrier"]]
         if self.sharing:
-            wholes = {name: _whole(one) for name, one in expected.items()}
-            return {name: {f"/d{one['distance'] % self.sharing}": one} for name, one in wholes.items()}
+            wholes = {name: _whole(event_deliveries) for name, event_deliveries in expected.items()}
+            return {
+                name: {f"/d{whole_delivery['distance'] % self.sharing}": whole_delivery}
+                for name, whole_delivery in wholes.items()
+            }
         if self.ten:
             judged = [f"/d{n}" for n in range(9 if self.tenth_port else 10)]
-            return {name: dict.fromkeys(judged, _whole(one)) for name, one in expected.items()}
+            return {
+                name: dict.fromkeys(judged, _whole(event_deliveries))
+                for name, event_deliveries in expected.items()
+            }
         return expected
 
     def secrets(self) -> Mapping[str, str]:

@@ -58,7 +58,7 @@ class LoadRound:
 
     def totals(self) -> dict[str, int]:
         """Events that were not accepted, lost or delivered wrongly, and duplicates."""
-        accepted = [name for name, one in self.sent.items() if one.accepted]
+        accepted = [name for name, sent_event in self.sent.items() if sent_event.accepted]
         arrived = self.verdict.arrived
         return {
             "sent": len(self.sent),
@@ -94,20 +94,20 @@ class LoadRound:
 
     def offered_rate(self) -> int:
         """Events that the sender really sent, events per second."""
-        times_ns = [one.sent_ns for one in self.sent.values() if one.sent_ns]
+        times_ns = [sent_event.sent_ns for sent_event in self.sent.values() if sent_event.sent_ns]
         return round(len(times_ns) * SECOND_NS / max(1, max(times_ns) - min(times_ns)))
 
     def answer_ms(self, *, accepted: bool) -> dict[str, float]:
         """p50, p95 and maximum time from sending a request to ingest's answer, of accepted or of refused events."""
-        found = [
-            (one.answered_ns - one.sent_ns) / MS_NS
-            for one in self.sent.values()
-            if one.status and one.accepted is accepted
+        waits_ms = [
+            (sent_event.answered_ns - sent_event.sent_ns) / MS_NS
+            for sent_event in self.sent.values()
+            if sent_event.status and sent_event.accepted is accepted
         ]
-        return lag_figures(found)
+        return lag_figures(waits_ms)
 
     def _lags(self) -> Iterator[tuple[int, float]]:
-        first_ns = min(one.due_ns for one in self.sent.values())
+        first_ns = min(sent_event.due_ns for sent_event in self.sent.values())
         for (_, name), at_ns in self.verdict.arrived.items():
             if name in self.sent:
                 due_ns = self.sent[name].due_ns
@@ -116,11 +116,11 @@ class LoadRound:
 
 def lag_figures(lags_ms: list[float]) -> dict[str, float]:
     """p50, p95 and maximum, milliseconds; empty without values."""
-    found = sorted(lags_ms)
-    if not found:
+    ordered_ms = sorted(lags_ms)
+    if not ordered_ms:
         return {}
     return {
-        "p50": round(found[len(found) // 2]),
-        "p95": round(found[int(len(found) * 0.95)]),
-        "max": round(found[-1]),
+        "p50": round(ordered_ms[len(ordered_ms) // 2]),
+        "p95": round(ordered_ms[int(len(ordered_ms) * 0.95)]),
+        "max": round(ordered_ms[-1]),
     }

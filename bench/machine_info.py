@@ -69,6 +69,6 @@ def _pinned(name: str) -> str:
 
 def _locked(jar: str) -> str:
     for line in (ROOT / "libs/hifi/spark/jars.lock").read_text().splitlines():
-        if jar in line and (found := re.search(r"\d+\.\d+\.\d+", line)):
-            return found[0]
+        if jar in line and (version_match := re.search(r"\d+\.\d+\.\d+", line)):
+            return version_match[0]
     return "?"

@@ -9,8 +9,8 @@ DASH = "-"
 
 def median(values: Iterable[float | None]) -> float | None:
     """Median of the known values."""
-    found = [value for value in values if value is not None]
-    return statistics.median(found) if found else None
+    measured = [value for value in values if value is not None]
+    return statistics.median(measured) if measured else None
 
 
 def ms(value: float | None) -> str:

@@ -8,7 +8,7 @@ from cases import Case, in_scene, scene, tell
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.rate.event_load import EventLoad
 from hifi_cli.rate.rate_search import RateSearch
-from hifi_cli.rate.run import Rating
+from hifi_cli.rate.rating import Rating
 from hifi_cli.rate.step import RateStep, step_report
 
 WARM_UP_S = 30.0
@@ -59,14 +59,14 @@ def rating_of(made: LoadTest, load: EventLoad, rate: float) -> Rating:
 
 async def steps(rating: Rating, rate: float, count: int = STEPS, seconds: float = SECONDS) -> list[RateStep]:
     """Run several steps at the same rate; prints each one as it ends."""
-    found = []
+    rate_steps = []
     for _ in range(count):
-        found.append(step := await rating.step(rate, seconds))
+        rate_steps.append(step := await rating.step(rate, seconds))
         tell(step, step_report(step, SLO_MS)["failed"])
-    return found
+    return rate_steps
 
 
-def described(rating: Rating, warm_up: RateStep, found: Iterable[RateStep]) -> dict[str, Any]:
+def described(rating: Rating, warm_up: RateStep, rate_steps: Iterable[RateStep]) -> dict[str, Any]:
     """A step for JSON."""
     mesh = rating.load_test.mesh
     return {
@@ -74,5 +74,5 @@ def described(rating: Rating, warm_up: RateStep, found: Iterable[RateStep]) -> d
         "partitions": mesh.partitions,
         "instances": {name: len(ones) for name, ones in mesh.instances.items()},
         "warm_up": step_report(warm_up, SLO_MS),
-        "steps": [step_report(step, SLO_MS) for step in found],
+        "steps": [step_report(step, SLO_MS) for step in rate_steps],
     }

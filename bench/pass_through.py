@@ -23,7 +23,9 @@ from markdown_tables import count, goal, median, table, times
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
-from hifi.record.event import HOP, IDENTITY, Record, identity_prefix, seq_text
+from hifi.record.hop import write_hop
+from hifi.record.identity import identity_prefix, identity_stem, write_identity
+from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 from hifi_cli.demo import flights
 from hifi_cli.log_file import log_to
@@ -110,11 +112,11 @@ class Feed:
         """Send a number of events and wait for their acknowledgement."""
         waiting = []
         for _ in range(number):
-            one, place = self._event(self.sent), self.sent % PARTITIONS
+            record, place = self._event(self.sent), self.sent % PARTITIONS
             self.sent += 1
             waiting.append(
                 await self._producer.send(
-                    self._source, one.value, key=one.key, headers=one.headers, partition=place
+                    self._source, record.value, key=record.key, headers=record.headers, partition=place
                 )
             )
             if len(waiting) == 2000:
@@ -154,10 +156,10 @@ class Feed:
         now = now_us()
         drawn = uuid.UUID(int=(now // 1000 << 80) | (0x7 << 76) | (0b10 << 62) | number)
         version = self._version
-        identity = identity_prefix("passing", version, version, now) + b"%d;" % (now // 60_000_000)
+        stem = identity_stem(identity_prefix("passing", version, version, now), now // 60_000_000, 1)
         headers = [
-            (IDENTITY, identity + seq_text(1, number)),
-            (HOP, b"%d;%d" % (now, number // PARTITIONS)),
+            write_identity(stem, number),
+            write_hop(now, number // PARTITIONS),
             ("ce_id", str(drawn).encode()),
             ("ce_source", b"/v1/pipes/passing/events"),
             ("ce_specversion", b"1.0"),
@@ -202,20 +204,20 @@ async def _passed(folder: Path, cluster: KafkaCluster, name: str) -> dict[str, A
             flow, before = Cost(process, cluster), feed.sent
             await feed.flow(RATE, FLOW_S)
             await feed.all_out()
-            found = {"flow": flow.found(feed.sent - before)}
+            costs = {"flow": flow.per_million(feed.sent - before)}
             process.pause()
             await feed.put(AT_ONCE)
             at_once = Cost(process, cluster)
             process.resume()
             await feed.all_out()
-            found["at_once"] = at_once.found(AT_ONCE)
+            costs["at_once"] = at_once.per_million(AT_ONCE)
     except BaseException:
         print(process.tail(20), file=sys.stderr)
         raise
     finally:
         await process.kill()
-    print(f"  {name}: {orjson.dumps(found).decode()}", flush=True)
-    return found
+    print(f"  {name}: {orjson.dumps(costs).decode()}", flush=True)
+    return costs
 
 
 def _process(
@@ -239,7 +241,7 @@ class Cost:
         self._process, self._broker = process, cluster.processes[1]
         self._began = self._now()
 
-    def found(self, messages: int) -> dict[str, float]:
+    def per_million(self, messages: int) -> dict[str, float]:
         """CPU since then, per million messages."""
         seconds, own_s, broker_s = (now - then for now, then in zip(self._now(), self._began, strict=True))
         return {

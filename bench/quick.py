@@ -76,7 +76,7 @@ def main() -> None:
 def _compare() -> tuple[dict[str, float], int]:
     """Run one comparison; returns the ratios, and the number of the mesh's events that were lost."""
     alone = kafka_baseline.measure(20_000)
-    found = {}
+    steps = {}
     for name in (CHAIN, MESH):
         print(f"{name}, {RATE:,.0f} ev/s for {SECONDS:.0f} s", flush=True)
         step = one_step(replace(CASES[name], first=RATE, env={}), SECONDS, WARM_UP_S)
@@ -85,11 +85,11 @@ def _compare() -> tuple[dict[str, float], int]:
             sys.exit(f"{name}: {why}")
         if not (step.lag_ms["p50"] and step.lag_ms["p95"]) or step.refused:
             raise Unmeasurable(f"{name}: {why}")
-        found[name] = step
-    mesh, chain = (found[name].per_million for name in (MESH, CHAIN))
+        steps[name] = step
+    mesh, chain = (steps[name].per_million for name in (MESH, CHAIN))
     service = sum(alone[way]["cpu_seconds_per_million"] for way in ("send", "getmany"))
     p50, p95 = (
-        [found[name].lag_ms[part] or 0.0 for name in (MESH, CHAIN)] for part in ("p50", "p95")
+        [steps[name].lag_ms[part] or 0.0 for name in (MESH, CHAIN)] for part in ("p50", "p95")
     )  # above 0, as checked
     ratios = {
         CPU: sum(mesh.values()) / sum(chain.values()),
@@ -108,7 +108,7 @@ def _compare() -> tuple[dict[str, float], int]:
     for name, ratio in ratios.items():
         verdict = "TOO HIGH" if ratio > BOUNDS[name] else "good"
         print(f"{ratio:8.2f}  (bound {BOUNDS[name]:.2f})  {verdict}  {name}")
-    return ratios, found[MESH].lost
+    return ratios, steps[MESH].lost
 
 
 if __name__ == "__main__":

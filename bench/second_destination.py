@@ -14,13 +14,13 @@ async def second_destination(made: LoadTest, folder: str) -> AsyncIterator[tuple
     """A running destination in a folder of the load test's data, and its process; killed at the end of the block."""
     stage = made.workspace
     taken = {stage.ingest_port, stage.destination_port, made.mesh.plan.console_port}
-    own = Workspace(stage.data / folder, stage.ingest_port, free_port(but=taken))
-    own.data.mkdir()
-    process = own.destination()
+    workspace = Workspace(stage.data / folder, stage.ingest_port, free_port(but=taken))
+    workspace.data.mkdir()
+    process = workspace.destination()
     await process.start()
     try:
-        await own.wait_for_destination()
-        yield own, process
+        await workspace.wait_for_destination()
+        yield workspace, process
     finally:
         if process.running:
             await process.kill()

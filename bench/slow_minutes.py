@@ -44,16 +44,16 @@ def overload(keep: Keep) -> None:
         rounds = LoadRounds(made)
         await rounds.run(FIRST_RATE, WARM_UP_S)
         rated = await _rated(rounds)
-        one = await rounds.run(2 * rated, OVERLOAD_S, connections=OVERLOAD_CONNECTIONS)
-        accepted = sum(each.accepted for each in one.sent.values())
+        load_round = await rounds.run(2 * rated, OVERLOAD_S, connections=OVERLOAD_CONNECTIONS)
+        accepted = sum(sent_event.accepted for sent_event in load_round.sent.values())
         return {
-            **one.totals(),
+            **load_round.totals(),
             "rated": round(rated),
-            "offered_rate": one.offered_rate(),
-            "accepted_rate": round(one.offered_rate() * accepted / len(one.sent)),
-            "lag_ms": one.lag_from_sent_ms(),
-            "refused_after_ms": one.answer_ms(accepted=False),
-            "accepted_after_ms": one.answer_ms(accepted=True),
+            "offered_rate": load_round.offered_rate(),
+            "accepted_rate": round(load_round.offered_rate() * accepted / len(load_round.sent)),
+            "lag_ms": load_round.lag_from_sent_ms(),
+            "refused_after_ms": load_round.answer_ms(accepted=False),
+            "accepted_after_ms": load_round.answer_ms(accepted=True),
         }
 
     _measure(keep, "twice the rating offered", Case("real-time"), work)
@@ -63,8 +63,8 @@ async def _rated(rounds: LoadRounds) -> float:
     """The highest rate with a p95 below 1 s and no event refused or lost, events a second."""
     search = RateSearch(FIRST_RATE, 2, RATING_STEPS)
     while (rate := search.next()) is not None:
-        one = await rounds.run(rate, RATING_STEP_S)
-        totals, p95_ms = one.totals(), one.lag_ms().get("p95", math.inf)
+        load_round = await rounds.run(rate, RATING_STEP_S)
+        totals, p95_ms = load_round.totals(), load_round.lag_ms().get("p95", math.inf)
         sustained = not totals["refused"] and not totals["lost"] and p95_ms < SLO_MS
         print(f"{rate:,.0f} ev/s: p95 {p95_ms:,.0f} ms, {totals['refused']:,} refused", flush=True)
         search.record(rate, sustained=sustained)
@@ -80,16 +80,20 @@ def _measure(
         began_s = time.monotonic()
         await made.start()
         start_s = round(time.monotonic() - began_s, 1)
-        found = {"start_seconds": start_s} | await work(made)
-        print(name, found, flush=True)
-        keep(name, found)
+        report = {"start_seconds": start_s} | await work(made)
+        print(name, report, flush=True)
+        keep(name, report)
 
     attempt(keep, name, lambda: in_scene(lambda folder: scene(case, folder), started, LIMIT_S))
 
 
 async def _first_minute(made: LoadTest) -> dict[str, Any]:
-    one = await LoadRounds(made).run(FIRST_RATE, FIRST_S)
-    return {**one.totals(), "lag_ms": one.lag_ms(), "lag_ms_by_10_s": one.lags_ms(SLICE_S)}
+    load_round = await LoadRounds(made).run(FIRST_RATE, FIRST_S)
+    return {
+        **load_round.totals(),
+        "lag_ms": load_round.lag_ms(),
+        "lag_ms_by_10_s": load_round.lags_ms(SLICE_S),
+    }
 
 
 async def _rolling(made: LoadTest) -> dict[str, Any]:
@@ -110,10 +114,10 @@ async def _rolling(made: LoadTest) -> dict[str, Any]:
                 replaced.append(f"{service}-{number + 1}")
                 await asyncio.sleep(max(0.0, pause_s - (time.monotonic() - began_s)))
 
-    one = await rounds.run(ROLLING_RATE, ROLLING_S, replace)
+    load_round = await rounds.run(ROLLING_RATE, ROLLING_S, replace)
     return {
-        **one.totals(),
+        **load_round.totals(),
         "replaced": replaced,
-        "lag_ms": one.lag_ms(),
-        "lag_ms_by_minute": one.lags_ms(60),
+        "lag_ms": load_round.lag_ms(),
+        "lag_ms_by_minute": load_round.lags_ms(60),
     }

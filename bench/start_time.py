@@ -33,23 +33,23 @@ def start(keep: Keep) -> None:
 
 def _without(folder: Path) -> Mapping[str, str]:
     """Variables that point to caches with the jars but without class archives."""
-    cache, own = folder / "cache", folder / "jars"
+    cache, jar_folder = folder / "cache", folder / "jars"
     cache.mkdir()
-    own.mkdir()
+    jar_folder.mkdir()
     for jar in {*jars.kafka_jars(), *jars.spark_jars()}:
-        (own / jar.name).symlink_to(jar)
-    return {"HIFI_JARS": str(own), "XDG_CACHE_HOME": str(cache)}
+        (jar_folder / jar.name).symlink_to(jar)
+    return {"HIFI_JARS": str(jar_folder), "XDG_CACHE_HOME": str(cache)}
 
 
 async def _times(keep: Keep, folder: Path, names: list[str], env: Mapping[str, str]) -> None:
     stage = Workspace.at(folder)
     stage.pipes()
-    found: dict[str, list[float]] = {}
+    seconds_by_name: dict[str, list[float]] = {}
     for name in names:
         seconds = await _up(stage, env)
         print(f"{name}: {seconds:.1f} s", flush=True)
-        found.setdefault(name, []).append(round(seconds, 1))
-        keep(name, {"seconds": found[name]})
+        seconds_by_name.setdefault(name, []).append(round(seconds, 1))
+        keep(name, {"seconds": seconds_by_name[name]})
 
 
 async def _up(stage: Workspace, env: Mapping[str, str]) -> float:

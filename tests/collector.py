@@ -23,7 +23,10 @@ class ReceivedSpan:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in self.raw.attributes}
+        return {
+            attribute.key: getattr(attribute.value, attribute.value.WhichOneof("value"))
+            for attribute in self.raw.attributes
+        }
 
     @property
     def times_us(self) -> tuple[int, int]:
@@ -50,7 +53,9 @@ def collector(port: int = 0) -> Iterator[Collector]:
             received.paths.add(self.path)
             received.bodies.append(body)
             for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-                about = {one.key: one.value.string_value for one in resource.resource.attributes}
+                about = {
+                    attribute.key: attribute.value.string_value for attribute in resource.resource.attributes
+                }
                 for scope in resource.scope_spans:
                     received.spans += [ReceivedSpan(about["service.name"], span) for span in scope.spans]
             answer = ExportTraceServiceResponse().SerializeToString()

@@ -164,4 +164,4 @@ async def topic(kafka: str) -> AsyncIterator[MakeTopic]:
 
 async def _leaders(admin: AIOKafkaAdminClient, topic: str) -> int:
     described = await admin.describe_topics([topic])
-    return sum(each["leader"] >= 0 for each in described[0]["partitions"])
+    return sum(description["leader"] >= 0 for description in described[0]["partitions"])

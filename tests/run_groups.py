@@ -110,7 +110,7 @@ def main(arguments: list[str]) -> int:
     runs: dict[str, tuple[list[str], dict[str, str]]] = {name: (paths, {}) for name, paths in chosen.items()}
     if "--fast" not in arguments:
         runs["uncompiled"] = ([*UNCOMPILED], {"HIFI_COMPILED": "0"})
-    running = {name: start(name, [*own, *arguments], env) for name, (own, env) in runs.items()}
+    running = {name: start(name, [*tests, *arguments], env) for name, (tests, env) in runs.items()}
     ended: dict[str, int] = {}
     try:
         while running:
@@ -130,7 +130,7 @@ def main(arguments: list[str]) -> int:
         for process in running.values():
             process.wait(60)
     return run_twice.repeat(
-        {name: (ended[name], [*own, *arguments], env) for name, (own, env) in runs.items()}
+        {name: (ended[name], [*tests, *arguments], env) for name, (tests, env) in runs.items()}
     )
 
 

@@ -38,8 +38,8 @@ def command(name: str, arguments: list[str]) -> list[str]:
 
 def failed_tests(name: str) -> list[str]:
     """The tests that failed in the first run of this name."""
-    found = CACHES / name / "v" / "cache" / "lastfailed"
-    return sorted(json.loads(found.read_text("utf-8"))) if found.exists() else []
+    last_failed = CACHES / name / "v" / "cache" / "lastfailed"
+    return sorted(json.loads(last_failed.read_text("utf-8"))) if last_failed.exists() else []
 
 
 def repeat(

@@ -54,10 +54,10 @@ class SchemaRegistryProcess:
     async def prepare(self) -> None:
         """Create the topics and the principal."""
         await prepare(self._kafka, self._topics, 1, self._control)
-        one = Principal(self.user, Role.ADMIN, (), token_sha256(self._token), None, "test", now_us())
+        principal = Principal(self.user, Role.ADMIN, (), token_sha256(self._token), None, "test", now_us())
         producer = Producer(self._kafka, "test")
         await producer.start()
-        await producer.send_and_wait(self._control.principals, 0, [one.record()])
+        await producer.send_and_wait(self._control.principals, 0, [principal.record()])
         await producer.stop(timeout_s=5)
 
     async def start(self) -> None:

@@ -35,15 +35,15 @@ async def read_all(kafka: str, topic: str) -> list[ConsumerRecord]:
     )
     await consumer.start()
     try:
-        partitions = [TopicPartition(topic, each) for each in range(PARTITIONS)]
+        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
         consumer.assign(partitions)
         ends = await consumer.end_offsets(partitions)
-        found: list[ConsumerRecord] = []
+        read_records: list[ConsumerRecord] = []
         for tp in partitions:
             while await consumer.position(tp) < ends[tp]:
                 for records in (await consumer.getmany(tp, timeout_ms=500)).values():
-                    found += records
-        return found
+                    read_records += records
+        return read_records
     finally:
         await consumer.stop()
 

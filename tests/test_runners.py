@@ -60,9 +60,9 @@ def test_a_run_that_did_not_come_to_its_end_fails_although_another_one_could_be_
     import run_twice
 
     monkeypatch.setattr(run_twice, "CACHES", tmp_path)
-    found = tmp_path / "good" / "v" / "cache" / "lastfailed"
-    found.parent.mkdir(parents=True)
-    found.write_text('{"test_one.py::test_it": true}')
+    last_failed = tmp_path / "good" / "v" / "cache" / "lastfailed"
+    last_failed.parent.mkdir(parents=True)
+    last_failed.write_text('{"test_one.py::test_it": true}')
     assert run_twice.repeat({"good": (1, [], {}), "broken": (broken, [], {})}) == broken
 
 

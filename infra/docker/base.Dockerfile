@@ -58,6 +58,7 @@ COPY libs /build/libs
 COPY infra/pyproject.toml /build/infra/
 COPY infra/hifi_infra /build/infra/hifi_infra
 COPY cli /build/cli
+COPY connectors /build/connectors
 COPY services /build/services
 RUN python /build/infra/docker/image_parts.py code
 

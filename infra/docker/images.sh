@@ -85,12 +85,20 @@ choose_haproxy() {
     fi
 }
 
-# A service imports everything it may need at run time, so that a missing dependency is found here and not by a start.
+# A service imports everything it may need at run time, so that a missing dependency is found here and not by a start;
+# of its connectors, their sources or their destinations.
 IMPORT_ALL='import importlib, os, pkgutil, sys
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from hifi.runtime.compiled.import_hook import in_use
-package = importlib.import_module(sys.argv[1])
-for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-    importlib.import_module(module.name)
+side = {"hifi_collect": "source", "hifi_egest": "destination", "hifi_lake": "destination"}.get(sys.argv[1])
+kinds = entry_points(group=f"hifi.{side}s")
+for name in [sys.argv[1], *{kind.value.partition(".")[0] + f".{side}" for kind in kinds}]:
+    if not find_spec(name):
+        continue
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
 if os.path.isdir("/opt/hifi/compiled") and not in_use():
     sys.exit("the compiled modules do not match their sources")'
 

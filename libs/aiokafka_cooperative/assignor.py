@@ -39,8 +39,8 @@ def _owned_by_another(tp: TopicPartition, name: str, members: Mapping[str, Membe
     A claim counts however old it is, because its owner reads on until it is told otherwise (KAFKA-14639). The
     exception is a claim older than this member's own: that owner has lost the partition since (KAFKA-13419).
     """
-    own = members[name]
-    oldest = own.generation if tp in own.owned else NO_GENERATION
+    subscription = members[name]
+    oldest = subscription.generation if tp in subscription.owned else NO_GENERATION
     others = (member for other, member in members.items() if other != name)
     return any(tp in member.owned and member.generation >= oldest for member in others)
 

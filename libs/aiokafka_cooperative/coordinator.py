@@ -94,8 +94,8 @@ class CooperativeCoordinator(GroupCoordinator):  # type: ignore[misc]
     @property
     def membership(self) -> GroupMembership:
         """See CooperativeConsumer."""
-        known = self._synced_generation != NO_GENERATION
-        return GroupMembership(self._synced_generation, self.member_id if known else "")
+        is_synced = self._synced_generation != NO_GENERATION
+        return GroupMembership(self._synced_generation, self.member_id if is_synced else "")
 
     # 1. Prepare
 

@@ -68,14 +68,14 @@ def main(
 ) -> None:
     """Run a mesh under load, inject faults, and compare the request logs."""
     seed = random.randrange(1_000_000) if seed is None else seed
-    wanted = _wanted(faults or [], secure=secure)
+    injections = _injections(faults or [], secure=secure)
     os.environ["HIFI_TIERS"] = TIERS  # of the topics and of every service
     kind = f"{brokers} {'secured ' if secure else ''}broker(s)"
     console.print(f"seed {seed}: {rate:g} events/s, faults for {seconds:g} s, {kind}, {trigger}")
     with tempfile.TemporaryDirectory(prefix="hifi-chaos-") as temporary:
         folder = data or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        with prepared_tools(folder, folder / "mesh" / "kafka", brokers, list(wanted)) as tools:
+        with prepared_tools(folder, folder / "mesh" / "kafka", brokers, list(injections)) as tools:
             port = free_port()
             plan = Plan(
                 data=folder / "mesh",
@@ -89,7 +89,7 @@ def main(
                 own_env=tools.own_env,
             )
             outcome = asyncio.run(
-                _run(plan, tools, folder, random.Random(seed), seconds, rate, wanted, freeze, within)
+                _run(plan, tools, folder, random.Random(seed), seconds, rate, injections, freeze, within)
             )
     line = {
         "seed": seed,
@@ -107,17 +107,19 @@ def main(
     sys.exit(1 if outcome["failures"] else 0)
 
 
-def _wanted(faults: Sequence[str], *, secure: bool) -> dict[str, int]:
+def _injections(faults: Sequence[str], *, secure: bool) -> dict[str, int]:
     """Fault to number of injections, 0: as often as time allows. Without names: every fault possible here."""
-    wanted = {}
-    for one in faults or [name for name in FAULTS if why_impossible(name, secure=secure) is None]:
-        name, _, times = one.partition("=")
+    injections = {}
+    for argument in faults or [name for name in FAULTS if why_impossible(name, secure=secure) is None]:
+        name, _, times = argument.partition("=")
         if name not in FAULTS or (times and not times.isdecimal()):
-            raise typer.BadParameter(f"{one}: expected NAME or NAME=N; the faults are {', '.join(FAULTS)}")
+            raise typer.BadParameter(
+                f"{argument}: expected NAME or NAME=N; the faults are {', '.join(FAULTS)}"
+            )
         if why := why_impossible(name, secure=secure):
             raise typer.BadParameter(f"{name} is not possible here: {why}")
-        wanted[name] = int(times or 0)
-    return wanted
+        injections[name] = int(times or 0)
+    return injections
 
 
 async def _run(
@@ -127,7 +129,7 @@ async def _run(
     random_source: random.Random,
     seconds: float,
     rate: float,
-    wanted: Mapping[str, int],
+    injections: Mapping[str, int],
     freeze_s: float,
     within_s: float,
 ) -> dict[str, Any]:
@@ -148,7 +150,7 @@ async def _run(
             await until(lambda: len(read_lines(logs["arrived"])) > rate, 60, "the first events arrive")
             before = mesh.rss_bytes()
             context = FaultContext(mesh, tools, f"http://127.0.0.1:{port}", random_source, freeze_s)
-            windows = await _inject_faults(context, seconds, wanted)
+            windows = await _inject_faults(context, seconds, injections)
             sender.send_signal(signal.SIGTERM)
             await asyncio.to_thread(sender.wait, 60)
             late = await wait_for_deliveries(mesh, logs)
@@ -158,9 +160,9 @@ async def _run(
             after = mesh.rss_bytes()
             observed = await compare_with_observe(mesh, logs, windows, result)
             failures = result.failures + [
-                f"{one.target} was not ready {within_s:g} s after {one.fault}: {one.ready_again_s} s"
-                for one in windows
-                if one.ready_again_s is None or one.ready_again_s > within_s
+                f"{window.target} was not ready {within_s:g} s after {window.fault}: {window.ready_again_s} s"
+                for window in windows
+                if window.ready_again_s is None or window.ready_again_s > within_s
             ]
             return result.as_json() | {
                 "failures": failures,
@@ -178,17 +180,17 @@ async def _run(
 
 
 async def _inject_faults(
-    context: FaultContext, seconds: float, wanted: Mapping[str, int]
+    context: FaultContext, seconds: float, injections: Mapping[str, int]
 ) -> list[FaultWindow]:
     """Inject random faults one after another; the mesh is ready again before the next.
 
-    `wanted`: fault to number of injections, 0: as often as time allows.
+    `injections`: fault to number of injections, 0: as often as time allows.
     """
     windows: list[FaultWindow] = []
     end_s = time.monotonic() + seconds
-    queue = [name for name, times in wanted.items() for _ in range(times)]
+    queue = [name for name, times in injections.items() for _ in range(times)]
     context.random_source.shuffle(queue)
-    endless = [name for name, times in wanted.items() if not times]
+    endless = [name for name, times in injections.items() if not times]
     while time.monotonic() < end_s:
         if not queue:
             if not endless:

@@ -58,10 +58,15 @@ async def wait_for_deliveries(mesh: Mesh, logs: dict[str, Path]) -> float:
     while missing and time.monotonic() - start_s < DRAIN_S:
         await asyncio.sleep(2)
         arrived = {(line["to"], line["id"]) for line in read_lines(logs["arrived"]) if line["clean"]}
-        open_ones = {(to, one) for to in ("steady", "shaky") for one in acknowledged} - arrived
+        open_ones = {(to, event_id) for to in ("steady", "shaky") for event_id in acknowledged} - arrived
         if open_ones:
-            dead = {(where, one) for one, where in (await read_topic_facts(mesh.bootstrap, mesh.topics)).dead}
-            open_ones -= dead | {(to, one) for to in ("steady", "shaky") for where, one in dead if not where}
+            dead = {
+                (where, event_id)
+                for event_id, where in (await read_topic_facts(mesh.bootstrap, mesh.topics)).dead
+            }
+            open_ones -= dead | {
+                (to, event_id) for to in ("steady", "shaky") for where, event_id in dead if not where
+            }
         if len(open_ones) != missing:
             console.print(f"{len(open_ones)} deliveries are open")
         missing = len(open_ones)
@@ -70,21 +75,21 @@ async def wait_for_deliveries(mesh: Mesh, logs: dict[str, Path]) -> float:
 
 async def compare_logs(mesh: Mesh, logs: dict[str, Path], windows: Sequence[FaultWindow]) -> ChaosResult:
     """Compare the request logs with each other and with the topics."""
-    found = await read_topic_facts(mesh.bootstrap, mesh.topics)
+    facts = await read_topic_facts(mesh.bootstrap, mesh.topics)
     sent = read_lines(logs["sent"])
     result = verify(
         sent,
         read_lines(logs["arrived"]),
-        found.dead,
-        found.first_pass,
-        found.order,
+        facts.dead,
+        facts.first_pass,
+        facts.order,
         windows,
         ("steady", "shaky"),
-        found.receipts,
-        found.ambiguous,
+        facts.receipts,
+        facts.ambiguous,
     )
     result.sent_again = sum(line["tries"] > 1 for line in sent)
-    result.ended_as_duplicate = found.duplicates
+    result.ended_as_duplicate = facts.duplicates
     return result
 
 

@@ -184,7 +184,7 @@ async def _cpu_share(mesh: Mesh) -> float:
 @asynccontextmanager
 async def _working(work: ControlWork) -> Any:
     """Has the control plane work while the block runs."""
-    tasks = [asyncio.create_task(each) for each in (work.declare(), work.deploy(), work.scale())]
+    tasks = [asyncio.create_task(coroutine) for coroutine in (work.declare(), work.deploy(), work.scale())]
     try:
         yield
     finally:
@@ -235,7 +235,7 @@ async def _step_of(log: ActionLog, actor: str) -> bool:
     end_s = time.monotonic() + STEP_S
     while time.monotonic() < end_s:
         await log.catch_up()
-        if any(one.actor == actor for one in log.history.running):
+        if any(action.actor == actor for action in log.history.running):
             return True
         await asyncio.sleep(0.02)
     return False

@@ -76,37 +76,37 @@ class ControlWork:
     async def unfinished(self) -> list[str]:
         """What of all this is not done, or half done, for people; empty once nothing is."""
         status, deployment = await self._status(), await self._deployment()
-        found = [
-            f"{name} is {one.state.value}: {one.reason}"
-            for name, one in (("the pipe", status), (DEPLOYED, deployment))
-            if not one.state.final
+        problems = [
+            f"{name} is {progress.state.value}: {progress.reason}"
+            for name, progress in (("the pipe", status), (DEPLOYED, deployment))
+            if not progress.state.final
         ]
         revision = (await read_registry(self._mesh.bootstrap, self._mesh.topics)).pipes[self._pipe.pipe]
         promoted = status.state is RolloutState.IN_FORCE
         if status.state.final and (revision.rollout or (revision.number == status.revision) != promoted):
-            found.append(f"the pipe is {status.state.value}, and in the registry {revision}")
+            problems.append(f"the pipe is {status.state.value}, and in the registry {revision}")
         if len(self._mesh.instances[SCALED]) != 1:
-            found.append(f"{SCALED} has {len(self._mesh.instances[SCALED])} instances, expected 1")
+            problems.append(f"{SCALED} has {len(self._mesh.instances[SCALED])} instances, expected 1")
         expected = {f"{DEPLOYED}-{number}": deployment.settled for number in (1, 2)}
-        running = {one.name: one.spec.release for one in self._mesh.instances[DEPLOYED]}
+        running = {instance.name: instance.spec.release for instance in self._mesh.instances[DEPLOYED]}
         if running != expected:
-            found.append(f"the instances run {running}, expected {expected}")
-        return found
+            problems.append(f"the instances run {running}, expected {expected}")
+        return problems
 
     async def _declare(self, number: int) -> None:
-        wanted = self._pipe.model_copy(
+        changed_pipe = self._pipe.model_copy(
             update={
                 "destinations": [
-                    one.model_copy(update={"headers": {"x-declaration": str(number)}})
-                    for one in self._pipe.destinations
+                    destination.model_copy(update={"headers": {"x-declaration": str(number)}})
+                    for destination in self._pipe.destinations
                 ]
             }
         )
         while True:
             try:
                 before = await asyncio.to_thread(self._manage.pipe, self._pipe.pipe)
-                if before.pipe != wanted:  # it was taken although the answer was lost
-                    await asyncio.to_thread(self._manage.change, self._pipe.pipe, wanted, before)
+                if before.pipe != changed_pipe:  # it was taken although the answer was lost
+                    await asyncio.to_thread(self._manage.change, self._pipe.pipe, changed_pipe, before)
                 return
             except HifiError:
                 await asyncio.sleep(_POLL_S)

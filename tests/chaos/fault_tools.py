@@ -115,8 +115,8 @@ def _start_proxy(tools: FaultTools, brokers: int) -> None:
     taken: set[int] = set()
 
     def port() -> int:
-        taken.add(found := free_port(but=taken))
-        return found
+        taken.add(free := free_port(but=taken))
+        return free
 
     proxy_ports = {(service, number): port() for service in ASYNCIO for number in range(1, brokers + 1)}
     listener_ports = {place: port() for place in proxy_ports}

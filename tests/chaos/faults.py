@@ -187,8 +187,8 @@ async def rotate_password(context: FaultContext) -> FaultWindow:
     """
     mesh = context.mesh
     assert mesh.cluster is not None
-    own = mesh.cluster.credentials
-    assert own is not None
+    credentials = mesh.cluster.credentials
+    assert credentials is not None
     service = context.random_source.choice((*ASYNCIO, "enrich", "observe"))
     user = stream_users(mesh.topics)[service]
     start_s = time.time()
@@ -203,7 +203,7 @@ async def rotate_password(context: FaultContext) -> FaultWindow:
         os.kill(process.pid, signal.SIGTERM)
     await asyncio.wait_for(asyncio.gather(*(process.wait() for process in restarted)), 60)
     await asyncio.sleep(context.random_source.uniform(1, 6))
-    write_secret(own.password_file(user), password)
+    write_secret(credentials.password_file(user), password)
     return FaultWindow("rotate-password", service, start_s, time.time())
 
 

@@ -74,7 +74,7 @@ async def _run(folder: Path, away_s: float, rate: float) -> dict[str, Any]:
     logs = {name: folder / f"{name}.ndjson" for name in ("sent", "arrived")}
     mesh = Mesh(plan)
     mesh.prepare()
-    own = [
+    child_processes = [
         subprocess.Popen([sys.executable, str(HERE / "faulty_destination.py"), str(to), str(logs["arrived"])])
     ]
     try:
@@ -82,7 +82,7 @@ async def _run(folder: Path, away_s: float, rate: float) -> dict[str, Any]:
             await mesh.wait_ready(120)
             await publish(mesh, to)
             sender = start_sender(mesh, rate, logs["sent"])
-            own.append(sender)
+            child_processes.append(sender)
             await until(lambda: len(read_lines(logs["arrived"])) > BEFORE_S * rate, 120, "events arrive")
             cpu_s, memory = mesh.cpu_seconds(), mesh.rss_bytes()
             gone_s = time.time()
@@ -112,7 +112,7 @@ async def _run(folder: Path, away_s: float, rate: float) -> dict[str, Any]:
                 "observe": observed,
             }
     finally:
-        for process in own:
+        for process in child_processes:
             process.kill()
             process.wait()
         await cluster.kill()

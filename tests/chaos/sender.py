@@ -34,7 +34,7 @@ async def send(url: str, write_key: str, per_second: float, log: TextIO) -> None
     headers = {"Authorization": f"Bearer {write_key}", "Content-Type": "application/json"}
     async with aiohttp.ClientSession(timeout=timeout, connector=connector, headers=headers) as session:
 
-        async def one(n: int) -> None:
+        async def send_event(n: int) -> None:
             event = {"id": f"{run}-{n}", "key": f"k{n % KEYS}", "n": n}
             at_s, status, tries = time.time(), 0, 0
             while tries < TRIES and (status in (0, 429) or status >= 500):
@@ -53,7 +53,7 @@ async def send(url: str, write_key: str, per_second: float, log: TextIO) -> None
         while not stop.is_set():
             due = int((time.monotonic() - start_s) * per_second)
             while n < due:
-                task = asyncio.create_task(one(n))
+                task = asyncio.create_task(send_event(n))
                 running.add(task)
                 task.add_done_callback(running.discard)
                 n += 1

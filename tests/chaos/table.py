@@ -36,9 +36,9 @@ def table(runs: Sequence[Mapping[str, Any]]) -> str:
         "|---|---|---|---|---|",
     ]
     for kind, faults in sorted(made.items()):
-        ready = [one["ready_again_s"] for one in faults]
-        flowing = [one.get("flowing_again_s") for one in faults]
-        late = sum(one is None or one > 30 for one in ready)
+        ready = [fault["ready_again_s"] for fault in faults]
+        flowing = [fault.get("flowing_again_s") for fault in faults]
+        late = sum(ready_s is None or ready_s > 30 for ready_s in ready)
         lines.append(
             f"| {kind} | {len(faults)} | {_format(ready, median)} / {_format(ready, max)} |"
             f" {_format(flowing, max)} | {late} |"
@@ -48,8 +48,8 @@ def table(runs: Sequence[Mapping[str, Any]]) -> str:
 
 def _sums(runs: Sequence[Mapping[str, Any]]) -> list[int]:
     def total(name: str) -> int:
-        found = [run.get(name, 0) for run in runs]
-        return sum(sum(one.values()) if isinstance(one, dict) else one for one in found)
+        numbers = [run.get(name, 0) for run in runs]
+        return sum(sum(number.values()) if isinstance(number, dict) else number for number in numbers)
 
     names = (
         "acknowledged",
@@ -66,8 +66,8 @@ def _sums(runs: Sequence[Mapping[str, Any]]) -> list[int]:
 
 
 def _format(values: Iterable[float | None], what: Any) -> str:
-    known = [value for value in values if value is not None]
-    return f"{what(known):.1f}" if known else "?"
+    measured = [value for value in values if value is not None]
+    return f"{what(measured):.1f}" if measured else "?"
 
 
 if __name__ == "__main__":

@@ -48,8 +48,8 @@ class ForwardedPort:
 async def serve(arguments: list[str]) -> None:
     """Forward until standard input ends."""
     ports = {}
-    for one in arguments:
-        name, _, pair = one.partition("=")
+    for argument in arguments:
+        name, _, pair = argument.partition("=")
         port, _, target = pair.partition(":")
         ports[name] = ForwardedPort(int(target))
         await asyncio.start_server(ports[name].connected, "127.0.0.1", int(port))

@@ -7,12 +7,12 @@ from tests.chaos.verification import ChaosResult, FaultWindow, verify
 
 
 def sent(*ids: str, status: int = 202) -> list[dict[str, Any]]:
-    return [{"id": one, "key": one[0], "n": 0, "at_s": 0.0, "status": status} for one in ids]
+    return [{"id": event_id, "key": event_id[0], "n": 0, "at_s": 0.0, "status": status} for event_id in ids]
 
 
 def arrived(*ids: str, clean: bool = True, at_s: float = 100.0) -> list[dict[str, Any]]:
     line = {"to": "steady", "n": 0, "at_s": at_s, "mode": "ok", "clean": clean}
-    return [line | {"id": one, "key": one[0]} for one in ids]
+    return [line | {"id": event_id, "key": event_id[0]} for event_id in ids]
 
 
 def result_of(log: list[dict[str, Any]], arrivals: list[dict[str, Any]], **more: Any) -> ChaosResult:
@@ -32,9 +32,9 @@ def test_each_event_delivered_once_is_no_failure() -> None:
 
 
 def test_an_acknowledged_event_without_arrival_or_dead_letter_is_lost() -> None:
-    found = result_of(sent("a1", "a2", "a3"), arrived("a1") + arrived("a3", clean=False))
-    assert found.lost == ["steady:a2", "steady:a3"]
-    assert "2 acknowledged" in found.failures[0]
+    verdict = result_of(sent("a1", "a2", "a3"), arrived("a1") + arrived("a3", clean=False))
+    assert verdict.lost == ["steady:a2", "steady:a3"]
+    assert "2 acknowledged" in verdict.failures[0]
 
 
 def test_a_dead_letter_is_an_outcome_for_its_destination_or_for_all() -> None:
@@ -64,8 +64,8 @@ def test_twice_is_a_failure_unless_egest_died_while_it_sent() -> None:
 def test_twice_is_a_failure_when_the_receipt_was_there_before_egest_died() -> None:
     twice = arrived("a1", at_s=100) + arrived("a1", at_s=110)
     near = FaultWindow("kill", "egest-1", 101, 102)
-    found = result_of(sent("a1"), twice, windows=[near], receipts={("a1", "steady"): 100.5})
-    assert (found.twice, found.twice_explained, found.twice_ids) == (1, 0, ["steady:a1"])
+    verdict = result_of(sent("a1"), twice, windows=[near], receipts={("a1", "steady"): 100.5})
+    assert (verdict.twice, verdict.twice_explained, verdict.twice_ids) == (1, 0, ["steady:a1"])
 
 
 def test_twice_is_explained_by_as_many_ambiguous_answers() -> None:
@@ -92,7 +92,7 @@ def test_an_ambiguous_answer_may_come_again() -> None:
 
 def test_first_passes_keep_the_order_of_their_key() -> None:
     order = {"a1": 1, "a2": 2, "b1": 0}
-    first = [(one, "steady") for one in order]
+    first = [(event_id, "steady") for event_id in order]
     log = sent("a1", "a2", "b1")
     assert result_of(log, arrived("a1", "b1", "a2"), first_pass=first, raw_order=order).failures == []
     assert result_of(log, arrived("a2", "a1", "b1"), first_pass=first, raw_order=order).out_of_order == 1

@@ -9,7 +9,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from hifi.kafka.security import client_options
 from hifi.kafka.topics import Topics
-from hifi.record import event
+from hifi.record.fields import fields
+from hifi.record.headers import AMBIGUOUS, ATTEMPT, DESTINATION, OUTCOME, PASS, SEQ
 
 
 @dataclass(slots=True)
@@ -35,36 +36,36 @@ class TopicFacts:
 
 async def read_topic_facts(bootstrap: str, topics: Topics) -> TopicFacts:
     """Read raw, dead letters and receipts to their end."""
-    found = TopicFacts()
+    facts = TopicFacts()
     ids: dict[bytes, str] = {}
     attempts: dict[tuple[bytes, str], int] = defaultdict(int)
     first_s: dict[tuple[bytes, str], float] = {}
     ambiguous: dict[tuple[bytes, str], int] = defaultdict(int)
     async for topic, record in _records(bootstrap, [topics.raw, topics.dead_letter, topics.receipts]):
-        headers = event.fields(record.headers)
-        seq, where = headers.get(event.SEQ, b""), headers.get(event.DESTINATION, b"").decode()
+        headers = fields(record.headers)
+        seq, where = headers.get(SEQ, b""), headers.get(DESTINATION, b"").decode()
         if topic == topics.raw:
             ids[seq] = headers["ce_id"].decode()
-            found.order.setdefault(ids[seq], record.offset)
+            facts.order.setdefault(ids[seq], record.offset)
         elif topic == topics.dead_letter:
-            found.dead.add((headers["ce_id"].decode(), where))
-        elif headers.get(event.OUTCOME) == b"duplicate":
-            found.duplicates += 1
+            facts.dead.add((headers["ce_id"].decode(), where))
+        elif headers.get(OUTCOME) == b"duplicate":
+            facts.duplicates += 1
         else:
-            delivered = headers.get(event.OUTCOME) == b"delivered"
-            passed = int(headers.get(event.PASS, b"0")) + int(headers.get(event.ATTEMPT, b"1")) - 1
-            if event.AMBIGUOUS in headers:
-                ambiguous[seq, where] = max(ambiguous[seq, where], int(headers[event.AMBIGUOUS]))
+            delivered = headers.get(OUTCOME) == b"delivered"
+            passed = int(headers.get(PASS, b"0")) + int(headers.get(ATTEMPT, b"1")) - 1
+            if AMBIGUOUS in headers:
+                ambiguous[seq, where] = max(ambiguous[seq, where], int(headers[AMBIGUOUS]))
             attempts[seq, where] = max(attempts[seq, where], passed + (not delivered))
             if delivered:
                 at_s = record.timestamp / 1000
                 first_s[seq, where] = min(at_s, first_s.get((seq, where), at_s))
-    found.first_pass = {
+    facts.first_pass = {
         (ids[seq], where) for (seq, where), more in attempts.items() if not more and seq in ids
     }
-    found.receipts = {(ids[seq], where): at_s for (seq, where), at_s in first_s.items() if seq in ids}
-    found.ambiguous = {(ids[seq], where): times for (seq, where), times in ambiguous.items() if seq in ids}
-    return found
+    facts.receipts = {(ids[seq], where): at_s for (seq, where), at_s in first_s.items() if seq in ids}
+    facts.ambiguous = {(ids[seq], where): times for (seq, where), times in ambiguous.items() if seq in ids}
+    return facts
 
 
 async def _records(bootstrap: str, names: Sequence[str]) -> Any:

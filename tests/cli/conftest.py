@@ -75,8 +75,8 @@ def own_logs():
     level, handlers = root.level, list(root.handlers)
     yield
     root.setLevel(level)
-    for each in set(root.handlers) - set(handlers):
-        root.removeHandler(each)
+    for handler in set(root.handlers) - set(handlers):
+        root.removeHandler(handler)
     structlog.configure(**structured)
 
 

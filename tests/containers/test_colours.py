@@ -171,7 +171,7 @@ async def test_a_colour_sleeps_without_a_process_and_wakes(mesh: ColouredMesh, s
         assert mesh.running("green") == []
 
     await sender.send_while(beside(sleep, lambda: mesh.colour("wake", "green")))
-    assert mesh.status()["colours"]["green"]["state"] == "dark"
+    assert mesh.status()["colours"]["green"]["state"] == "idle"
     assert not sender.answers.keys() & REFUSED, sender.answers
     all_arrived_once(mesh, sender)
 

@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     *ROOT.glob("*.md"),
     *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "connectors").rglob("*.md")),
     *sorted((ROOT / "examples").rglob("*.md")),
     *sorted((ROOT / "bench").rglob("*.md")),
 ]

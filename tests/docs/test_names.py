@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SOURCES = ("libs", "services", "infra", "cli")
+SOURCES = ("libs", "connectors", "services", "infra", "cli")
 ENDINGS = {".py", ".yaml", ".sh", ".html"}
 
 
@@ -26,7 +26,8 @@ def names(page, pattern):
 def module_exists(dotted):
     """Whether a module, or an attribute of one, is in the tree: `hifi.topics`, `hifi.kafka.consumer.Consumer`."""
     package, *rest = dotted.split(".")
-    roots = [ROOT / "libs", ROOT / "infra", ROOT / "cli", *(ROOT / "services").iterdir()]
+    packages = [*(ROOT / "connectors").iterdir(), *(ROOT / "services").iterdir()]
+    roots = [ROOT / "libs", ROOT / "infra", ROOT / "cli", *packages]
     for root in roots:
         place = root / package
         for index, part in enumerate(rest):

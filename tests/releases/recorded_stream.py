@@ -20,8 +20,8 @@ import aiohttp
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from hifi.pipe.model import Pipe
-from hifi.record.event import Record
 from hifi.record.partitioner import partition_of
+from hifi.record.record import Record
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port

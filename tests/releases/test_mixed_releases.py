@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hifi.pipe.model import Pipe
+from hifi_cli.demo.flights_demo import Demo
 from hifi_cli.demo.load_test import LoadTest
-from hifi_cli.demo.run import Demo
 from hifi_cli.demo.workspace import Workspace
 from hifi_cli.mesh_state.observe_api import get_json
 from hifi_infra.mesh.health_probe import get
@@ -62,7 +62,9 @@ class MixedLoad(LoadTest):
 @pytest.mark.timeout(600)
 async def test_two_neighbouring_releases_deliver_every_event_once_side_by_side(tmp_path: Path) -> None:
     old = tmp_path / "release-before"
-    with tarfile.open(fileobj=io.BytesIO(_git("archive", _release_before(), "libs", "services"))) as packed:
+    before = _release_before()
+    folders = _git("ls-tree", "--name-only", before, "libs", "connectors", "services").decode().split()
+    with tarfile.open(fileobj=io.BytesIO(_git("archive", before, *folders))) as packed:
         packed.extractall(old, filter="data")
     workspace = Workspace.at(tmp_path)
     plan = Plan(

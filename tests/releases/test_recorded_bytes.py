@@ -6,7 +6,11 @@ from typing import NamedTuple
 
 import pytest
 
-from hifi.record.event import ATTEMPT, DESTINATION, OUTCOME, PASS, Headers, Record, fields, hop, identity
+from hifi.record.fields import fields
+from hifi.record.headers import ATTEMPT, DESTINATION, OUTCOME, PASS, Headers
+from hifi.record.hop import hop
+from hifi.record.identity import identity
+from hifi.record.record import Record
 from hifi_observe.ledger.grouping import group_records
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -21,9 +21,9 @@ import typer
 from rich.console import Console
 from tests.closed_minutes import closed_minutes
 
+from hifi_cli.demo.flights_demo import Demo
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.report import is_good, quantiles
-from hifi_cli.demo.run import Demo
 from hifi_cli.demo.verify import RequestLogReader, read_send_log
 from hifi_cli.demo.workspace import Workspace
 from hifi_cli.options import TriggerOf
@@ -91,11 +91,11 @@ def main(
         mesh = Mesh(plan)
         mesh.prepare()
         disturb = _restart if restart else _roll if roll else None
-        found = asyncio.run(_soak(Demo(LoadTest(stage, mesh), rate, minutes * 60), disturb))
-    if roll and ROLLED not in found["restarts"]:
-        found["failures"].append("the events ended before every service was restarted and scaled")
+        outcome = asyncio.run(_soak(Demo(LoadTest(stage, mesh), rate, minutes * 60), disturb))
+    if roll and ROLLED not in outcome["restarts"]:
+        outcome["failures"].append("the events ended before every service was restarted and scaled")
     what = disturb.__name__.strip("_") if disturb else None
-    line = {"minutes": minutes, "rate": rate, "trigger": trigger, "disturb": what, "scale": count, **found}
+    line = {"minutes": minutes, "rate": rate, "trigger": trigger, "disturb": what, "scale": count, **outcome}
     if report is not None:
         with report.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
@@ -191,7 +191,10 @@ async def _roll(demo: Demo, restarts: list[str]) -> None:
 def _closed_minutes(demo: Demo) -> list[dict[str, Any]]:
     """Observe's record of every minute of the run, once all of them are closed."""
     assert demo.mesh.plan.console
-    last = max(one.answered_ns for one in read_send_log(demo.workspace.send_log).values()) // 60_000_000_000
+    last = (
+        max(sent_event.answered_ns for sent_event in read_send_log(demo.workspace.send_log).values())
+        // 60_000_000_000
+    )
     rows, why = closed_minutes(demo.mesh.plan.console, "flights", last)
     if why:
         console.print(why)
@@ -200,7 +203,7 @@ def _closed_minutes(demo: Demo) -> list[dict[str, Any]]:
 
 def _percentiles(demo: Demo, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """For each minute and percentile: milliseconds by the request logs and by observe."""
-    begun = {name: one.sent_ns for name, one in read_send_log(demo.workspace.send_log).items()}
+    begun = {name: sent_event.sent_ns for name, sent_event in read_send_log(demo.workspace.send_log).items()}
     lags: dict[int, list[float]] = defaultdict(list)
     seen = set()
     for arrival in RequestLogReader(demo.workspace.request_log).read():
@@ -246,10 +249,10 @@ def _compared(
         failures.append(f"an upgrade made {numbers['duplicates']} duplicates and copies: {copies}")
     if rows:
         # A request has no receipt when egest was killed before it received the answer.
-        wanted = {"in": numbers["accepted"], "lost": 0, "dead": 0, "waiting": 0, "in_flight": 0}
+        expected = {"in": numbers["accepted"], "lost": 0, "dead": 0, "waiting": 0, "in_flight": 0}
         failures += [
             f"observe reports {name} {reported[name]:,} instead of {n:,}"
-            for name, n in wanted.items()
+            for name, n in expected.items()
             if reported[name] != n
         ]
         if reported["delivered"] != requests - numbers["duplicates"]:
@@ -258,11 +261,12 @@ def _compared(
                 f"the request logs {requests - numbers['duplicates']:,}"
             )
         failures += [
-            f"minute {one['minute']}: observe reports {one['of']} {one['observe_ms']} ms, "
-            f"the request logs {one['books_ms']}"
-            for one in percentiles
-            if one["n"][0] == one["n"][1]
-            and abs(one["books_ms"] - one["observe_ms"]) > 2 * RELATIVE_ERROR * one["books_ms"] + CLOCKS_MS
+            f"minute {percentile['minute']}: observe reports {percentile['of']} {percentile['observe_ms']} ms, "
+            f"the request logs {percentile['books_ms']}"
+            for percentile in percentiles
+            if percentile["n"][0] == percentile["n"][1]
+            and abs(percentile["books_ms"] - percentile["observe_ms"])
+            > 2 * RELATIVE_ERROR * percentile["books_ms"] + CLOCKS_MS
         ]
     used = numbers["cpu_seconds"]
     rest = sum(seconds for name, seconds in used.items() if name != "observe")
@@ -276,7 +280,8 @@ def _compared(
         "cpu_seconds": used,
         "percentiles": percentiles,
         "worst_difference_ms": max(
-            (abs(one["books_ms"] - one["observe_ms"]) for one in percentiles), default=None
+            (abs(percentile["books_ms"] - percentile["observe_ms"]) for percentile in percentiles),
+            default=None,
         ),
         "memory_mib": {name: _memory(held) for name, held in memory.items()},
         "restarts": restarts,

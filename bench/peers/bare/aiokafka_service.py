@@ -29,11 +29,11 @@ async def main(kafka: str, source: str, target: str) -> None:
             for tp, records in (await consumer.getmany(timeout_ms=500)).items():
                 batch = producer.create_batch()
                 for record in records:
-                    one = {"key": record.key, "value": record.value, "headers": list(record.headers)}
-                    if batch.append(timestamp=None, **one) is None:
+                    content = {"key": record.key, "value": record.value, "headers": list(record.headers)}
+                    if batch.append(timestamp=None, **content) is None:
                         sending.append(await producer.send_batch(batch, target, partition=tp.partition))
                         batch = producer.create_batch()
-                        batch.append(timestamp=None, **one)
+                        batch.append(timestamp=None, **content)
                 sending.append(await producer.send_batch(batch, target, partition=tp.partition))
             await asyncio.gather(*sending)
             if time.monotonic() - committed_s > COMMIT_S:

@@ -36,14 +36,14 @@ APPEND = f"INSERT INTO orders {COLUMNS} ON CONFLICT (hifi_partition, hifi_offset
 async def batches(consumer: AIOKafkaConsumer, size: int) -> AsyncIterator[dict[TopicPartition, Any]]:
     """Records by partition, at most `size` of all partitions together."""
     while True:
-        found = await consumer.getmany(timeout_ms=500, max_records=size)
-        if found:
-            yield found
+        batch = await consumer.getmany(timeout_ms=500, max_records=size)
+        if batch:
+            yield batch
 
 
-def ends(found: dict[TopicPartition, list[ConsumerRecord]]) -> dict[TopicPartition, OffsetAndMetadata]:
+def ends(batch: dict[TopicPartition, list[ConsumerRecord]]) -> dict[TopicPartition, OffsetAndMetadata]:
     """What to commit after a batch."""
-    return {tp: OffsetAndMetadata(records[-1].offset + 1, "") for tp, records in found.items()}
+    return {tp: OffsetAndMetadata(records[-1].offset + 1, "") for tp, records in batch.items()}
 
 
 class Receipts:
@@ -59,19 +59,19 @@ class Receipts:
         """Connect."""
         await self._producer.start()
 
-    async def write(self, found: dict[TopicPartition, list[ConsumerRecord]]) -> None:
+    async def write(self, records_by_partition: dict[TopicPartition, list[ConsumerRecord]]) -> None:
         """Write the receipts of a batch, and return when Kafka has them."""
         if not self._topic:
             return
         answered = b"delivered;200;%d" % (time.time_ns() // 1000)
         sent = []
-        for tp, records in found.items():
+        for tp, records in records_by_partition.items():
             batch = self._producer.create_batch()
-            for one in records:
+            for record in records:
                 receipt = {
-                    "key": one.key,
+                    "key": record.key,
                     "value": None,
-                    "headers": [*one.headers[:1], ("receipt", answered)],
+                    "headers": [*record.headers[:1], ("receipt", answered)],
                 }
                 if batch.append(timestamp=None, **receipt) is None:
                     sent.append(await self._producer.send_batch(batch, self._topic, partition=tp.partition))
@@ -87,17 +87,17 @@ async def to_kafka(
     """Write each batch and its offsets in a transaction."""
     producer = AIOKafkaProducer(bootstrap_servers=kafka, transactional_id=group)
     async with producer:
-        async for found in batches(consumer, size):
+        async for batch in batches(consumer, size):
             async with producer.transaction():
                 sent = [
-                    await producer.send(target, one.value, key=one.key)
-                    for records in found.values()
-                    for one in records
-                    if isinstance(orjson.loads(one.value), dict)
+                    await producer.send(target, record.value, key=record.key)
+                    for records in batch.values()
+                    for record in records
+                    if isinstance(orjson.loads(record.value), dict)
                 ]
                 await asyncio.gather(*sent)
-                await receipts.write(found)
-                await producer.send_offsets_to_transaction(ends(found), group)
+                await receipts.write(batch)
+                await producer.send_offsets_to_transaction(ends(batch), group)
 
 
 async def to_postgres(
@@ -105,16 +105,16 @@ async def to_postgres(
 ) -> None:
     """Write each batch in a transaction, and commit its offsets afterwards."""
     async with await psycopg.AsyncConnection.connect(url) as connection:
-        async for found in batches(consumer, size):
+        async for batch in batches(consumer, size):
             rows = []
-            for tp, records in found.items():
-                for one in records:
-                    data = orjson.loads(one.value)
-                    rows.append((data["id"], data["total"], data["note"], tp.partition, one.offset))
+            for tp, records in batch.items():
+                for record in records:
+                    data = orjson.loads(record.value)
+                    rows.append((data["id"], data["total"], data["note"], tp.partition, record.offset))
             async with connection.transaction(), connection.cursor() as cursor:
                 await cursor.executemany(statement, rows)
-            await receipts.write(found)
-            await consumer.commit(ends(found))
+            await receipts.write(batch)
+            await consumer.commit(ends(batch))
 
 
 async def to_files(
@@ -122,14 +122,14 @@ async def to_files(
 ) -> None:
     """Write a file for each partition of a batch, and commit when all are on disk."""
     folder.mkdir(parents=True, exist_ok=True)
-    async for found in batches(consumer, size):
-        for tp, records in found.items():
-            rows = [row(one, tp.partition) for one in records]
+    async for batch in batches(consumer, size):
+        for tp, records in batch.items():
+            rows = [row(record, tp.partition) for record in records]
             content = await asyncio.to_thread(encode, rows, kind)
             name = f"{tp.partition}.{records[0].offset:010d}.{kind}"
             await asyncio.to_thread(store, folder, name, content)
-        await receipts.write(found)
-        await consumer.commit(ends(found))
+        await receipts.write(batch)
+        await consumer.commit(ends(batch))
 
 
 def row(record: ConsumerRecord, partition: int) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def row(record: ConsumerRecord, partition: int) -> dict[str, Any]:
 def encode(rows: Sequence[dict[str, Any]], kind: str) -> bytes:
     """The content of a file."""
     if kind == "ndjson":
-        return b"".join(orjson.dumps(one, option=orjson.OPT_APPEND_NEWLINE) for one in rows)
+        return b"".join(orjson.dumps(file_row, option=orjson.OPT_APPEND_NEWLINE) for file_row in rows)
     sink = io.BytesIO()
     parquet.write_table(pa.Table.from_pylist(list(rows)), sink, compression="zstd")
     return sink.getvalue()

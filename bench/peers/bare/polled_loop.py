@@ -29,13 +29,13 @@ async def table(url: str) -> AsyncIterator[tuple[bytes, list[Row]]]:
     last = 0
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         while True:
-            found = await (await connection.execute(QUERY, (last, PAGE))).fetchall()
-            if found:
-                last = found[-1][0]
+            rows = await (await connection.execute(QUERY, (last, PAGE))).fetchall()
+            if rows:
+                last = rows[-1][0]
                 time = rfc3339(0)
                 yield (
                     b"sql/source_rows",
-                    [(b"%d" % number, text.encode(), number, time) for number, text in found],
+                    [(b"%d" % number, text.encode(), number, time) for number, text in rows],
                 )
             else:
                 await asyncio.sleep(1)

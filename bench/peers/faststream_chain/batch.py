@@ -89,10 +89,10 @@ def egest() -> None:
 
     @broker.subscriber("enriched", group_id="egest", decoder=_raw, **reading)
     async def handle(bodies: list[bytes]) -> None:
-        requests = [one for body in bodies for one in flights.wanted(orjson.loads(body))]
+        requests = [request for body in bodies for request in flights.deliveries(orjson.loads(body))]
         if OUT > 1:
             requests = list(_gathered(requests))
-        await asyncio.gather(*(_post(*one) for one in requests))
+        await asyncio.gather(*(_post(*request) for request in requests))
 
     uvloop.run(app.run())
 

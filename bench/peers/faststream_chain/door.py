@@ -18,7 +18,7 @@ def read(request: Request, body: bytes) -> list[dict[str, Any]]:
     """The events of a request, each `{"attributes": …, "data": …}`."""
     content = orjson.loads(body)
     if request.headers["content-type"].startswith("application/cloudevents-batch"):
-        return [{"data": one.pop("data"), "attributes": one} for one in content]
+        return [{"data": event.pop("data"), "attributes": event} for event in content]
     attributes = {name[3:]: value for name, value in request.headers.items() if name.startswith("ce-")}
     return [{"attributes": attributes, "data": content}]
 

@@ -92,7 +92,7 @@ def enrich(data: dict[str, Any], lookups: Lookups) -> dict[str, Any]:
     return data
 
 
-def wanted(event: dict[str, Any]) -> list[tuple[str, dict[str, str], Any]]:
+def deliveries(event: dict[str, Any]) -> list[tuple[str, dict[str, str], Any]]:
     """Path, `ce-` headers and body of each request that an enriched event is to make."""
     data, attributes = event["data"], event["attributes"]
     if data["cancelled"]:

@@ -68,7 +68,7 @@ def egest() -> None:
 
     @broker.subscriber("enriched", group_id="egest", **reading)
     async def handle(event: dict[str, Any]) -> None:
-        for path, headers, body in flights.wanted(event):
+        for path, headers, body in flights.deliveries(event):
             async with session.post(path, json=body, headers=headers) as answer:
                 answer.raise_for_status()
 

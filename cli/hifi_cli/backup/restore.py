@@ -12,9 +12,9 @@ from hifi.kafka.topics import ControlTopics, Topics
 from hifi.pipe import rollout
 from hifi.pipe.registry import RegistrySnapshot, read_registry
 from hifi.pipe.revision import PipeRecord, read_key
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured, Retryable
-from hifi_cli.backup.renumber import Numbers
+from hifi_cli.backup.restored_numbers import RestoredNumbers
 from hifi_cli.backup.state import (
     AUDIT,
     CONTROL,
@@ -160,7 +160,7 @@ async def _write_control(
     state: State, present: State, bootstrap: str, control: ControlTopics, entry: AuditEntry
 ) -> dict[str, int]:
     topics = control_topics(control)
-    numbers = Numbers(declared_numbers(present))
+    numbers = RestoredNumbers(declared_numbers(present))
     written = dict.fromkeys(CONTROL, 0)
 
     async with _transaction(bootstrap, f"{control.control}.restore") as transaction:

@@ -16,7 +16,7 @@ from hifi.control.releases import deployment, desired_release
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import PipeRecord, RevisionBody, read_key, revision_key
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured
 
 PIPES: Final = "pipes"

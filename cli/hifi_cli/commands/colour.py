@@ -20,9 +20,9 @@ from hifi_cli.mesh_state.target import stream_topics
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data
 from hifi_infra.colours.colour_settings import ColourSettings
 from hifi_infra.colours.new_setup import SetupChange, read_settings
-from hifi_infra.colours.places import ColourFolders
-from hifi_infra.colours.switch import Switch
-from hifi_infra.containers.colour_places import ColourProjects
+from hifi_infra.colours.operations import ColourOperations
+from hifi_infra.colours.runtime import ColourFolders
+from hifi_infra.containers.colour_projects import ColourProjects
 from hifi_infra.mesh import running
 
 app = typer.Typer(help="Divide the requests between the two colours of a stream.")
@@ -47,9 +47,9 @@ async def status(data: Data = DEFAULT_DATA, *, as_json: AsJson = False) -> None:
       hifi colour status
       hifi colour status --json
     """
-    switch = _switch(data)
-    colours = await switch.colours()
-    accounts = dict(zip(NAMES, await asyncio.gather(*map(switch.account, NAMES)), strict=True))
+    operations = _operations(data)
+    colours = await operations.colours()
+    accounts = dict(zip(NAMES, await asyncio.gather(*map(operations.account, NAMES)), strict=True))
     if as_json:
         seen = {
             name: {
@@ -107,7 +107,7 @@ async def shift(
     first = round(share * WHOLE_SHARE / 100)
     shares = {_checked(name): first, other(name): WHOLE_SHARE - first}
     kind = ActionKind.RECOVER if recovery else ActionKind.SHIFT
-    await _done(_switch(data, forced=force).shift(shares, reason, kind=kind))
+    await _done(_operations(data, forced=force).shift(shares, reason, kind=kind))
 
 
 @app.command()
@@ -121,7 +121,7 @@ async def split(
       hifi colour split
     """
     half = WHOLE_SHARE // 2
-    await _done(_switch(data, forced=force).shift(dict.fromkeys(NAMES, half), reason))
+    await _done(_operations(data, forced=force).shift(dict.fromkeys(NAMES, half), reason))
 
 
 @app.command()
@@ -142,7 +142,7 @@ async def drain(
     Examples:
       hifi colour drain blue
     """
-    await _done(_switch(data, forced=force).drain(_checked(name), reason, within, _tell))
+    await _done(_operations(data, forced=force).drain(_checked(name), reason, within, _tell))
 
 
 @app.command()
@@ -162,7 +162,7 @@ async def sleep(
     Examples:
       hifi colour sleep blue
     """
-    await _done(_switch(data, forced=force).sleep(_checked(name), reason, within, _tell))
+    await _done(_operations(data, forced=force).sleep(_checked(name), reason, within, _tell))
 
 
 @app.command()
@@ -218,7 +218,7 @@ async def wake(
     """
     folder = str(Path(release).resolve()) if release and release != INSTALLED else release
     change = SetupChange(partitions or 0, kafka_version, folder, read_settings(settings or []))
-    aside = await _switch(data).wake(_checked(name), reason, within, change)
+    aside = await _operations(data).wake(_checked(name), reason, within, change)
     if aside is not None:
         _tell(f"{name} has a new stream. The old one, with its dead letters and minutes, is in {aside}")
     _tell(_DONE)
@@ -239,17 +239,17 @@ def _checked(name: str) -> str:
     return name
 
 
-def _switch(data: Path, *, forced: bool = False) -> Switch:
+def _operations(data: Path, *, forced: bool = False) -> ColourOperations:
     settings = load(ColourSettings)
     if settings.colours_api:
-        places = ColourProjects(settings.colours_api)
-        return Switch(settings.kafka, settings.topics, places, author(), forced)
+        runtime = ColourProjects(settings.colours_api)
+        return ColourOperations(settings.kafka, settings.topics, runtime, author(), forced)
     mesh = running.find(data)
     if mesh is None or not mesh.colours:
         raise Misconfigured(
             f"no stream with two colours is running on {data}: start one with `hifi up --colours`, or give its "
             "folder with --data"
         )
-    return Switch(
+    return ColourOperations(
         mesh.control_kafka, stream_topics(mesh.stream), ColourFolders(mesh.colours), author(), forced
     )

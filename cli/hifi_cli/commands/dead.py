@@ -82,23 +82,25 @@ async def list_(
       hifi dead list --json | jq -r '.[].event'
     """
     target = kafka_target(data, kafka, stream)
-    dead = [
+    dead_letters = [
         dead_letter
         async for dead_letter in letters(
             target.kafka, target.topics, _filter(pipe, destination, reason, since, until)
         )
     ]
-    dead.sort(key=lambda dead_letter: (dead_letter.dead_ms, dead_letter.partition, dead_letter.offset))
+    dead_letters.sort(
+        key=lambda dead_letter: (dead_letter.dead_ms, dead_letter.partition, dead_letter.offset)
+    )
     if as_json:
-        print_json([dead_letter.summary() for dead_letter in dead])
+        print_json([dead_letter.summary() for dead_letter in dead_letters])
         return
-    if not dead:
+    if not dead_letters:
         console.print("no dead letters")
         return
-    print_table(dead_letter_table(dead[-limit:], wide=wide), console)
-    if len(dead) > limit:
+    print_table(dead_letter_table(dead_letters[-limit:], wide=wide), console)
+    if len(dead_letters) > limit:
         console.print(
-            f"These are the newest {limit:,} of {len(dead):,}; --limit shows more.", highlight=False
+            f"These are the newest {limit:,} of {len(dead_letters):,}; --limit shows more.", highlight=False
         )
 
 

@@ -15,16 +15,16 @@ import typer
 from rich.markup import escape
 
 from hifi.runtime.errors import Misconfigured
+from hifi_cli.demo.cdc.change_demo import ChangeDemo
 from hifi_cli.demo.cdc.report import is_good as changes_are_good
 from hifi_cli.demo.cdc.report import report_tables
-from hifi_cli.demo.cdc.run import ChangeDemo
 from hifi_cli.demo.colours.colour_report import colours_are_good
 from hifi_cli.demo.colours.colour_tour import ColourTour
 from hifi_cli.demo.control_tour import ControlTour, with_control_plane
+from hifi_cli.demo.flights_demo import Demo
 from hifi_cli.demo.load_test import LoadProcesses, LoadTest
 from hifi_cli.demo.progress import show_progress
 from hifi_cli.demo.report import is_good, tables
-from hifi_cli.demo.run import Demo
 from hifi_cli.demo.tour_report import is_good as tour_is_good
 from hifi_cli.demo.tour_report import tour_table
 from hifi_cli.demo.tour_steps import TourSteps

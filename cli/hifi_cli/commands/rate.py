@@ -25,8 +25,8 @@ from hifi_cli.options import AsJson, Scale, TriggerOf
 from hifi_cli.rate.chart import chart
 from hifi_cli.rate.event_load import EventLoad, read_sizes
 from hifi_cli.rate.rate_search import RateSearch
+from hifi_cli.rate.rating import Rating
 from hifi_cli.rate.report import is_whole, line, notes, report, sentence, tables
-from hifi_cli.rate.run import Rating
 from hifi_cli.rate.step import RateStep
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan, read_scale

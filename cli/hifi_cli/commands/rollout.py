@@ -10,7 +10,7 @@ from hifi.control.rollout_status import RolloutStatus
 from hifi.pipe import rollout
 from hifi.pipe.registry import RegistrySnapshot, publish, read_registry
 from hifi.pipe.revision import WHOLE
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table

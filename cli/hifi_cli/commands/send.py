@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from hifi.pipe.registry import read_registry
-from hifi.pipe.source import DeclaredSource
+from hifi.pipe.source import HttpSource
 from hifi.runtime.errors import HifiError, Misconfigured
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.error_reporting import FAILED, INTERRUPTED, report_errors
@@ -137,7 +137,7 @@ def _opened(file: str) -> Iterator[io.BufferedReader]:
         stream.close()
 
 
-async def _source(data: Path, pipe: str) -> DeclaredSource | None:
+async def _source(data: Path, pipe: str) -> HttpSource | None:
     """Return the source that the published pipe declares."""
     target = kafka_target(data, None, None)
     published = await read_registry(target.kafka, target.topics)
@@ -145,7 +145,8 @@ async def _source(data: Path, pipe: str) -> DeclaredSource | None:
     if revision is None:
         names = ", ".join(sorted(published.pipes)) or "none; publish some with `hifi apply DIR`"
         raise Misconfigured(f"there is no pipe {pipe!r}; published pipes: {names}")
-    return revision.pipe.source
+    source = revision.pipe.source
+    return source if isinstance(source, HttpSource) else None
 
 
 def _print_result(counts: SendCounts, file: str, problem: BaseException | None, *, as_json: bool) -> None:

@@ -10,7 +10,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from hifi.kafka.admin import partition_counts
 from hifi.kafka.security import client_options
 from hifi.kafka.topics import Topics
-from hifi.record.event import ACCEPTED, OUTCOME, fields
+from hifi.record.fields import fields
+from hifi.record.headers import ACCEPTED, OUTCOME
 
 READ_S: Final = 300.0
 ID: Final = "ce_id"

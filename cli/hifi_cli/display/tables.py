@@ -68,10 +68,10 @@ def fit(rows: Table, width: int) -> int:
     return sum(given) + GAP * len(given)
 
 
-def _share(least: Sequence[int], natural: Sequence[int], width: int) -> list[int]:
+def _share(least: Sequence[int], preferred: Sequence[int], width: int) -> list[int]:
     """Give each column its least width, then the free characters to the columns that want more, evenly."""
     given, free = list(least), width - sum(least)
-    while free > 0 and (short := [i for i, size in enumerate(given) if size < natural[i]]):
+    while free > 0 and (short := [i for i, size in enumerate(given) if size < preferred[i]]):
         for i in short[:free]:
             given[i] += 1
         free -= len(short[:free])

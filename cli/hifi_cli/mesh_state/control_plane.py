@@ -25,7 +25,7 @@ from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import PipeRevision
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi.runtime.errors import Misconfigured
 

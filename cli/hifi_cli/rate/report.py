@@ -8,7 +8,7 @@ from rich.table import Table
 from hifi_cli.display.tables import table
 from hifi_cli.display.units import mebibytes, milliseconds
 from hifi_cli.rate.capacity import bottleneck, needs
-from hifi_cli.rate.run import Rating
+from hifi_cli.rate.rating import Rating
 from hifi_cli.rate.step import RateStep, failure_reason, step_report
 
 

@@ -10,6 +10,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from hifi.pipe.source import InstalledSource, declarations
+
 _NAMES: Final = {
     "Seconds": "duration",
     "PerSecond": "rate",
@@ -35,7 +37,7 @@ def models(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
         for shared in shared_models(model):
             visit(shared)
         for field in model.model_fields.values():
-            for part in _parts(field.annotation):
+            for part in _parts(declared_type(field)):
                 if isinstance(part, type) and issubclass(part, BaseModel):
                     visit(part)
 
@@ -64,7 +66,7 @@ def enums(root: type[BaseModel]) -> Iterator[type[Enum]]:
         for field in model.model_fields.values():
             enumerations |= {
                 part: None
-                for part in _parts(field.annotation)
+                for part in _parts(declared_type(field))
                 if isinstance(part, type) and issubclass(part, Enum)
             }
     return iter(enumerations)
@@ -72,6 +74,9 @@ def enums(root: type[BaseModel]) -> Iterator[type[Enum]]:
 
 def _parts(annotation: Any) -> Iterator[Any]:
     yield annotation
+    if typing.get_origin(annotation) is typing.Annotated and InstalledSource in typing.get_args(annotation):
+        yield from declarations()
+        return
     for argument in typing.get_args(annotation):
         yield from _parts(argument)
 
@@ -107,6 +112,8 @@ def _class(annotation: Any) -> str:
 
 
 def _annotated(annotation: Any, arguments: tuple[Any, ...]) -> str:
+    if InstalledSource in arguments:
+        return " or ".join(map(type_name, declarations()))
     functions = {getattr(getattr(metadata, "func", None), "__name__", "") for metadata in arguments[1:]}
     if "seconds" in functions:
         return "duration"

@@ -14,9 +14,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
-from hifi.delivery.installed_kinds import GROUP, installed_kind
+from hifi.delivery.installed_kinds import installed_kind
 from hifi.kafka.security.settings import KafkaSecurity, KafkaSecuritySettings
 from hifi.kafka.settings import ServiceSettings, StreamSettings
+from hifi.pipe.installed_kinds import DESTINATIONS
 from hifi.pipe.limits import PipeLimits
 from hifi.pipe.model import Pipe
 from hifi.runtime import metrics
@@ -111,7 +112,9 @@ def pipes_page() -> str:
 
 def _settings_of_kinds() -> Iterator[type[BaseModel]]:
     """Yield the settings of the kinds of destinations that are part of hifi."""
-    for name in sorted(kind.name for kind in entry_points(group=GROUP) if kind.value.startswith("hifi")):
+    for name in sorted(
+        kind.name for kind in entry_points(group=DESTINATIONS) if kind.value.startswith("hifi")
+    ):
         yield installed_kind(name).settings
 
 

@@ -6,22 +6,29 @@ from pathlib import Path
 from typing import Final
 
 from hifi.runtime.errors import Misconfigured
-from hifi_cli.reference.packages import folders_list, layers, packages, services_table
+from hifi_cli.reference.packages import ROOT, folders_list, layers, packages, services_table
 from hifi_cli.reference.topic_tables import control_topics_table, stream_topics_table
 
 SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "services": lambda: services_table(packages()),
     "folders": lambda: folders_list(packages()),
     "layers": layers,
+    "sqlite-destination": lambda: _python("examples/connectors/sqlite/sqlite_destination.py"),
+    "sqlite-source": lambda: _python("examples/connectors/sqlite/sqlite_source.py"),
     "topics-of-a-stream": stream_topics_table,
     "topics-of-a-control-plane": control_topics_table,
 }
 """Name of a section to what generates it."""
-PAGES: Final = ("architecture.md", "topics.md")
+PAGES: Final = ("architecture.md", "connectors.md", "topics.md")
 """The pages in `docs/` that have such sections."""
 _SECTION: Final = re.compile(
     r"(?P<begin><!-- generated: (?P<name>\S+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
 )
+
+
+def _python(path: str) -> str:
+    """Show a Python file of the repository in Markdown."""
+    return f"```python\n{(ROOT / path).read_text('utf-8')}```"
 
 
 def pages_with_sections(docs: Path) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import aiohttp
 import orjson
 
-from hifi.pipe.source import DeclaredSource
+from hifi.pipe.source import HttpSource
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.errors import Retryable
 from hifi_cli.sending.batches import RequestBatch
@@ -59,7 +59,7 @@ class IngestClient:
         pipe: str,
         key: str,
         *,
-        source: DeclaredSource | None,
+        source: HttpSource | None,
         patience_s: float,
     ) -> None:
         self.counts = SendCounts()

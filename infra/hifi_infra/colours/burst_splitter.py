@@ -15,7 +15,7 @@ from hifi.delivery.colours import NAMES, WHOLE_SHARE, Colours, ColourState, othe
 from hifi.runtime import log
 from hifi.runtime.errors import HifiError
 from hifi_infra.colours.burst import BurstPolicy, BurstStep, RateSample, decide
-from hifi_infra.colours.switch import Switch
+from hifi_infra.colours.operations import ColourOperations
 from hifi_infra.mesh import running
 from hifi_infra.mesh.health_probe import LOOPBACK, get
 
@@ -31,7 +31,7 @@ class BurstSplitter:
     Args:
         policy: when to split and to join.
         by: author of its records: what anybody else has split stays split.
-        switch: makes a switch in the name of somebody.
+        operations: makes the operations of the colours in the name of somebody.
         count: reads how many events both colours have accepted so far; None: not known.
         clock: monotonic, seconds.
     """
@@ -40,17 +40,17 @@ class BurstSplitter:
         self,
         policy: BurstPolicy,
         by: str,
-        switch: Callable[[str], Switch],
+        operations: Callable[[str], ColourOperations],
         count: Callable[[], Awaitable[float | None]],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy, self._by, self._count, self._clock = policy, by, count, clock
-        self._switch = switch(by)
+        self._operations = operations(by)
         self._before: tuple[float, float | None] = (clock(), None)
         most = int((policy.split_after_s + policy.join_after_s) / MEASURE_S) + 2
         self._samples: deque[RateSample] = deque(maxlen=most)
-        self._light = ""
+        self._active = ""
         """The colour that had every request before the burst."""
 
     async def follow(self, colours: Callable[[], Colours]) -> None:
@@ -62,32 +62,32 @@ class BurstSplitter:
     async def adjust(self, colours: Colours) -> None:
         """Measure, and split or join where that is due."""
         self._samples.append(await self._measure())
-        light = [name for name in NAMES if colours.colours[name].share == WHOLE_SHARE]
-        split = not light and colours.by == self._by and bool(self._light)
-        if not split and not light:
+        active = [name for name in NAMES if colours.colours[name].share == WHOLE_SHARE]
+        split = not active and colours.by == self._by and bool(self._active)
+        if not split and not active:
             return
         step = decide(self._policy, self._samples, split=split)
         rate = self._samples[-1].per_s
         try:
             if step is BurstStep.SPLIT:
                 await self._split(
-                    colours, light[0], f"{rate:.0f} events/s are above {self._policy.above_per_s:g}"
+                    colours, active[0], f"{rate:.0f} events/s are above {self._policy.above_per_s:g}"
                 )
             elif step is BurstStep.JOIN:
-                shares = {self._light: WHOLE_SHARE, other(self._light): 0}
-                await self._switch.shift(
+                shares = {self._active: WHOLE_SHARE, other(self._active): 0}
+                await self._operations.shift(
                     shares, f"{rate:.0f} events/s fit one colour again", kind=ActionKind.SCALE_IN
                 )
         except (HifiError, KafkaError, OSError, TimeoutError) as error:
             logger.warning("burst-waits", step=step.value, reason=str(error) or repr(error))
 
-    async def _split(self, colours: Colours, light: str, reason: str) -> None:
-        if colours.colours[other(light)].state is ColourState.ASLEEP:
-            logger.warning("burst-waits", step=BurstStep.SPLIT.value, reason=f"{other(light)} is asleep")
+    async def _split(self, colours: Colours, active: str, reason: str) -> None:
+        if colours.colours[other(active)].state is ColourState.ASLEEP:
+            logger.warning("burst-waits", step=BurstStep.SPLIT.value, reason=f"{other(active)} is asleep")
             return
         half = WHOLE_SHARE // 2
-        await self._switch.shift(dict.fromkeys(NAMES, half), reason, kind=ActionKind.SCALE_OUT)
-        self._light = light
+        await self._operations.shift(dict.fromkeys(NAMES, half), reason, kind=ActionKind.SCALE_OUT)
+        self._active = active
 
     async def _measure(self) -> RateSample:
         now_s, count = self._clock(), await self._count()

@@ -16,7 +16,7 @@ from hifi.runtime import log
 from hifi.runtime.errors import HifiError
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.front import Front
-from hifi_infra.colours.switch import Switch
+from hifi_infra.colours.operations import ColourOperations
 
 LOOP_S: Final = 0.5
 _RESTART_S: Final = 5.0
@@ -56,7 +56,7 @@ class ColourLoop:
         colour_log: started; has a record.
         runners: of the colours by name.
         fronts: that divide the requests.
-        switch: makes a switch in the name of somebody.
+        operations: makes the operations of the colours in the name of somebody.
         by: in whose name requests are taken from a colour that has ended.
     """
 
@@ -65,13 +65,13 @@ class ColourLoop:
         colour_log: ColourLog,
         runners: Mapping[str, ColourRunner],
         fronts: Sequence[Front],
-        switch: Callable[[str], Switch],
+        operations: Callable[[str], ColourOperations],
         by: str,
     ) -> None:
         self._log = colour_log
         self._runners = runners
         self._fronts = fronts
-        self._switch = switch
+        self._operations = operations
         self._by = by
         self._divided: dict[str, dict[str, int]] = {}
         self._started_s: dict[str, float] = {}
@@ -148,7 +148,7 @@ class ColourLoop:
         """Shift everything away from a colour whose mesh has ended, so that it gets no requests while it starts."""
         shares = {name: 0, other(name): WHOLE_SHARE}
         try:
-            await self._switch(self._by).shift(
+            await self._operations(self._by).shift(
                 shares, f"the mesh of {name} has ended", kind=ActionKind.RECOVER
             )
         except HifiError as error:

@@ -33,12 +33,12 @@ from hifi_infra.colours.colour_mesh import (
     MeshCommand,
     colour_topics,
 )
-from hifi_infra.colours.first_record import first_record
+from hifi_infra.colours.colours_at_start import colours_at_start
 from hifi_infra.colours.front import Front
 from hifi_infra.colours.haproxy import HAProxy
-from hifi_infra.colours.places import ColourFolders, wait_until_ready
+from hifi_infra.colours.operations import ColourOperations
+from hifi_infra.colours.runtime import ColourFolders, wait_until_ready
 from hifi_infra.colours.source_topics import SourceTopics
-from hifi_infra.colours.switch import Switch
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.mesh import running
 from hifi_infra.mesh.plan import Trigger
@@ -201,40 +201,40 @@ class ColouredStream:
                 },
                 plan.data / "logs" / f"{name}.log",
             )
-        await self._log.write(self._first_record(addresses))
+        await self._log.write(self._colours_at_start(addresses))
         await self._log.catch_up()
         self._write_state()
-        loop = ColourLoop(self._log, self.meshes, self.fronts, self._switch, _BY)
+        loop = ColourLoop(self._log, self.meshes, self.fronts, self._operations, _BY)
         await loop.bring_about()
         self._loops = [asyncio.create_task(loop.follow(), name="follow the colours")]
         if plan.split_above:
             splitter = BurstSplitter(
                 BurstPolicy(plan.split_above),
                 SPLIT_BY,
-                self._switch,
+                self._operations,
                 lambda: accepted_events(ingests_of(self._folders)),
             )
             following = splitter.follow(lambda: self.colours)
             self._loops.append(asyncio.create_task(following, name="split bursts"))
 
-    def _first_record(self, addresses: Mapping[str, ColourAddress]) -> Colours:
+    def _colours_at_start(self, addresses: Mapping[str, ColourAddress]) -> Colours:
         """The record of this start."""
         assert self._log is not None
         colours = {
             name: Colour(
                 0,
-                ColourState.DARK,
+                ColourState.IDLE,
                 (f"http://127.0.0.1:{address.port}",),
                 f"http://127.0.0.1:{address.console_port}",
             )
             for name, address in addresses.items()
         }
         fronts = tuple(FrontAddress(front.url, front.stats) for front in self.fronts)
-        return first_record(self._log.newest, colours, fronts, time.time_ns() // 1_000_000, _BY)
+        return colours_at_start(self._log.newest, colours, fronts, time.time_ns() // 1_000_000, _BY)
 
-    def _switch(self, by: str) -> Switch:
+    def _operations(self, by: str) -> ColourOperations:
         topics = Topics(self.plan.stream, load(StreamSettings).tiers)
-        return Switch(self.cluster.bootstrap, topics, ColourFolders(self._folders), by)
+        return ColourOperations(self.cluster.bootstrap, topics, ColourFolders(self._folders), by)
 
     @property
     def _folders(self) -> dict[str, Path]:

@@ -7,10 +7,12 @@ build: see infra/docker/image_parts.py.
 
 import argparse
 import os
+import re
 import sys
 import sysconfig
 import time
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -84,7 +86,7 @@ def planned(config: Path, service: str | None = None) -> CompiledBuild:
 
     Args:
         config: path of pyproject.toml: modules from `tool.hifi.compiled`, folders of packages from `tool.mypy`.
-        service: package; only modules that it imports. None: all.
+        service: package; only modules that it and the connectors that it depends on import. None: all.
 
     Raises:
         Misconfigured: a listed module does not exist.
@@ -93,9 +95,24 @@ def planned(config: Path, service: str | None = None) -> CompiledBuild:
     modules: list[str] = tools["hifi"]["compiled"]["modules"]
     roots = [config.parent / root for root in tools["mypy"]["mypy_path"]]
     if service is not None:
-        imported = source_closure([f"{service}.__main__"], roots)
+        imported = source_closure([f"{service}.__main__", *_connector_kinds(service, roots)], roots)
         modules = [name for name in modules if name.replace(".", "/") + ".py" in imported]
     return plan_build(modules, roots)
+
+
+def _connector_kinds(service: str, roots: Sequence[Path]) -> list[str]:
+    """The modules that entry points name of the connectors that a service depends on: it does not import them."""
+    projects = {
+        project["name"]: project
+        for root in roots
+        if (file := root / "pyproject.toml").is_file()
+        and (project := tomllib.loads(file.read_text("utf-8"))["project"])
+    }
+    project = projects.get(service.replace("_", "-"), {})
+    names = [re.split(r"[^\w-]", line)[0] for line in project.get("dependencies", ())]
+    groups = [projects[name].get("entry-points", {}) for name in names if name in projects]
+    values = [value for group in groups for kinds in group.values() for value in kinds.values()]
+    return sorted({value.partition(":")[0] for value in values})
 
 
 def link_build(packages: Path, folder: Path) -> None:

@@ -36,14 +36,16 @@ class CompiledBuild:
 
     modules: tuple[str, ...]
     sources: dict[str, Path]
-    """Path relative to its root, such as `hifi/record/event.py`, to the file: the modules and all that they import."""
+    """Path relative to its root, such as `hifi/record/identity.py`, to its file: the modules and all they import."""
     checksums: dict[str, str]
     """SHA-256 of the same files, hexadecimal."""
 
     @property
     def key(self) -> str:
         """Checksum of everything that the result depends on: sources, Python, compiler options, installed packages."""
-        packages = sorted(f"{each.name} {each.version}" for each in metadata.distributions())
+        packages = sorted(
+            f"{distribution.name} {distribution.version}" for distribution in metadata.distributions()
+        )
         tool = Path(__file__).read_text("utf-8")
         python = f"{sys.version} {platform.platform()} {sysconfig.get_config_var('EXT_SUFFIX')}"
         parts = [python, tool, *self.modules, *packages, *map(" ".join, self.checksums.items())]
@@ -118,7 +120,8 @@ def _write_index(folder: Path, build: CompiledBuild, extensions: dict[str, str])
 def remove_old_builds(cache: Path) -> None:
     """Keep the newest builds of a cache. Processes that have loaded a removed one keep its open files."""
     builds = sorted(
-        (each for each in cache.iterdir() if each.is_dir()), key=lambda each: each.stat().st_mtime
+        (build_folder for build_folder in cache.iterdir() if build_folder.is_dir()),
+        key=lambda build_folder: build_folder.stat().st_mtime,
     )
     for old in builds[:-KEPT_BUILDS]:
         shutil.rmtree(old, ignore_errors=True)
@@ -138,7 +141,7 @@ def _compile(build: CompiledBuild, config: Path, scratch: Path, result: Path) ->
             def compile_each(sources: list[str], **options: Any) -> list[str]:
                 with ThreadPoolExecutor(os.cpu_count()) as pool:
                     objects = pool.map(lambda source: compile_some([source], **options), sources)
-                    return [each for made in objects for each in made]
+                    return [object_file for made in objects for object_file in made]
 
             self.compiler.compile = compile_each
             super().build_extensions()

@@ -27,7 +27,7 @@ def source_closure(modules: Iterable[str], roots: Sequence[Path]) -> dict[str, P
         roots: folders that packages are imported from.
 
     Returns:
-        Path relative to its root, such as `hifi/record/event.py`, to the file.
+        Path relative to its root, such as `hifi/record/identity.py`, to the file.
 
     Raises:
         Misconfigured: there is no such module.

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from hifi.runtime.errors import Retryable
 from hifi.runtime.http.problem import Problem
-from hifi_infra.containers.colour_places import COLOUR
+from hifi_infra.containers.colour_projects import COLOUR
 
 
 class SeenColour(Protocol):

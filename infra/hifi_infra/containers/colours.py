@@ -24,10 +24,10 @@ from hifi_infra.colours.burst import BurstPolicy
 from hifi_infra.colours.burst_splitter import BurstSplitter, accepted_events
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_loop import ColourLoop
-from hifi_infra.colours.first_record import first_record
-from hifi_infra.colours.switch import Switch
+from hifi_infra.colours.colours_at_start import colours_at_start
+from hifi_infra.colours.operations import ColourOperations
 from hifi_infra.containers.colour_app import colour_app, kafka_of
-from hifi_infra.containers.colour_places import ColourProjects
+from hifi_infra.containers.colour_projects import ColourProjects
 from hifi_infra.containers.container_mesh import HEALTH_PORT
 from hifi_infra.containers.front_container import FrontContainer
 from hifi_infra.containers.project_runner import ProjectRunner
@@ -69,7 +69,7 @@ async def divide(service: Service, settings: ColoursSettings) -> None:
     docker = aiodocker.Docker(url=settings.colours_engine)
     runners = {name: ProjectRunner(docker, f"{settings.colours_project}-{name}") for name in NAMES}
     sock = listen(settings.host, settings.colours_port)
-    places = ColourProjects(f"http://127.0.0.1:{sock.getsockname()[1]}")
+    runtime = ColourProjects(f"http://127.0.0.1:{sock.getsockname()[1]}")
     ingest = {name: [f"{_ingest(name)}:8080"] for name in NAMES}
     fronts = [FrontContainer(settings.colours_folder, settings.colours_url, ingest)]
     if settings.colours_second_url:
@@ -85,7 +85,7 @@ async def divide(service: Service, settings: ColoursSettings) -> None:
         addresses = {
             name: Colour(
                 0,
-                ColourState.DARK,
+                ColourState.IDLE,
                 (f"http://{_ingest(name)}:8080",),
                 f"http://{name}-observe:9200",
                 kafka_of(name),
@@ -93,21 +93,21 @@ async def divide(service: Service, settings: ColoursSettings) -> None:
             for name in NAMES
         }
         shown = tuple(FrontAddress(front.url, front.stats) for front in fronts)
-        await log.write(first_record(log.newest, addresses, shown, time.time_ns() // 1_000_000, _BY))
+        await log.write(colours_at_start(log.newest, addresses, shown, time.time_ns() // 1_000_000, _BY))
         await log.catch_up()
         service.health.unblock(_KAFKA)
         await stack.enter_async_context(serve(colour_app(runners), sock, drain_s=1))
 
-        def switch(by: str) -> Switch:
-            """The switch between the colours, for an actor of this name."""
-            return Switch(settings.kafka, settings.topics, places, by)
+        def operations(by: str) -> ColourOperations:
+            """What an actor of this name does with the colours."""
+            return ColourOperations(settings.kafka, settings.topics, runtime, by)
 
-        loop = ColourLoop(log, runners, fronts, switch, _BY)
+        loop = ColourLoop(log, runners, fronts, operations, _BY)
         service.health.state = "running"
         following = [asyncio.create_task(loop.follow(), name="follow the colours")]
         if settings.colours_split_above:
             policy = BurstPolicy(settings.colours_split_above)
-            splitter = BurstSplitter(policy, _SPLIT_BY, switch, _accepted_events)
+            splitter = BurstSplitter(policy, _SPLIT_BY, operations, _accepted_events)
             splitting = splitter.follow(lambda: loop.colours)
             following.append(asyncio.create_task(splitting, name="split bursts"))
         await _until_stopped(service, fronts, following)

@@ -269,7 +269,9 @@ class ContainerMesh:
             all=True, filters=orjson.dumps({"label": labels}).decode()
         )
         of_flow = [container for container in listed if container["Labels"].get(SERVICE) in FLOW]
-        return [read(details) for details in await asyncio.gather(*(each.show() for each in of_flow))]
+        return [
+            read(details) for details in await asyncio.gather(*(container.show() for container in of_flow))
+        ]
 
     async def _read(self, container: ServiceContainer) -> ExecutedInstance:
         ready, used_s, rss_bytes = False, 0.0, 0

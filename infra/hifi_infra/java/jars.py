@@ -221,11 +221,11 @@ def _resolve(roots: Iterable[Sequence[str]], maven: "MavenContext", without: Ite
     jars: dict[str, Jar] = {}
     for together in roots:
         resolved, transitive = maven.resolver.resolve([maven.create_dependency(root) for root in together])
-        for each in (*resolved, *transitive):
-            if each.artifactId not in jars and each.artifactId not in excluded:
-                path = each.artifact.resolve()
-                coordinate = f"{each.groupId}:{each.artifactId}:{each.version}"
-                jars[each.artifactId] = Jar(coordinate, path.stat().st_size, _sha256(path))
+        for resolved_jar in (*resolved, *transitive):
+            if resolved_jar.artifactId not in jars and resolved_jar.artifactId not in excluded:
+                path = resolved_jar.artifact.resolve()
+                coordinate = f"{resolved_jar.groupId}:{resolved_jar.artifactId}:{resolved_jar.version}"
+                jars[resolved_jar.artifactId] = Jar(coordinate, path.stat().st_size, _sha256(path))
     return sorted(jars.values(), key=lambda jar: jar.coordinate)
 
 

@@ -23,7 +23,8 @@ from aiokafka.structs import OffsetAndMetadata
 
 from hifi.kafka.security import client_options
 from hifi.kafka.topics import Topics
-from hifi.record.event import RAW, REPLAY, fields, number
+from hifi.record.fields import fields, number
+from hifi.record.headers import RAW, REPLAY
 from hifi.runtime.errors import NotAnEvent, Retryable
 
 ANSWER_S: Final = 10.0

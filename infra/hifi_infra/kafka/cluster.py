@@ -321,7 +321,7 @@ async def brokers_seen_by(address: str) -> set[int]:
         try:
             await admin.start()
             answer = await admin.describe_cluster()
-            return {int(each["node_id"]) for each in answer["brokers"]}
+            return {int(broker["node_id"]) for broker in answer["brokers"]}
         except (KafkaError, OSError, TimeoutError) as error:
             logging.getLogger(__name__).debug("not ready", exc_info=error)
         finally:

@@ -80,7 +80,7 @@ def _choose(brokers: int, ports: Sequence[int], old: Sequence[Ports]) -> tuple[P
 def _read(file: Path) -> ClusterState | None:
     try:
         content = json.loads(file.read_text())
-        ports = tuple(Ports(**each) for each in content["ports"])
+        ports = tuple(Ports(**broker_ports) for broker_ports in content["ports"])
         return ClusterState(content["cluster_id"], ports, content.get("secure", False))
     except FileNotFoundError:
         return None

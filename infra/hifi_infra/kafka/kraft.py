@@ -82,7 +82,9 @@ def server_properties(
     """The `server.properties` of node 1..n, broker and controller in one; `ports` of all nodes, in order."""
     factor, in_sync = replication(len(ports))
     node_ports = ports[node - 1]
-    voters = ",".join(f"{number}@{LOOPBACK}:{each.controller}" for number, each in enumerate(ports, 1))
+    voters = ",".join(
+        f"{number}@{LOOPBACK}:{broker_ports.controller}" for number, broker_ports in enumerate(ports, 1)
+    )
     settings: Mapping[str, object] = {
         "process.roles": "broker,controller",
         "node.id": node,

@@ -17,7 +17,7 @@ from hifi.pipe.limit_check import require_allowed, require_mask_keys
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import RegistrySnapshot, publish, read_registry, stream_record
 from hifi.pipe.revision import PipeRevision
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.kafka.kraft import replication
 

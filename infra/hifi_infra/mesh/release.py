@@ -1,8 +1,8 @@
 """Releases of services as folders on this machine: the command and the environment that run a service of one.
 
 A release is a virtual environment, or a folder with packages of hifi as a checkout has them (`libs`, `infra`, `cli`,
-`services/NAME`). From the second kind what the folder has is imported before what is installed, so a folder with one
-changed service suffices.
+`connectors/NAME`, `services/NAME`). From the second kind what the folder has is imported before what is installed, so
+a folder with one changed service suffices.
 """
 
 import os
@@ -14,6 +14,8 @@ from hifi.runtime.errors import Misconfigured
 
 _PYTHON = Path("bin") / "python"
 _SHARED = ("libs", "infra", "cli")
+_TOPS = ("connectors", "services")
+"""Folders with a folder for each package."""
 
 
 def require_release(release: str, service: str) -> None:
@@ -43,7 +45,7 @@ def require_mesh_release(release: str) -> None:
     folder = Path(release)
     if release == INSTALLED or (folder / _PYTHON).is_file():
         return
-    if not any((folder / name).is_dir() for name in (*_SHARED, "services")):
+    if not any((folder / name).is_dir() for name in (*_SHARED, *_TOPS)):
         raise Misconfigured(
             f"{release} is no release: name a virtual environment, a checkout of hifi, or `{INSTALLED}`"
         )
@@ -70,7 +72,10 @@ def release_environment(release: str, variables: Mapping[str, str]) -> dict[str,
     folder = Path(release)
     if release == INSTALLED or (folder / _PYTHON).is_file():
         return dict(variables)
-    services = sorted(service for service in (folder / "services").glob("*") if service.is_dir())
-    folders = [folder / name for name in _SHARED if (folder / name).is_dir()] + services
-    path = [*map(str, folders), variables.get("PYTHONPATH", "")]
-    return {**variables, "PYTHONPATH": os.pathsep.join(entry for entry in path if entry)}
+    shared = [folder / name for name in _SHARED]
+    others = [package for top in _TOPS for package in sorted((folder / top).glob("*"))]
+    path = [
+        *(str(package) for package in (*shared, *others) if package.is_dir()),
+        variables.get("PYTHONPATH", ""),
+    ]
+    return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, path))}

@@ -60,9 +60,13 @@ class _Comparison:
             for branch in derived:
                 yield from self.problems(branch, declared, path)
         elif isinstance(declared, list):
-            found = [list(self.problems(derived, branch, path)) for branch in declared]
-            if all(found):
-                nearest = [each for branch, each in zip(declared, found, strict=True) if branch != "null"]
+            problems_by_branch = [list(self.problems(derived, branch, path)) for branch in declared]
+            if all(problems_by_branch):
+                nearest = [
+                    problems
+                    for branch, problems in zip(declared, problems_by_branch, strict=True)
+                    if branch != "null"
+                ]
                 names = ", ".join(branch_name(branch) for branch in declared)
                 none = f"{path or 'the data'}: the JSON Schema allows {_json_type(derived)}, which is none of {names}"
                 yield from nearest[0] if len(nearest) == 1 and _json_type(derived) != "null" else [none]
@@ -70,55 +74,59 @@ class _Comparison:
             yield from self._single(derived, declared, path)
 
     def _single(self, derived: Mapping[str, Any], declared: Mapping[str, Any], path: str) -> Iterator[str]:
-        kind, wanted = derived["type"], declared["type"]
-        if kind == "record" and wanted in {"record", "error"}:
+        kind, declared_type = derived["type"], declared["type"]
+        if kind == "record" and declared_type in {"record", "error"}:
             pair = (derived["name"], declared["name"])
             if pair not in self._comparing:
                 self._comparing.add(pair)
                 yield from self._fields(derived["fields"], declared["fields"], path)
                 self._comparing.discard(pair)
-        elif kind == "record" and wanted == "map":
+        elif kind == "record" and declared_type == "map":
             for field in derived["fields"]:
                 yield from self.problems(field["type"], declared["values"], f"{path}/{field['name']}")
-        elif kind == wanted == "map":
+        elif kind == declared_type == "map":
             yield from self.problems(derived["values"], declared["values"], f"{path}/*")
-        elif kind == wanted == "array":
+        elif kind == declared_type == "array":
             yield from self.problems(derived["items"], declared["items"], f"{path}/*")
         elif not _holds(kind, declared):
             yield (
                 f"{path or 'the data'}: the JSON Schema allows {_json_type(derived)}, which does not fit"
-                f" {declared.get('logicalType', wanted)}"
+                f" {declared.get('logicalType', declared_type)}"
             )
 
     def _fields(
         self, derived: Sequence[Mapping[str, Any]], declared: Sequence[Mapping[str, Any]], path: str
     ) -> Iterator[str]:
-        known = {field["name"]: field for field in declared}
+        declared_fields = {field["name"]: field for field in declared}
         for field in derived:
-            where, found = f"{path}/{field['name']}", known.pop(field["name"], None)
-            if found is not None:
-                optional = "default" in field and ("default" in found or _takes_null(found["type"]))
+            where, declared_field = f"{path}/{field['name']}", declared_fields.pop(field["name"], None)
+            if declared_field is not None:
+                optional = "default" in field and (
+                    "default" in declared_field or _takes_null(declared_field["type"])
+                )
                 types = field["type"]
-                if optional and isinstance(types, list) and not _takes_null(found["type"]):
+                if optional and isinstance(types, list) and not _takes_null(declared_field["type"]):
                     types = [
-                        one for one in types if one != "null"
+                        branch for branch in types if branch != "null"
                     ]  # it may be missing, but the default is there
-                yield from self.problems(types, found["type"], where)
+                yield from self.problems(types, declared_field["type"], where)
             elif not self._drop_unknown:
                 yield f"{where}: the JSON Schema has the field, and the Avro schema does not"
-        for name, field in known.items():
+        for name, field in declared_fields.items():
             if "default" not in field and not _takes_null(field["type"]):
                 yield f"{path}/{name}: the Avro schema needs the field, and the JSON Schema does not have it"
 
 
 def _holds(kind: str, declared: Mapping[str, Any]) -> bool:
     """Whether a simple Avro type holds all values of a derived one; texts are taken at their word."""
-    wanted = declared["type"]
+    declared_type = declared["type"]
     if declared.get("logicalType") == "decimal":
         return kind in {"string", "enum", "int", "long", "double"}
     if kind in {"string", "enum"}:
-        return wanted in _TEXTS or "logicalType" in declared
-    return wanted == kind or (wanted in _NUMBERS.get(kind, ()) and "logicalType" not in declared)
+        return declared_type in _TEXTS or "logicalType" in declared
+    return declared_type == kind or (
+        declared_type in _NUMBERS.get(kind, ()) and "logicalType" not in declared
+    )
 
 
 def _takes_null(node: Any) -> bool:

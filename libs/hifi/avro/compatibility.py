@@ -61,10 +61,10 @@ class _Resolution:
 
     def _single(self, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> Iterator[str]:
         """Compare two types that are no unions."""
-        kind, found = reader["type"], writer["type"]
-        if kind != found and {kind, found} != {"record", "error"}:
-            if kind not in _PROMOTIONS.get(found, ()):
-                yield f"{_at(path)}: the writer's type {found} cannot be read as {kind}"
+        kind, writer_type = reader["type"], writer["type"]
+        if kind != writer_type and {kind, writer_type} != {"record", "error"}:
+            if kind not in _PROMOTIONS.get(writer_type, ()):
+                yield f"{_at(path)}: the writer's type {writer_type} cannot be read as {kind}"
         elif kind in _NAMED and not _same_name(reader, writer):
             yield f"{_at(path)}: the writer's {writer['name']} and the reader's {reader['name']} differ in name"
         elif kind in {"record", "error"}:
@@ -84,9 +84,9 @@ class _Resolution:
         written = {field["name"]: field for field in writer["fields"]}
         for field in reader["fields"]:
             names = (field["name"], *field.get("aliases", ()))
-            found = next((written[name] for name in names if name in written), None)
-            if found is not None:
-                yield from self.problems(field["type"], found["type"], f"{path}/{field['name']}")
+            writer_field = next((written[name] for name in names if name in written), None)
+            if writer_field is not None:
+                yield from self.problems(field["type"], writer_field["type"], f"{path}/{field['name']}")
             elif "default" not in field:
                 yield (
                     f"{_at(path + '/' + field['name'])}: the writer does not have the field, and the reader's has no"

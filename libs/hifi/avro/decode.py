@@ -34,7 +34,7 @@ def decode(schema: AvroSchema, value: bytes) -> bytes:
     stream = BytesIO(value)
     read = _read_recursive if schema.recursive else fastavro.schemaless_reader
     try:
-        found = read(stream, schema.parsed, None)
+        document = read(stream, schema.parsed, None)
     except RecursionError:
         raise Rejected("not-avro", "the value is nested too deeply") from None
     except OverflowError:
@@ -47,7 +47,7 @@ def decode(schema: AvroSchema, value: bytes) -> bytes:
         detail = f"{len(value) - stream.tell()} bytes are left after the value"
         raise Rejected("not-avro", detail)
     try:
-        return orjson.dumps(found, default=_text, option=_OPTIONS)
+        return orjson.dumps(document, default=_text, option=_OPTIONS)
     except orjson.JSONEncodeError as error:
         raise Rejected("not-avro", f"the value cannot be written as JSON: {error}") from None
 

@@ -46,10 +46,10 @@ def derive(json_schema: Any, name: str, *, narrow: bool = False) -> dict[str, An
     Raises:
         Misconfigured: a part has no counterpart in Avro; the message names it.
     """
-    found = _Derivation(json_schema, _name(name), narrow=narrow).type_of(json_schema, (), _name(name))
-    if not isinstance(found, dict) or found["type"] != "record":
+    record_type = _Derivation(json_schema, _name(name), narrow=narrow).type_of(json_schema, (), _name(name))
+    if not isinstance(record_type, dict) or record_type["type"] != "record":
         raise Misconfigured("the JSON Schema has no `properties`: an Avro record needs its fields")
-    return {"namespace": "hifi", **found}
+    return {"namespace": "hifi", **record_type}
 
 
 class _Derivation:
@@ -77,15 +77,15 @@ class _Derivation:
             raise _unmapped(path, "it is too large")
         if not isinstance(node, dict):
             raise _unmapped(path, "it allows any value; name its `type`")
-        if found := [word for word in _UNMAPPED if word in node]:
-            raise _unmapped(path, f"Avro has no counterpart of `{found[0]}`")
+        if unmapped_words := [word for word in _UNMAPPED if word in node]:
+            raise _unmapped(path, f"Avro has no counterpart of `{unmapped_words[0]}`")
         if "$ref" in node:
             return self._reference(node["$ref"], path, name)
         for word in ("anyOf", "oneOf"):
             if word in node:
                 branches = [
-                    self.type_of(one, (*path, word, str(at)), f"{name}_{at}")
-                    for at, one in enumerate(node[word])
+                    self.type_of(branch, (*path, word, str(at)), f"{name}_{at}")
+                    for at, branch in enumerate(node[word])
                 ]
                 return _union(branches, path)
         allowed = _types(node, path)
@@ -102,7 +102,7 @@ class _Derivation:
                 raise _unmapped(path, "it is an array of nulls")
             return {"type": "array", "items": items}
         if kind == "string" and _is_enum(node):
-            symbols = [one for one in node["enum"] if isinstance(one, str)]
+            symbols = [symbol for symbol in node["enum"] if isinstance(symbol, str)]
             return {"type": "enum", "name": self._new_name(name), "symbols": symbols}
         if kind == "integer" and self._narrow and _has_32_bits(node):
             return _INT
@@ -126,8 +126,10 @@ class _Derivation:
             where = (*path, "properties", field)
             if not _NAME.fullmatch(field):
                 raise _unmapped(where, "the name of a field in Avro has letters, digits and _ only")
-            found = self.type_of(of, where, f"{name}_{field}")
-            fields.append({"name": field, **({"type": found} if field in required else _optional(found))})
+            field_type = self.type_of(of, where, f"{name}_{field}")
+            fields.append(
+                {"name": field, **({"type": field_type} if field in required else _optional(field_type))}
+            )
         if missing := sorted(required - properties.keys()):
             raise _unmapped(path, f"`required` names {missing[0]}, which `properties` does not have")
         return {**record, "fields": fields}
@@ -148,19 +150,19 @@ class _Derivation:
         self._resolving.add(reference)
         if isinstance(node, dict) and node.get("properties"):
             name = self._records[reference] = self._free_name(_name(reference.rpartition("/")[2]))
-        found = self.type_of(node, path, name)
+        avro_type = self.type_of(node, path, name)
         if name not in self._names:
             self._records.pop(reference, None)
         self._resolving.discard(reference)
-        return found
+        return avro_type
 
     def _free_name(self, name: str) -> str:
         return name if name not in self._names else self._free_name(f"{name}_")
 
     def _new_name(self, name: str) -> str:
-        found = self._free_name(name)
-        self._names.add(found)
-        return found
+        free_name = self._free_name(name)
+        self._names.add(free_name)
+        return free_name
 
 
 def _types(node: Mapping[str, Any], path: tuple[str, ...]) -> Sequence[str]:
@@ -188,26 +190,28 @@ def _has_32_bits(node: Mapping[str, Any]) -> bool:
     values = node.get("enum", [node["const"]] if "const" in node else None)
     if values is None:
         values = [node.get("minimum"), node.get("maximum")]
-    return all(isinstance(one, int) and -(2**31) <= one < 2**31 for one in values)
+    return all(isinstance(value, int) and -(2**31) <= value < 2**31 for value in values)
 
 
 def _is_enum(node: Mapping[str, Any]) -> bool:
     """Whether the texts of an `enum` are symbols in Avro."""
-    texts = [one for one in node.get("enum", ()) if isinstance(one, str)]
+    texts = [text for text in node.get("enum", ()) if isinstance(text, str)]
     return bool(texts) and len(set(texts)) == len(texts) and all(map(_NAME.fullmatch, texts))
 
 
 def _union(branches: Sequence[Any], path: tuple[str, ...]) -> Any:
     flat: list[Any] = []
     for branch in branches:
-        flat += [one for one in (branch if isinstance(branch, list) else [branch]) if one not in flat]
-    kinds = ["map" if _kind(one) == "record" else _kind(one) for one in flat]
+        flat += [
+            member for member in (branch if isinstance(branch, list) else [branch]) if member not in flat
+        ]
+    kinds = ["map" if _kind(member) == "record" else _kind(member) for member in flat]
     kinds = ["string" if kind == "enum" else kind for kind in kinds]
     if len(set(kinds)) < len(kinds):
         raise _unmapped(path, "it allows several objects, arrays or texts, which JSON does not tell apart")
     if len(flat) == 1:
         return flat[0]
-    return sorted(flat, key=lambda one: one != "null")  # null comes first, for the default
+    return sorted(flat, key=lambda member: member != "null")  # null comes first, for the default
 
 
 def _kind(node: Any) -> str:
@@ -216,9 +220,9 @@ def _kind(node: Any) -> str:
     return str(node["type"])
 
 
-def _optional(found: Any) -> dict[str, Any]:
+def _optional(avro_type: Any) -> dict[str, Any]:
     """Type and default of a field that may be missing."""
-    branches = found if isinstance(found, list) else [found]
+    branches = avro_type if isinstance(avro_type, list) else [avro_type]
     if branches == ["null"]:
         return {"type": "null", "default": None}
     return {"type": [*(["null"] if "null" not in branches else []), *branches], "default": None}

@@ -29,12 +29,12 @@ _LARGEST_FLOAT: Final = 3.4028234663852886e38
 class _Unfit(Exception):
     """A value does not fit; the path is added from the inside to the outside."""
 
-    def __init__(self, wanted: str, path: tuple[str, ...] = ()) -> None:
-        self.wanted = wanted
+    def __init__(self, reason: str, path: tuple[str, ...] = ()) -> None:
+        self.reason = reason
         self.path = path
 
     def within(self, name: str) -> "_Unfit":
-        return _Unfit(self.wanted, (name, *self.path))
+        return _Unfit(self.reason, (name, *self.path))
 
 
 class Encoder:
@@ -62,7 +62,7 @@ class Encoder:
             converted = self._convert(value)
         except _Unfit as why:
             pointer = json_pointer(why.path)
-            detail = f"{pointer or 'the value'} does not fit the Avro schema: {why.wanted}"
+            detail = f"{pointer or 'the value'} does not fit the Avro schema: {why.reason}"
             raise Rejected("avro-schema", detail, pointer) from None
         except RecursionError:
             raise Rejected("avro-schema", "the value is nested too deeply for Avro") from None
@@ -106,13 +106,13 @@ class _Compiler:
     def _named(self, name: str, node: Mapping[str, Any] | None = None) -> Convert:
         if name not in self._of_names:
             self._of_names[name] = self._later(name)
-            found = self._names[name] if node is None else node
-            if found["type"] in {"record", "error"}:
-                self._of_names[name] = self._record(found["fields"])
-            elif found["type"] == "enum":
-                self._of_names[name] = _enum(found["symbols"])
+            named_type = self._names[name] if node is None else node
+            if named_type["type"] in {"record", "error"}:
+                self._of_names[name] = self._record(named_type["fields"])
+            elif named_type["type"] == "enum":
+                self._of_names[name] = _enum(named_type["symbols"])
             else:
-                self._of_names[name] = _fixed(found["size"])
+                self._of_names[name] = _fixed(named_type["size"])
         return self._of_names[name]
 
     def _later(self, name: str) -> Convert:
@@ -141,7 +141,7 @@ class _Compiler:
         return convert
 
     def _record(self, fields: Sequence[Mapping[str, Any]]) -> Convert:
-        known = [
+        field_encoders = [
             (field["name"], self.convert(field["type"]), "default" in field, _takes_null(field["type"]))
             for field in fields
         ]
@@ -150,11 +150,11 @@ class _Compiler:
         def convert(value: Any) -> dict[str, Any]:
             if not isinstance(value, dict):
                 raise _Unfit("it is no object")
-            found = {}
-            for name, of, has_default, nullable in known:
+            encoded_fields = {}
+            for name, of, has_default, nullable in field_encoders:
                 if name in value:
                     try:
-                        found[name] = of(value[name])
+                        encoded_fields[name] = of(value[name])
                     except _Unfit as why:
                         raise why.within(name) from None
                 elif not has_default and not nullable:
@@ -162,7 +162,7 @@ class _Compiler:
             if not drop and len(value) > len(names.intersection(value)):
                 unknown = next(name for name in value if name not in names)
                 raise _Unfit("the schema does not have the field", (unknown,))
-            return found
+            return encoded_fields
 
         return convert
 
@@ -222,10 +222,10 @@ def _bytes(value: Any) -> bytes:
 
 
 def _enum(symbols: Sequence[str]) -> Convert:
-    known = frozenset(symbols)
+    symbol_set = frozenset(symbols)
 
     def convert(value: Any) -> str:
-        if _text(value) not in known:
+        if _text(value) not in symbol_set:
             raise _Unfit("it is no symbol of the enum")
         return str(value)
 
@@ -234,10 +234,10 @@ def _enum(symbols: Sequence[str]) -> Convert:
 
 def _fixed(size: int) -> Convert:
     def convert(value: Any) -> bytes:
-        found = _bytes(value)
-        if len(found) != size:
-            raise _Unfit(f"it has {len(found)} bytes, not {size}")
-        return found
+        fixed_bytes = _bytes(value)
+        if len(fixed_bytes) != size:
+            raise _Unfit(f"it has {len(fixed_bytes)} bytes, not {size}")
+        return fixed_bytes
 
     return convert
 
@@ -246,13 +246,13 @@ def _array(of: Convert) -> Convert:
     def convert(value: Any) -> list[Any]:
         if not isinstance(value, list):
             raise _Unfit("it is no array")
-        found = []
+        encoded_items = []
         for at, item in enumerate(value):
             try:
-                found.append(of(item))
+                encoded_items.append(of(item))
             except _Unfit as why:
                 raise why.within(str(at)) from None
-        return found
+        return encoded_items
 
     return convert
 
@@ -261,13 +261,13 @@ def _map(of: Convert) -> Convert:
     def convert(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise _Unfit("it is no object")
-        found = {}
+        encoded_values = {}
         for name, item in value.items():
             try:
-                found[name] = of(item)
+                encoded_values[name] = of(item)
             except _Unfit as why:
                 raise why.within(name) from None
-        return found
+        return encoded_values
 
     return convert
 
@@ -277,31 +277,31 @@ def _decimal(precision: int, scale: int) -> Convert:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise _Unfit("it is no decimal")
         try:
-            found = Decimal(str(value))
+            decimal = Decimal(str(value))
         except InvalidOperation:
             raise _Unfit("it is no decimal") from None
-        if not found.is_finite() or found.adjusted() >= precision - scale:
+        if not decimal.is_finite() or decimal.adjusted() >= precision - scale:
             raise _Unfit(f"it has more than {precision - scale} digits before the point")
-        exponent = found.normalize().as_tuple().exponent
+        exponent = decimal.normalize().as_tuple().exponent
         if isinstance(exponent, int) and -exponent > scale:
             raise _Unfit(f"it has more than {scale} digits after the point")
-        return found
+        return decimal
 
     return convert
 
 
 def _timestamp(value: Any) -> datetime:
-    found = _parsed(datetime.fromisoformat, value, "no time in RFC 3339")
-    if found.tzinfo is None:
+    timestamp = _parsed(datetime.fromisoformat, value, "no time in RFC 3339")
+    if timestamp.tzinfo is None:
         raise _Unfit("the time has no offset from UTC")
-    return found
+    return timestamp
 
 
 def _local_timestamp(value: Any) -> datetime:
-    found = _parsed(datetime.fromisoformat, value, "no time in RFC 3339 without an offset")
-    if found.tzinfo is not None:
+    timestamp = _parsed(datetime.fromisoformat, value, "no time in RFC 3339 without an offset")
+    if timestamp.tzinfo is not None:
         raise _Unfit("the time has an offset from UTC")
-    return found
+    return timestamp
 
 
 def _time(value: Any) -> time:
@@ -316,11 +316,11 @@ def _uuid(value: Any) -> str:
     return str(_parsed(UUID, value, "no UUID"))
 
 
-def _parsed(parse: Callable[[str], T], value: Any, wanted: str) -> T:
+def _parsed(parse: Callable[[str], T], value: Any, mismatch: str) -> T:
     try:
         return parse(_text(value))
     except ValueError:
-        raise _Unfit(f"it is {wanted}") from None
+        raise _Unfit(f"it is {mismatch}") from None
 
 
 _PRIMITIVE: Final[Mapping[str, Convert]] = {

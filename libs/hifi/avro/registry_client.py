@@ -83,8 +83,8 @@ class RegistryClient:
             Retryable: the registry does not answer, or refuses the user.
         """
         with self._shaped():
-            found = await self.request("GET", f"/schemas/ids/{schema}")
-            return await self._read(schema, found)
+            answer = await self.request("GET", f"/schemas/ids/{schema}")
+            return await self._read(schema, answer)
 
     async def newest(self, subject: str) -> SchemaText:
         """The newest schema of a subject, with those that it refers to.
@@ -94,8 +94,8 @@ class RegistryClient:
             Retryable: the registry does not answer, or refuses the user.
         """
         with self._shaped():
-            found = await self.request("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
-            return await self._read(int(found["id"]), found)
+            answer = await self.request("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
+            return await self._read(int(answer["id"]), answer)
 
     async def register(self, subject: str, text: str) -> int:
         """Register an Avro schema under a subject, unless it is; its id.
@@ -143,25 +143,25 @@ class RegistryClient:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Retryable(f"the schema registry does not answer at {url}: {error!r}") from error
 
-    async def _read(self, schema: int, found: Mapping[str, Any]) -> SchemaText:
+    async def _read(self, schema: int, answer: Mapping[str, Any]) -> SchemaText:
         texts: dict[tuple[str, int], str] = {}
-        await self._add_references(found.get("references") or (), texts)
-        return SchemaText(schema, found.get("schemaType") or AVRO, found["schema"], tuple(texts.values()))
+        await self._add_references(answer.get("references") or (), texts)
+        return SchemaText(schema, answer.get("schemaType") or AVRO, answer["schema"], tuple(texts.values()))
 
     async def _add_references(
         self, references: Sequence[Mapping[str, Any]], texts: dict[tuple[str, int], str]
     ) -> None:
         """Add the texts of references, each after those that it refers to itself."""
-        for one in references:
-            subject, version = str(one["subject"]), int(one["version"])
+        for reference in references:
+            subject, version = str(reference["subject"]), int(reference["version"])
             if (subject, version) in texts:
                 continue
             if len(texts) >= _MOST_REFERENCES:
                 raise RegistryRefused(42201, f"a schema refers to more than {_MOST_REFERENCES} others")
             path = f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true"
-            found = await self.request("GET", path)
-            await self._add_references(found.get("references") or (), texts)
-            texts[subject, version] = found["schema"]
+            answer = await self.request("GET", path)
+            await self._add_references(answer.get("references") or (), texts)
+            texts[subject, version] = answer["schema"]
 
     @contextlib.contextmanager
     def _shaped(self) -> Iterator[None]:
@@ -215,13 +215,13 @@ async def _bounded(response: aiohttp.ClientResponse) -> bytes:
 def _content(status: int, body: bytes, url: str) -> Any:
     """The content of an answer; a refusal counts only if it comes from a registry."""
     try:
-        found = orjson.loads(body)
+        content = orjson.loads(body)
     except orjson.JSONDecodeError:
-        found = None
-    if status == 200 and found is not None:
-        return found
-    code = found.get("error_code") if isinstance(found, dict) else None
-    message = str(found.get("message", "")) if isinstance(found, dict) else ""
+        content = None
+    if status == 200 and content is not None:
+        return content
+    code = content.get("error_code") if isinstance(content, dict) else None
+    message = str(content.get("message", "")) if isinstance(content, dict) else ""
     if status in _WAIT_FOR or status >= 500 or not isinstance(code, int) or code == 404:
         raise Retryable(f"the schema registry answers {status} at {url}: {message or 'no schema registry?'}")
     raise RegistryRefused(code, message)

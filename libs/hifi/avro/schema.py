@@ -149,14 +149,14 @@ class _Walk:
             self.recursive = True
             return 1  # without anything in between, no value of it would end
         if name not in self._sizes:
-            found = self._names[name] if node is None else node
-            if found["type"] not in {"record", "error"}:
-                return self.min_size(found, within)
+            named_type = self._names[name] if node is None else node
+            if named_type["type"] not in {"record", "error"}:
+                return self.min_size(named_type, within)
             _check_name(name)
-            for field in found["fields"]:
+            for field in named_type["fields"]:
                 _check_name(field["name"])
             self._sizes[name] = max(
-                (self.min_size(field["type"], (*within, name)) for field in found["fields"]), default=0
+                (self.min_size(field["type"], (*within, name)) for field in named_type["fields"]), default=0
             )
         return self._sizes[name]
 

@@ -30,7 +30,7 @@ class SchemasById:
         """
         self._client = client
         self._clock = clock
-        self._known: OrderedDict[int, tuple[_Found, float]] = OrderedDict()
+        self._answers: OrderedDict[int, tuple[_Found, float]] = OrderedDict()
 
     async def load(self, ids: Iterable[int]) -> None:
         """Ask for the ids that are not known.
@@ -38,13 +38,13 @@ class SchemasById:
         Raises:
             Retryable: the registry does not answer; ask again later.
         """
-        wanted = sorted(set(ids))
-        while missing := [one for one in wanted if not self._fresh(one)]:
-            for one in missing:
-                self._known[one] = await self._ask(one)
-                self._known.move_to_end(one)
-            for one in list(self._known)[: -max(_MOST, len(wanted))]:
-                del self._known[one]
+        schema_ids = sorted(set(ids))
+        while missing := [schema_id for schema_id in schema_ids if not self._fresh(schema_id)]:
+            for schema_id in missing:
+                self._answers[schema_id] = await self._ask(schema_id)
+                self._answers.move_to_end(schema_id)
+            for oldest_id in list(self._answers)[: -max(_MOST, len(schema_ids))]:
+                del self._answers[oldest_id]
 
     def get(self, schema: int) -> AvroSchema:
         """The schema of an id, right after `load`.
@@ -52,30 +52,30 @@ class SchemasById:
         Raises:
             Rejected: the registry has no such Avro schema.
         """
-        found, _ = self._known[schema]
-        self._known.move_to_end(schema)
-        if isinstance(found, Rejected):
-            raise Rejected(found.reason, found.detail)
-        return found
+        answer, _ = self._answers[schema]
+        self._answers.move_to_end(schema)
+        if isinstance(answer, Rejected):
+            raise Rejected(answer.reason, answer.detail)
+        return answer
 
     def _fresh(self, schema: int) -> bool:
-        known = self._known.get(schema)
-        return known is not None and self._clock() < known[1]
+        answer_until = self._answers.get(schema)
+        return answer_until is not None and self._clock() < answer_until[1]
 
     async def _ask(self, schema: int) -> tuple[_Found, float]:
         try:
-            found = await self._client.schema(schema)
+            schema_text = await self._client.schema(schema)
         except RegistryRefused as error:
             if error.code // 100 != _NOT_FOUND:
                 raise Retryable(f"the schema registry does not give the schema {schema}: {error}") from error
             detail = f"the schema registry does not have the schema {schema}: {error}"
             return Rejected("unknown-schema", detail), self._clock() + _UNKNOWN_S
         for_ever = float("inf")
-        if found.kind != AVRO:
+        if schema_text.kind != AVRO:
             return Rejected(
-                "not-avro", f"the schema {schema} is of the type {found.kind}, not AVRO"
+                "not-avro", f"the schema {schema} is of the type {schema_text.kind}, not AVRO"
             ), for_ever
         try:
-            return read_schema(found.text, found.references), for_ever
+            return read_schema(schema_text.text, schema_text.references), for_ever
         except InvalidSchema as error:
             return Rejected("unusable-schema", f"the schema {schema} cannot be used: {error}"), for_ever

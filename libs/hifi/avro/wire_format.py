@@ -17,12 +17,12 @@ def schema_id(message: bytes) -> int:
     """
     if len(message) < _HEADER.size:
         raise Rejected("not-avro", f"{len(message)} bytes are too short for Avro in Confluent's wire format")
-    magic, found = _HEADER.unpack_from(message)
+    magic, registry_id = _HEADER.unpack_from(message)
     if magic != _MAGIC:
         raise Rejected(
             "not-avro", f"it begins with the byte {magic & 0xFF}, not with 0 and the id of a schema"
         )
-    return int(found)
+    return int(registry_id)
 
 
 def payload(message: bytes) -> bytes:

@@ -17,6 +17,7 @@ from hifi.pipe.limit_check import functions, refusals
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.loader import LoadedPipe, PipeProblem, load
 from hifi.pipe.model import ConnectorDestination, Enrich, HttpDestination, Pipe, Trigger
+from hifi.pipe.source import UnreadableSource, installed_source_kind
 from hifi.runtime.errors import Misconfigured
 
 
@@ -43,20 +44,21 @@ def check_folder(
     """
     loaded, problems = load(folder)
     where = [folder, *pipe_limits().function_folders] if function_folders is None else function_folders
-    for one in loaded:
-        problems += _check_functions(one, where)
-        problems += _check_limits(one)
-        problems += _check_lookups(one)
-        problems += _check_fields(one)
-        problems += _check_destinations(one)
+    for loaded_pipe in loaded:
+        problems += _check_source(loaded_pipe)
+        problems += _check_functions(loaded_pipe, where)
+        problems += _check_limits(loaded_pipe)
+        problems += _check_lookups(loaded_pipe)
+        problems += _check_fields(loaded_pipe)
+        problems += _check_destinations(loaded_pipe)
     if sql and not problems:
-        unchecked = [one for one in loaded if not _has_passed(one, trigger, passed)]
-        found = _check_sql(unchecked, trigger)
-        problems += found
-        if not found and passed is not None:
-            for one in unchecked:
-                _record_passed(one, trigger, passed)
-    pipes = [one.pipe for one in loaded]
+        unchecked = [loaded_pipe for loaded_pipe in loaded if not _has_passed(loaded_pipe, trigger, passed)]
+        sql_problems = _check_sql(unchecked, trigger)
+        problems += sql_problems
+        if not sql_problems and passed is not None:
+            for loaded_pipe in unchecked:
+                _record_passed(loaded_pipe, trigger, passed)
+    pipes = [loaded_pipe.pipe for loaded_pipe in loaded]
     return (
         [completed(pipe) for pipe in pipes] if not problems else pipes,
         sorted(problems, key=lambda problem: (str(problem.file), problem.line)),
@@ -69,8 +71,10 @@ def completed(pipe: Pipe) -> Pipe:
     Raises:
         Misconfigured: `check_folder` reports it.
     """
-    found = [_completed_destination(one, pipe) for one in pipe.destinations]
-    return pipe if found == pipe.destinations else pipe.model_copy(update={"destinations": found})
+    destinations = [_completed_destination(destination, pipe) for destination in pipe.destinations]
+    return (
+        pipe if destinations == pipe.destinations else pipe.model_copy(update={"destinations": destinations})
+    )
 
 
 def _completed_destination(
@@ -84,57 +88,67 @@ def _completed_destination(
     return destination.model_copy(update={"settings": dict(kind.complete(destination, pipe, settings))})
 
 
-def _check_functions(one: LoadedPipe, folders: Sequence[Path]) -> Iterator[PipeProblem]:
+def _check_source(loaded_pipe: LoadedPipe) -> Iterator[PipeProblem]:
+    """The kind of the source must be installed; its keys are checked when the pipe is loaded."""
+    source = loaded_pipe.pipe.source
+    if isinstance(source, UnreadableSource):
+        try:
+            installed_source_kind(source.kind)
+        except Misconfigured as error:
+            yield loaded_pipe.problem(("source", "kind"), str(error))
+
+
+def _check_functions(loaded_pipe: LoadedPipe, folders: Sequence[Path]) -> Iterator[PipeProblem]:
     """Functions must be allowed and importable."""
-    for path, function in functions(one.pipe):
+    for path, function in functions(loaded_pipe.pipe):
         try:
             import_function(function, folders)
         except Misconfigured as error:
-            yield one.problem(path, str(error))
+            yield loaded_pipe.problem(path, str(error))
 
 
-def _check_limits(one: LoadedPipe) -> Iterator[PipeProblem]:
+def _check_limits(loaded_pipe: LoadedPipe) -> Iterator[PipeProblem]:
     """Secrets, lookup files and settings of catalogs must be allowed."""
-    for path, reason in refusals(one.pipe, pipe_limits()):
-        yield one.problem(path, reason)
+    for path, reason in refusals(loaded_pipe.pipe, pipe_limits()):
+        yield loaded_pipe.problem(path, reason)
 
 
-def _check_lookups(one: LoadedPipe) -> Iterator[PipeProblem]:
+def _check_lookups(loaded_pipe: LoadedPipe) -> Iterator[PipeProblem]:
     """Lookup files must be readable and have their columns. SQL tables are not read: only enrich may reach them."""
     from hifi.spark.lookup_reader import read_rows
 
-    for name, lookup in one.pipe.enrich.lookups.items():
+    for name, lookup in loaded_pipe.pipe.enrich.lookups.items():
         if lookup.file is None or pipe_limits().refuse_lookup(lookup.file):
             continue
         try:
             read_rows(lookup)
         except Misconfigured as error:
-            yield one.problem(("enrich", "lookups", name, "file"), str(error))
+            yield loaded_pipe.problem(("enrich", "lookups", name, "file"), str(error))
 
 
-def _check_fields(one: LoadedPipe) -> Iterator[PipeProblem]:
+def _check_fields(loaded_pipe: LoadedPipe) -> Iterator[PipeProblem]:
     """Time zones must exist."""
     from hifi.pipe.normalize.field_mapping import field_mapper
 
     try:
-        field_mapper(one.pipe.normalize)
+        field_mapper(loaded_pipe.pipe.normalize)
     except Misconfigured as error:
-        yield one.problem(("normalize", "fields"), str(error))
+        yield loaded_pipe.problem(("normalize", "fields"), str(error))
 
 
-def _check_destinations(one: LoadedPipe) -> Iterator[PipeProblem]:
+def _check_destinations(loaded_pipe: LoadedPipe) -> Iterator[PipeProblem]:
     """Transforms, headers and settings must be valid. Secrets are not read: only egest may have them."""
-    for index, destination in enumerate(one.pipe.destinations):
+    for index, destination in enumerate(loaded_pipe.pipe.destinations):
         try:
             if isinstance(destination, HttpDestination):
                 _check_requests(destination)
             else:
-                _check_settings(destination, one.pipe)
+                _check_settings(destination, loaded_pipe.pipe)
         except InvalidDestination as error:
             for path, message in error.problems:
-                yield one.problem(("destinations", index, *path), message)
+                yield loaded_pipe.problem(("destinations", index, *path), message)
         except Misconfigured as error:
-            yield one.problem(("destinations", index), str(error))
+            yield loaded_pipe.problem(("destinations", index), str(error))
 
 
 def _check_requests(destination: HttpDestination) -> None:
@@ -156,19 +170,19 @@ def _check_settings(destination: ConnectorDestination, pipe: Pipe) -> None:
 
 def _check_sql(loaded: Sequence[LoadedPipe], trigger: Trigger) -> list[PipeProblem]:
     """SQL expressions must be valid for Spark."""
-    loaded = [one for one in loaded if _has_sql(one.pipe)]
+    loaded = [loaded_pipe for loaded_pipe in loaded if _has_sql(loaded_pipe.pipe)]
     if not loaded:
         return []
     from hifi.spark.check import check_sql
 
-    by_name = {one.pipe.pipe: one for one in loaded}
+    by_name = {loaded_pipe.pipe.pipe: loaded_pipe for loaded_pipe in loaded}
     with _stderr_kept():
-        found = check_sql([one.pipe for one in loaded], trigger)
-    return [by_name[problem.pipe].problem(problem.path, problem.message) for problem in found]
+        sql_problems = check_sql([loaded_pipe.pipe for loaded_pipe in loaded], trigger)
+    return [by_name[problem.pipe].problem(problem.path, problem.message) for problem in sql_problems]
 
 
 def _has_sql(pipe: Pipe) -> bool:
-    return pipe.enrich != Enrich() or any(one.when for one in pipe.destinations)
+    return pipe.enrich != Enrich() or any(destination.when for destination in pipe.destinations)
 
 
 @contextlib.contextmanager
@@ -188,15 +202,15 @@ def _stderr_kept() -> Iterator[None]:
             os.close(stderr)
 
 
-def _mark(one: LoadedPipe, trigger: Trigger, passed: Path) -> Path:
-    text = f"{trigger} {one.pipe.model_dump_json()}"
+def _mark(loaded_pipe: LoadedPipe, trigger: Trigger, passed: Path) -> Path:
+    text = f"{trigger} {loaded_pipe.pipe.model_dump_json()}"
     return passed / hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _has_passed(one: LoadedPipe, trigger: Trigger, passed: Path | None) -> bool:
-    return passed is not None and _mark(one, trigger, passed).exists()
+def _has_passed(loaded_pipe: LoadedPipe, trigger: Trigger, passed: Path | None) -> bool:
+    return passed is not None and _mark(loaded_pipe, trigger, passed).exists()
 
 
-def _record_passed(one: LoadedPipe, trigger: Trigger, passed: Path) -> None:
+def _record_passed(loaded_pipe: LoadedPipe, trigger: Trigger, passed: Path) -> None:
     passed.mkdir(parents=True, exist_ok=True)
-    _mark(one, trigger, passed).touch()
+    _mark(loaded_pipe, trigger, passed).touch()

@@ -92,8 +92,10 @@ def decode(value: bytes, offset: int) -> Action:
     """
     try:
         body: dict[str, Any] = orjson.loads(value)
-        known = {name: body[name] for name in Action.__dataclass_fields__ if name in body}
-        action = Action(**known | {"kind": ActionKind(body["kind"]), "state": ActionState(body["state"])})
+        field_values = {name: body[name] for name in Action.__dataclass_fields__ if name in body}
+        action = Action(
+            **field_values | {"kind": ActionKind(body["kind"]), "state": ActionState(body["state"])}
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"the record at offset {offset} is not an action: {error}") from None
     return action if action.token is not None else replace(action, token=offset)
@@ -113,8 +115,8 @@ class ActionHistory:
     def put(self, action: Action) -> None:
         """Remember the start of a step, or its end. An end of an unknown step is remembered, too."""
         assert action.token is not None
-        known = self._actions.get(action.token)
-        if known is not None and known.state is not ActionState.STARTED:
+        recorded_action = self._actions.get(action.token)
+        if recorded_action is not None and recorded_action.state is not ActionState.STARTED:
             return  # an actor that was frozen tells the end of a step that another one has ended
         self._actions[action.token] = action
         while len(self._actions) > self._kept:
@@ -128,8 +130,8 @@ class ActionHistory:
     @property
     def running(self) -> list[Action]:
         """Steps that have not ended, oldest first."""
-        return [one for one in self._actions.values() if one.state is ActionState.STARTED]
+        return [action for action in self._actions.values() if action.state is ActionState.STARTED]
 
     def last(self, scope: str) -> Action | None:
         """The newest action on a scope; None: none is remembered."""
-        return next((one for one in self.newest_first if one.scope == scope), None)
+        return next((action for action in self.newest_first if action.scope == scope), None)

@@ -34,7 +34,7 @@ def overload(pipes: Collection[Pipe], rating: MeshRating) -> str:
     total, allowed = sum(map(declared_per_s, pipes)), rating.events_per_s * rating.share
     if not rating.events_per_s or total <= allowed:
         return ""
-    count = sum(declared_per_s(one) > 0 for one in pipes)
+    count = sum(declared_per_s(pipe) > 0 for pipe in pipes)
     return (
         f"the quotas of {count} pipe{'s' * (count != 1)} are {total:,.0f} events/s together, and the mesh may be given "
         f"{allowed:,.0f} events/s: {rating.share:.0%} of its rating of {rating.events_per_s:,.0f} events/s"
@@ -54,9 +54,9 @@ def over_capacity(pipe: Pipe, published: Mapping[str, Pipe], rating: MeshRating)
     before = declared_per_s(published.get(pipe.pipe))
     if declared_per_s(pipe) <= before:
         return ""
-    found = overload([*(dict(published) | {pipe.pipe: pipe}).values()], rating)
-    return found and (
-        f"no capacity for {declared_per_s(pipe):,.0f} events/s of {pipe.pipe} ({before:,.0f} before): {found}. Lower "
+    excess = overload([*(dict(published) | {pipe.pipe: pipe}).values()], rating)
+    return excess and (
+        f"no capacity for {declared_per_s(pipe):,.0f} events/s of {pipe.pipe} ({before:,.0f} before): {excess}. Lower "
         "`source.quota.events`, or add instances, measure the rating with `hifi rate` and set HIFI_RATING; "
         f"`hifi rollout force {pipe.pipe}` puts it into force all the same"
     )

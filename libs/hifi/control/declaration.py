@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 
 from hifi.pipe.model import Pipe
-from hifi.record.event import Record
+from hifi.record.record import Record
 
 NONE: Final = -1
 """The number that stands for no declaration."""
@@ -133,30 +133,30 @@ class Declarations:
                 keeps the declaration before, and the next one replaces the record that is not valid.
         """
         try:
-            name, found = (key or b"").decode(), orjson.loads(value or b"")
-            if self.number(name) not in (NONE, found["replaces"]):
+            name, body = (key or b"").decode(), orjson.loads(value or b"")
+            if self.number(name) not in (NONE, body["replaces"]):
                 return
-            declared = found["pipe"]
+            declared = body["pipe"]
             self._numbers[name] = offset
             pipe = None if declared is None else Pipe.model_validate(declared)
             if pipe is not None and pipe.pipe != name:
                 raise ValueError(f"the record's key is {name!r} and the pipe's name {pipe.pipe!r}")
-            one = Declaration(
+            declaration = Declaration(
                 name,
                 pipe,
-                found["author"],
-                found["at_us"],
-                found["replaces"],
-                Origin(found["origin"]),
-                bool(found.get("paused", False)),
-                int(found.get("pipe_from", NONE)),
-                found["id"],
+                body["author"],
+                body["at_us"],
+                body["replaces"],
+                Origin(body["origin"]),
+                bool(body.get("paused", False)),
+                int(body.get("pipe_from", NONE)),
+                body["id"],
                 offset,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"the record at offset {offset} is not a declaration: {error}") from None
-        self.newest[name] = one
-        self._kept.setdefault(name, deque(maxlen=self._keep)).append(one)
+        self.newest[name] = declaration
+        self._kept.setdefault(name, deque(maxlen=self._keep)).append(declaration)
 
     def number(self, name: str) -> int:
         """The number that the next declaration of a pipe replaces; `NONE`: the pipe has no declaration."""

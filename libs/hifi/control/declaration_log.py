@@ -50,12 +50,14 @@ class DeclarationLog:
             HifiError: Kafka refused the records; none counts.
             aiokafka.errors.KafkaError: the topic could not be read back; whether they count is unknown.
         """
-        await self._producer.send_and_wait(self._topic, 0, [one.record() for one in declarations])
+        await self._producer.send_and_wait(
+            self._topic, 0, [declaration.record() for declaration in declarations]
+        )
         await self.catch_up()
-        ids = {one.id for one in declarations}
+        ids = {declaration.id for declaration in declarations}
         return [
             version
-            for one in declarations
-            for version in self.declared.versions(one.name)
+            for declaration in declarations
+            for version in self.declared.versions(declaration.name)
             if version.id in ids
         ]

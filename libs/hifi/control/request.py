@@ -7,7 +7,7 @@ from enum import StrEnum
 import orjson
 
 from hifi.control.rollout_status import RolloutStatus
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured
 
 
@@ -69,8 +69,8 @@ def decode(value: bytes | None) -> Request:
     """
     try:
         body = orjson.loads(value or b"")
-        known = {name: body[name] for name in Request.__dataclass_fields__}
-        return Request(**known | {"kind": RequestKind(body["kind"])})
+        field_values = {name: body[name] for name in Request.__dataclass_fields__}
+        return Request(**field_values | {"kind": RequestKind(body["kind"])})
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"not a request: {error}") from None
 
@@ -94,15 +94,15 @@ def wishes(requests: Iterable[Request], number: int) -> Wishes:
     """Sum up requests, in their order, as far as they concern the declaration or release with this number."""
     paused_by = aborted_by = None
     forced: dict[int, str] = {}
-    for one in requests:
-        if one.number != number:
+    for request in requests:
+        if request.number != number:
             continue
-        if one.kind is RequestKind.PAUSE:
-            paused_by = one.author
-        elif one.kind is RequestKind.RESUME:
+        if request.kind is RequestKind.PAUSE:
+            paused_by = request.author
+        elif request.kind is RequestKind.RESUME:
             paused_by = None
-        elif one.kind is RequestKind.ABORT:
-            aborted_by = one.author
+        elif request.kind is RequestKind.ABORT:
+            aborted_by = request.author
         else:
-            forced[one.share] = one.author
+            forced[request.share] = request.author
     return Wishes(paused_by, aborted_by, forced)

@@ -31,14 +31,14 @@ class RevisionFigures:
         return self.delivered + self.filtered + self.dead_letters
 
     def __add__(self, other: "RevisionFigures") -> "RevisionFigures":
-        return RevisionFigures(*(getattr(self, one) + getattr(other, one) for one in _NAMES))
+        return RevisionFigures(*(getattr(self, name) + getattr(other, name) for name in _NAMES))
 
     def since(self, before: "RevisionFigures") -> "RevisionFigures":
         """What was counted after `before`."""
-        return RevisionFigures(*(max(0, getattr(self, one) - getattr(before, one)) for one in _NAMES))
+        return RevisionFigures(*(max(0, getattr(self, name) - getattr(before, name)) for name in _NAMES))
 
 
-_NAMES = tuple(one.name for one in fields(RevisionFigures))
+_NAMES = tuple(figure.name for figure in fields(RevisionFigures))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class RolloutFigures:
         """JSON, with the revisions' numbers as text."""
         return {
             "since_us": self.since_us,
-            "revisions": {str(number): asdict(found) for number, found in sorted(self.revisions.items())},
+            "revisions": {str(number): asdict(figures) for number, figures in sorted(self.revisions.items())},
         }
 
 
@@ -74,7 +74,7 @@ def load(body: Mapping[str, Any]) -> RolloutFigures:
     return RolloutFigures(
         int(body["since_us"]),
         {
-            int(number): RevisionFigures(**{name: int(found[name]) for name in _NAMES if name in found})
-            for number, found in body["revisions"].items()
+            int(number): RevisionFigures(**{name: int(figures[name]) for name in _NAMES if name in figures})
+            for number, figures in body["revisions"].items()
         },
     )

@@ -9,7 +9,7 @@ import orjson
 from pydantic import Field
 
 from hifi.control.declaration import Declaration
-from hifi.record.event import Record
+from hifi.record.record import Record
 
 
 class RolloutState(StrEnum):

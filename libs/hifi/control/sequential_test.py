@@ -116,7 +116,7 @@ def _log_binomial(size: int, count: int) -> float:
 
 def _log_sum(logs: Sequence[float]) -> float:
     most = max(logs)
-    return most + math.log(sum(math.exp(one - most) for one in logs))
+    return most + math.log(sum(math.exp(log - most) for log in logs))
 
 
 def _upper_bound(seen: Outcomes) -> float:

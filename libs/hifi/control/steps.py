@@ -18,7 +18,7 @@ from hifi.control.permission import Permission
 from hifi.kafka.fenced_writer import FencedWriter, Overtaken
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import TopicFollower
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import HifiError, Retryable
 

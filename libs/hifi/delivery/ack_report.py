@@ -14,7 +14,7 @@ import orjson
 
 from hifi.delivery.source_report import SourceReport
 from hifi.kafka.producer import Producer, Sending
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.clock import monotonic_s
 from hifi.runtime.errors import Overloaded
 

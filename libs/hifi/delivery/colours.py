@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured
 
 WHOLE_SHARE: Final = 10_000
@@ -20,12 +20,12 @@ _VERSION: Final = 1
 class ColourState(StrEnum):
     """What a colour is meant to do."""
 
-    LIGHT = "light"
+    ACTIVE = "active"
     """It gets a share of the requests."""
-    DARK = "dark"
+    IDLE = "idle"
     """It runs and gets none, unless the other colour refuses connections."""
     DRAINING = "draining"
-    """As dark, and somebody waits until all its events have an outcome."""
+    """As idle, and somebody waits until all its events have an outcome."""
     ASLEEP = "asleep"
     """No process of it runs."""
 
@@ -100,7 +100,7 @@ class Colours:
     by: str
 
     def with_shares(self, shares: Mapping[str, int], at_ms: int, by: str) -> "Colours":
-        """These colours with other shares; a colour with a share is light, one that loses its share is dark.
+        """These colours with other shares; a colour with a share is active, one that loses its share is idle.
 
         Raises:
             Misconfigured: the shares do not add up to 10,000, or a colour that is asleep would get requests.
@@ -108,13 +108,13 @@ class Colours:
         if sum(shares.values()) != WHOLE_SHARE or any(share < 0 for share in shares.values()):
             raise Misconfigured(f"the shares {dict(shares)} do not add up to {WHOLE_SHARE:,}")
         changed = {}
-        for name, one in self.colours.items():
+        for name, colour in self.colours.items():
             share = shares[name]
-            if share and one.state is ColourState.ASLEEP:
+            if share and colour.state is ColourState.ASLEEP:
                 raise Misconfigured(f"{name} is asleep: wake it first with `hifi colour wake {name}`")
-            state = ColourState.LIGHT if share else one.state
-            state = ColourState.DARK if not share and state is ColourState.LIGHT else state
-            changed[name] = replace(one, share=share, state=state)
+            state = ColourState.ACTIVE if share else colour.state
+            state = ColourState.IDLE if not share and state is ColourState.ACTIVE else state
+            changed[name] = replace(colour, share=share, state=state)
         return replace(self, colours=changed, at_ms=at_ms, by=by)
 
     def with_state(self, name: str, state: ColourState, at_ms: int, by: str) -> "Colours":
@@ -123,13 +123,13 @@ class Colours:
         Raises:
             Misconfigured: the colour gets requests.
         """
-        one = self.colours[name]
-        if one.share:
+        colour = self.colours[name]
+        if colour.share:
             raise Misconfigured(
-                f"{name} gets {one.share / 100:g} % of the requests: shift them to the other colour first, with "
+                f"{name} gets {colour.share / 100:g} % of the requests: shift them to the other colour first, with "
                 f"`hifi colour shift {other(name)}`"
             )
-        return replace(self, colours={**self.colours, name: replace(one, state=state)}, at_ms=at_ms, by=by)
+        return replace(self, colours={**self.colours, name: replace(colour, state=state)}, at_ms=at_ms, by=by)
 
     def with_setup(self, name: str, setup: ColourSetup, at_ms: int, by: str) -> "Colours":
         """These colours with a colour that wakes on another setup.
@@ -137,19 +137,19 @@ class Colours:
         Raises:
             Misconfigured: the colour is not asleep.
         """
-        one = self.colours[name]
-        if one.state is not ColourState.ASLEEP:
+        colour = self.colours[name]
+        if colour.state is not ColourState.ASLEEP:
             raise Misconfigured(
-                f"{name} is {one.state.value}: a colour gets another setup only when it wakes; put it to sleep first, "
-                f"with `hifi colour sleep {name}`"
+                f"{name} is {colour.state.value}: a colour gets another setup only when it wakes; put it to sleep "
+                f"first, with `hifi colour sleep {name}`"
             )
-        changed = replace(one, state=ColourState.DARK, setup=setup)
+        changed = replace(colour, state=ColourState.IDLE, setup=setup)
         return replace(self, colours={**self.colours, name: changed}, at_ms=at_ms, by=by)
 
     @property
     def shares(self) -> dict[str, int]:
         """Name to share in 1/10,000."""
-        return {name: one.share for name, one in self.colours.items()}
+        return {name: colour.share for name, colour in self.colours.items()}
 
     @property
     def source_reader(self) -> str:
@@ -164,16 +164,16 @@ class Colours:
         """The value of the record."""
         colours = {
             name: {
-                "share": one.share,
-                "state": one.state.value,
-                "ingest": list(one.ingest),
-                "observe": one.observe,
-                "kafka": one.kafka,
-                "setup": asdict(one.setup) | {"settings": dict(one.setup.settings)},
+                "share": colour.share,
+                "state": colour.state.value,
+                "ingest": list(colour.ingest),
+                "observe": colour.observe,
+                "kafka": colour.kafka,
+                "setup": asdict(colour.setup) | {"settings": dict(colour.setup.settings)},
             }
-            for name, one in self.colours.items()
+            for name, colour in self.colours.items()
         }
-        fronts = [asdict(one) for one in self.fronts]
+        fronts = [asdict(front) for front in self.fronts]
         return {"version": _VERSION, "colours": colours, "fronts": fronts, "at": self.at_ms, "by": self.by}
 
 
@@ -189,18 +189,18 @@ def decode(value: bytes | None) -> Colours:
             raise ValueError(f"version {body['version']}, known is {_VERSION}")
         colours = {
             str(name): Colour(
-                int(one["share"]),
-                ColourState(one["state"]),
-                tuple(one["ingest"]),
-                one["observe"],
-                one["kafka"],
-                ColourSetup(**one["setup"]),
+                int(colour_json["share"]),
+                ColourState(colour_json["state"]),
+                tuple(colour_json["ingest"]),
+                colour_json["observe"],
+                colour_json["kafka"],
+                ColourSetup(**colour_json["setup"]),
             )
-            for name, one in body["colours"].items()
+            for name, colour_json in body["colours"].items()
         }
-        if sum(one.share for one in colours.values()) != WHOLE_SHARE:
+        if sum(colour.share for colour in colours.values()) != WHOLE_SHARE:
             raise ValueError(f"the shares do not add up to {WHOLE_SHARE:,}")
-        fronts = tuple(FrontAddress(one["url"], one["stats"]) for one in body["fronts"])
+        fronts = tuple(FrontAddress(front_json["url"], front_json["stats"]) for front_json in body["fronts"])
         return Colours(colours, fronts, int(body["at"]), str(body["by"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"not a record of colours: {error}") from None

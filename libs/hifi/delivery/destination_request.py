@@ -20,7 +20,7 @@ from standardwebhooks import Webhook
 
 from hifi.delivery.transform import compile_transform
 from hifi.pipe.model import HttpDestination
-from hifi.record.event import CE_PREFIX, CONTENT_TYPE
+from hifi.record.headers import CE_PREFIX, CONTENT_TYPE
 from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.errors import Misconfigured, Rejected
 from hifi.runtime.health import version

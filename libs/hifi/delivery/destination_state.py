@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from hifi.record.event import Record
+from hifi.record.record import Record
 
 EGEST: Final = "egest"
 """`by` of a state that egest set itself; only these end by themselves."""

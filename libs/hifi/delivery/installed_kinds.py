@@ -1,19 +1,16 @@
-"""The kinds of destinations that are installed beside this process, by their entry points."""
+"""The kind of a destination, which an installed package provides, and its settings."""
 
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib.metadata import entry_points
-from typing import Any, Final
+from typing import Any
 
 from pydantic import ValidationError
 
 from hifi.delivery.kind import DestinationKind
+from hifi.pipe.installed_kinds import DESTINATIONS, load_kind
 from hifi.pipe.model import ConnectorDestination
 from hifi.pipe.strict_model import StrictModel, validation_problems
 from hifi.runtime.errors import Misconfigured
-
-GROUP: Final = "hifi.destinations"
-"""Entry-point group: the name is the kind, the value is `module:object` of a `DestinationKind`."""
 
 
 class InvalidDestination(Misconfigured):
@@ -35,26 +32,7 @@ def installed_kind(name: str) -> DestinationKind[Any]:
     Raises:
         Misconfigured: no package provides it, several do, or it cannot be loaded.
     """
-    providers = entry_points(group=GROUP, name=name)
-    if not providers:
-        installed = sorted({"http", *entry_points(group=GROUP).names})
-        raise Misconfigured(
-            f"the kind {name!r} is not installed; installed here: {', '.join(installed)}. Install the package that "
-            f"provides it (entry-point group {GROUP}) beside egest and beside the command hifi"
-        )
-    values = sorted({provider.value for provider in providers})
-    if len(values) > 1:
-        raise Misconfigured(
-            f"several packages provide the kind {name!r}: {', '.join(values)}; remove all but one"
-        )
-    try:
-        kind = next(iter(providers)).load()
-    except Exception as error:  # whatever the package raises while it is imported
-        raise Misconfigured(
-            f"the kind {name!r} cannot be loaded from {values[0]}: {type(error).__name__}: {error}"
-        ) from error
-    if not isinstance(kind, DestinationKind):
-        raise Misconfigured(f"{values[0]}, which provides the kind {name!r}, is not a DestinationKind")
+    kind: DestinationKind[Any] = load_kind(DESTINATIONS, name, DestinationKind)
     return kind
 
 

@@ -35,11 +35,11 @@ def add_up(reports: list[SourceReport]) -> SourceReport:
         reports: of the instances, at least one.
     """
     return SourceReport(
-        backfill=any(one["backfill"] for one in reports),
-        done=sum(one["done"] for one in reports),
-        remaining=sum(one["remaining"] for one in reports),
-        read_per_s=sum(one["read_per_s"] for one in reports),
-        arriving_per_s=sum(one["arriving_per_s"] for one in reports),
-        limit_per_s=sum(one["limit_per_s"] for one in reports),
-        late=next((one["late"] for one in reports if one["late"]), ""),
+        backfill=any(report["backfill"] for report in reports),
+        done=sum(report["done"] for report in reports),
+        remaining=sum(report["remaining"] for report in reports),
+        read_per_s=sum(report["read_per_s"] for report in reports),
+        arriving_per_s=sum(report["arriving_per_s"] for report in reports),
+        limit_per_s=sum(report["limit_per_s"] for report in reports),
+        late=next((report["late"] for report in reports if report["late"]), ""),
     )

@@ -63,7 +63,7 @@ class OutputProgress:
             committed: partition to the stage's committed offset.
             outputs: partition to the end offset of the stage's output.
         """
-        found = {}
+        completed_offsets = {}
         for partition, offset in committed.items():
             output = outputs[partition]
             latest = self._latest.get(partition)
@@ -74,9 +74,9 @@ class OutputProgress:
             if offset != latest.committed:
                 # What was completed after the commit was written after the last reading but one.
                 completed = min(completed, offset + latest.grown + grown)
-            found[partition] = completed = max(offset, min(ends[partition], completed))
+            completed_offsets[partition] = completed = max(offset, min(ends[partition], completed))
             self._latest[partition] = _Progress(offset, completed, output, grown)
-        return found
+        return completed_offsets
 
 
 class StageLag:
@@ -112,8 +112,11 @@ class StageLag:
             history.append((now_s, end))
             while len(history) > 2 and history[1][0] <= now_s - self._history_s:
                 history.popleft()
-        known = [partition for partition in ends if partition in committed]
-        arrived, completed = sum(ends[each] for each in known), sum(committed[each] for each in known)
+        committed_partitions = [partition for partition in ends if partition in committed]
+        arrived, completed = (
+            sum(ends[partition] for partition in committed_partitions),
+            sum(committed[partition] for partition in committed_partitions),
+        )
         if not self._sums or completed != self._sums[-1][2] or completed >= arrived:
             if now_s - self._progress_s > _PAUSE_S:
                 self._resumed_s = now_s
@@ -121,7 +124,7 @@ class StageLag:
         self._sums.append((now_s, arrived, completed))
         while len(self._sums) > 2 and self._sums[1][0] <= now_s - WINDOW_S:
             self._sums.popleft()
-        self._committed = {each: committed[each] for each in known}
+        self._committed = {partition: committed[partition] for partition in committed_partitions}
 
     def read(self) -> StageReading | None:
         """The latest reading; None while there are fewer than two."""

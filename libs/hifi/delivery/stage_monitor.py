@@ -57,9 +57,11 @@ class StageMonitor:
         }
         """Topic to the stage that reads it."""
         self._enriched = OutputProgress()
-        self._inputs = [TopicPartition(topic, each) for topic in self.stages for each in range(partitions)]
+        self._inputs = [
+            TopicPartition(topic, number) for topic in self.stages for number in range(partitions)
+        ]
         tiers = [topics.retry_in(tier) for tier in topics.tiers]
-        self._retries = [TopicPartition(topic, each) for topic in tiers for each in range(partitions)]
+        self._retries = [TopicPartition(topic, number) for topic in tiers for number in range(partitions)]
         self._readable = True
         self._retried = -1
         self._retried_s = float("-inf")
@@ -102,12 +104,12 @@ class StageMonitor:
         committed = {
             topic: await self._committed(admin, stage.service, topic) for topic, stage in self.stages.items()
         }
-        found: dict[TopicPartition, int] = await consumer.end_offsets(self._inputs + self._retries)
+        end_offsets: dict[TopicPartition, int] = await consumer.end_offsets(self._inputs + self._retries)
         now_s = monotonic_s()
-        self._note_retries(now_s, sum(found[tp] for tp in self._retries))
+        self._note_retries(now_s, sum(end_offsets[tp] for tp in self._retries))
         ends: dict[str, dict[int, int]] = {topic: {} for topic in self.stages}
         for tp in self._inputs:
-            ends[tp.topic][tp.partition] = found[tp]
+            ends[tp.topic][tp.partition] = end_offsets[tp]
         normalized, enriched = self._topics.normalized, self._topics.enriched
         committed[normalized] = self._enriched.completed(
             ends[normalized], committed[normalized], ends[enriched]
@@ -128,9 +130,9 @@ class StageMonitor:
         except GroupCoordinatorNotAvailableError:  # no group of this cluster has had a member yet
             return {}
         return {
-            tp.partition: found.offset
-            for tp, found in offsets.items()
-            if tp.topic == topic and found.offset >= 0
+            tp.partition: commit.offset
+            for tp, commit in offsets.items()
+            if tp.topic == topic and commit.offset >= 0
         }
 
     def _note_retries(self, now_s: float, retried: int) -> None:

@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 from hifi.kafka.batches import forget_errors
 from hifi.kafka.clients import close, connect
 from hifi.kafka.security import client_options
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import HifiError, Retryable
 
 _TIMEOUT_S: Final = 15.0

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aiokafka import TopicPartition
 
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime import metrics
 from hifi.runtime.errors import Unacknowledged
 

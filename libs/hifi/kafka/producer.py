@@ -27,7 +27,7 @@ from hifi.kafka.fetch_interval import FETCH_INTERVAL
 from hifi.kafka.partition_queue import MAX_BATCH_BYTES, PartitionQueue, Sending
 from hifi.kafka.security import client_options
 from hifi.kafka.topics import MAX_RECORD_BYTES
-from hifi.record.event import Record, sizes_bytes
+from hifi.record.record import Record, sizes_bytes
 from hifi.runtime import log, metrics
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.errors import Misconfigured, Overloaded, Rejected, Unacknowledged

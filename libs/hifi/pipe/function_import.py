@@ -96,19 +96,19 @@ def _require_definition(path: str, file: Path, name: str) -> None:
 
 def _defined(tree: ast.Module) -> set[str]:
     """Names that a module may define as functions, wherever outside functions and classes it does so."""
-    found: set[str] = set()
+    defined_names: set[str] = set()
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
+            defined_names.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            found.update(alias.asname or alias.name for alias in node.names)
+            defined_names.update(alias.asname or alias.name for alias in node.names)
         elif isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant):
-            found.update(target.id for target in node.targets if isinstance(target, ast.Name))
+            defined_names.update(target.id for target in node.targets if isinstance(target, ast.Name))
         else:
             waiting += ast.iter_child_nodes(node)
-    return found
+    return defined_names
 
 
 def _check_folder(path: str, module: str, folders: Sequence[Path]) -> None:

@@ -12,6 +12,7 @@ from hifi.pipe.mask import KeyedHash, Mask
 from hifi.pipe.model import ConnectorDestination, Pipe
 from hifi.pipe.reader import reader
 from hifi.pipe.secret import Secret
+from hifi.pipe.source import UnreadableSource
 from hifi.runtime.errors import Misconfigured
 
 YamlPath: TypeAlias = tuple[str | int, ...]
@@ -103,6 +104,8 @@ def secrets(node: Any, path: YamlPath = ()) -> Iterator[tuple[YamlPath, Secret]]
         yield path, node
     elif isinstance(node, ConnectorDestination):
         yield from _references(node.settings, (*path, "settings"))
+    elif isinstance(node, UnreadableSource):
+        yield from _references(node.model_extra, path)
     elif isinstance(node, BaseModel):
         for name, field in type(node).model_fields.items():
             yield from secrets(getattr(node, name), (*path, field.alias or name))

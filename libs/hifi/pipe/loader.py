@@ -58,19 +58,19 @@ def load(folder: Path) -> tuple[list[LoadedPipe], list[PipeProblem]]:
     loaded: list[LoadedPipe] = []
     problems: list[PipeProblem] = []
     for file in files:
-        one = _load_file(file, problems)
-        if one is None:
+        loaded_pipe = _load_file(file, problems)
+        if loaded_pipe is None:
             continue
-        twin = next((other for other in loaded if other.pipe.pipe == one.pipe.pipe), None)
+        twin = next((other for other in loaded if other.pipe.pipe == loaded_pipe.pipe.pipe), None)
         if twin is not None:
             problems.append(
-                one.problem(
+                loaded_pipe.problem(
                     ["pipe"],
-                    f"the pipe {one.pipe.pipe!r} is declared in {twin.file.name} too; names must differ",
+                    f"the pipe {loaded_pipe.pipe.pipe!r} is declared in {twin.file.name} too; names must differ",
                 )
             )
         else:
-            loaded.append(one)
+            loaded.append(loaded_pipe)
     problems += _shared_keys(loaded)
     return loaded, problems
 
@@ -149,12 +149,12 @@ def _shared_keys(loaded: list[LoadedPipe]) -> list[PipeProblem]:
     """Two pipes must not share a write key, because at /v1/events the key determines the pipe."""
     owners: dict[str, LoadedPipe] = {}
     problems: list[PipeProblem] = []
-    for one in loaded:
-        for index, key in enumerate(one.pipe.source.keys):
-            owner = owners.setdefault(key.model_dump_json(), one)
-            if owner is not one:
+    for loaded_pipe in loaded:
+        for index, key in enumerate(loaded_pipe.pipe.source.keys):
+            owner = owners.setdefault(key.model_dump_json(), loaded_pipe)
+            if owner is not loaded_pipe:
                 problems.append(
-                    one.problem(
+                    loaded_pipe.problem(
                         ["source", "keys", index],
                         f"the pipe {owner.pipe.pipe!r} has the same write key; give each its own",
                     )

@@ -207,17 +207,17 @@ class Enrich(StrictModel):
                         f"{where} sets {name!r}, which {seen[name]} sets already; choose another name"
                     )
                 seen[name] = where
-        known = set(self.fields)
+        available_names = set(self.fields)
         for name, lookup in self.lookups.items():
-            if unknown := set(lookup.key) - known:
+            if unknown := set(lookup.key) - available_names:
                 raise ValueError(
                     f"lookups.{name}.key uses {sorted(unknown)}; declare them in `fields` with their types"
                 )
-            known |= set(lookup.fields)
-        if unknown := set(self.required) - known:
+            available_names |= set(lookup.fields)
+        if unknown := set(self.required) - available_names:
             raise ValueError(f"required names {sorted(unknown)}; declare them in `fields` or in a lookup")
-        known |= set(self.derive)
-        if self.udf and (unknown := set(self.udf.args) - known):
+        available_names |= set(self.derive)
+        if self.udf and (unknown := set(self.udf.args) - available_names):
             raise ValueError(
                 f"udf.args uses {sorted(unknown)}, which are not in `fields`, `lookups` or `derive`"
             )
@@ -378,4 +378,4 @@ class Pipe(StrictModel):
 
     def destination(self, name: str) -> Destination | None:
         """The destination of that name, or None."""
-        return next((one for one in self.destinations if one.name == name), None)
+        return next((destination for destination in self.destinations if destination.name == name), None)

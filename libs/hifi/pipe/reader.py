@@ -17,5 +17,7 @@ def reader(destination: Destination) -> Reader:
 
 def declared_destination(registry: PipeRegistry, pipe: str, name: str) -> Destination | None:
     """A destination as the current revision of its pipe declares it, else as another one that is in use does."""
-    declared = (known.pipe.destination(name) for known in registry.in_use() if known.pipe.pipe == pipe)
-    return next((one for one in declared if one is not None), None)
+    declared = (
+        revision.pipe.destination(name) for revision in registry.in_use() if revision.pipe.pipe == pipe
+    )
+    return next((destination for destination in declared if destination is not None), None)

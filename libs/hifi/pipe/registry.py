@@ -20,7 +20,7 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import PartitionFollower
 from hifi.kafka.topics import Topics
 from hifi.pipe.revision import PipeRecord, PipeRevision, RevisionBody, Rollout, read_key
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from hifi.pipe.model import Pipe
-from hifi.record.event import Record
+from hifi.record.record import Record
 
 WHOLE: Final = 10_000
 """The share of a revision that gets every event."""

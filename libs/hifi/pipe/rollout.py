@@ -20,7 +20,7 @@ from hifi.pipe.revision import (
     pipe_record,
     revision_key,
 )
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured
 
 

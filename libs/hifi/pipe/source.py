@@ -1,20 +1,33 @@
-"""The declaration of a pipe's source: who may send events over HTTP, or which topic, database or bucket has them."""
+"""The declaration of a pipe's source: who may send events over HTTP, or what collect reads with an installed kind."""
 
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from functools import lru_cache, reduce
+from importlib.metadata import entry_points
+from operator import or_
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
+from pydantic import (
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Tag,
+    TypeAdapter,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
-from hifi.kafka.security import KafkaSecurity
-from hifi.pipe.limits import pipe_limits
+from hifi.pipe.installed_kinds import SOURCES, load_kind
 from hifi.pipe.mask import SourceMask
-from hifi.pipe.registry_settings import SchemaRegistrySettings
 from hifi.pipe.secret import Quota, WriteKey
 from hifi.pipe.sources.collected import CollectedSource, Format
-from hifi.pipe.sources.objects import ObjectsSource
-from hifi.pipe.sources.sql import SqlSource
+from hifi.pipe.sources.kind import SourceKind
 from hifi.pipe.strict_model import StrictModel
+from hifi.runtime.errors import Misconfigured
 from hifi.runtime.units import FieldPath
+
+_HTTP: Final = "http"
 
 
 class HttpSource(StrictModel):
@@ -60,124 +73,68 @@ class HttpSource(StrictModel):
         return self
 
 
-TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+class UnreadableSource(CollectedSource):
+    """A source whose kind is not installed beside this process, as it is declared. Only collect and checks need it."""
+
+    model_config = ConfigDict(extra="allow")
 
 
-class TopicSource(CollectedSource):
-    """What sources that are read from a Kafka topic have in common."""
+@lru_cache
+def installed_source_kind(name: str) -> SourceKind[Any]:
+    """The kind of that name.
 
-    bootstrap: str = Field(min_length=1, description="Bootstrap servers of the cluster, `HOST:PORT,…`.")
-    topic: TopicName = Field(description="Topic with the events.")
-    security: KafkaSecurity = Field(
-        KafkaSecurity(),
-        description="Security of the connections.",
-    )
-
-    @model_validator(mode="after")
-    def _files_are_allowed(self) -> Self:
-        pipe_limits().check_files(self.security)
-        return self
+    Raises:
+        Misconfigured: no package provides it, several do, or it cannot be loaded.
+    """
+    kind: SourceKind[Any] = load_kind(SOURCES, name, SourceKind)
+    return kind
 
 
-class KafkaSource(TopicSource):
-    """A topic of any Kafka cluster, from its first record on. Each record is an event; collect reads it."""
-
-    kind: Literal["kafka"] = Field(description="Kind.")
-    type: str = Field("hifi.event", min_length=1, description="CloudEvents `type`.")
-    deleted_type: str = Field(
-        "hifi.deleted",
-        min_length=1,
-        description="CloudEvents `type` of the event for a record without value.",
-    )
-    partition_key: FieldPath | None = Field(
-        None,
-        description="Field of the data whose events stay in order; default: the record's key, else the event's id.",
-    )
-    format: Literal["json", "avro"] = Field(
-        "json",
-        description="Format of values; `avro` needs `registry`.",
-    )
-    key_format: Literal["text", "avro"] = Field(
-        "text",
-        description="Format of the keys of records without value; `avro` needs `registry`.",
-    )
-    registry: SchemaRegistrySettings | None = Field(
-        None, description="Schema registry with the Avro schemas."
-    )
-
-    @model_validator(mode="after")
-    def _avro_has_a_registry(self) -> Self:
-        if (self.registry is not None) != ("avro" in (self.format, self.key_format)):
-            raise ValueError("`registry` and `format: avro` or `key_format: avro` need each other")
-        return self
+def declarations() -> list[type[StrictModel]]:
+    """The declarations of all kinds of sources that are part of hifi, `http` first."""
+    names = sorted(kind.name for kind in entry_points(group=SOURCES) if kind.value.startswith("hifi"))
+    return [HttpSource, *(installed_source_kind(name).declaration for name in names)]
 
 
-TableName = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_$]{0,62}\.[A-Za-z_][A-Za-z0-9_$]{0,62}$")
-]
+def _kind_of(declared: Any) -> str:
+    kind = declared.get("kind", _HTTP) if isinstance(declared, dict) else getattr(declared, "kind", _HTTP)
+    return kind if isinstance(kind, str) else _HTTP
 
 
-class SourceDatabase(StrictModel):
-    """The PostgreSQL database whose log is read, as Kafka Connect reaches it."""
-
-    host: str = Field(min_length=1, description="Host name or address.")
-    port: int = Field(5432, ge=1, le=65535, description="Port.")
-    name: str = Field(min_length=1, description="Name of the database.")
-    user: str = Field(min_length=1, description="User with REPLICATION, and SELECT on the tables.")
-    password_file: Path = Field(
-        description="Absolute path of the password file on the hosts of Kafka Connect, which reads it."
-    )
-    sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = Field(
-        "prefer", description="TLS, as for libpq."
-    )
-
-    @model_validator(mode="after")
-    def _password_is_found(self) -> Self:
-        if not self.password_file.is_absolute():
-            raise ValueError(f"password_file: {self.password_file} is not an absolute path")
-        if reason := pipe_limits().refuse_secret_file(self.password_file):
-            raise ValueError(reason)
-        return self
+def _read(declared: Any) -> HttpSource | CollectedSource:
+    """A source as its kind declares it."""
+    if isinstance(declared, HttpSource | CollectedSource):
+        return declared
+    if (name := _kind_of(declared)) == _HTTP:
+        return HttpSource.model_validate(declared)
+    try:
+        declaration: type[CollectedSource] = installed_source_kind(name).declaration
+    except Misconfigured:
+        declaration = UnreadableSource
+    return declaration.model_validate(declared)
 
 
-class DebeziumSource(TopicSource):
-    """The changes of tables of a PostgreSQL database, by Debezium in Kafka Connect. collect declares the connector."""
+class InstalledSource:
+    """Annotation of a source: its kind, which an installed package provides, decides which keys it has."""
 
-    partition_key: ClassVar[None] = None
+    @staticmethod
+    def __get_pydantic_core_schema__(_: Any, __: GetCoreSchemaHandler) -> CoreSchema:
+        """Validate with the declaration of the kind, and serialize with it."""
+        return core_schema.no_info_plain_validator_function(
+            _read, serialization=core_schema.simple_ser_schema("any")
+        )
 
-    kind: Literal["debezium"] = Field(description="Kind.")
-    connect: str = Field(
-        pattern=r"^https?://[^/?#\s]+$",
-        description="URL of Kafka Connect's REST API.",
-    )
-    database: SourceDatabase = Field(description="The database.")
-    tables: list[TableName] = Field(
-        min_length=1, description="Tables as `SCHEMA.TABLE`, each with a primary key."
-    )
-    type: str = Field("hifi.change", min_length=1, description="CloudEvents `type`.")
-    settings: dict[str, str] = Field(
-        {},
-        description="Further settings of the connector, such as `snapshot.mode`.",
-    )
+    @staticmethod
+    def __get_pydantic_json_schema__(_: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Describe all kinds that are part of hifi."""
+        tagged: list[Any] = [Annotated[model, Tag(_kind_of_model(model))] for model in declarations()]
+        union: Any = Annotated[reduce(or_, tagged), Discriminator(_kind_of)]
+        return handler(TypeAdapter(union).core_schema)
 
 
-def _source_class(declared: Any) -> str:
-    """The class of a declared source, by its kind."""
-    kind = declared.get("kind", "http") if isinstance(declared, dict) else getattr(declared, "kind", "http")
-    return _CLASSES.get(kind, "HttpSource")
+def _kind_of_model(model: type[StrictModel]) -> str:
+    (kind,) = model.model_fields["kind"].annotation.__args__  # type: ignore[union-attr]  # Literal["…"]
+    return str(kind)
 
 
-_CLASSES: Final = {
-    "kafka": "KafkaSource",
-    "debezium": "DebeziumSource",
-    "sql": "SqlSource",
-    "objects": "ObjectsSource",
-}
-DeclaredSource = Annotated[
-    Annotated[HttpSource, Tag("HttpSource")]
-    | Annotated[KafkaSource, Tag("KafkaSource")]
-    | Annotated[DebeziumSource, Tag("DebeziumSource")]
-    | Annotated[SqlSource, Tag("SqlSource")]
-    | Annotated[ObjectsSource, Tag("ObjectsSource")],
-    Discriminator(_source_class),
-]
+DeclaredSource: TypeAlias = Annotated[HttpSource | CollectedSource, InstalledSource]

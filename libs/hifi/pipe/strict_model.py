@@ -14,8 +14,8 @@ class StrictModel(BaseModel):
 
 def validation_problems(error: ValidationError) -> Iterator[tuple[list[str | int], str]]:
     """Path in the YAML and message of each problem."""
-    for one in error.errors(include_url=False):
-        yield [part for part in one["loc"] if _in_tree(part)], _sentence(one)
+    for details in error.errors(include_url=False):
+        yield [part for part in details["loc"] if _in_tree(part)], _sentence(details)
 
 
 def _in_tree(part: str | int) -> bool:

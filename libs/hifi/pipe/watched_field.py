@@ -48,12 +48,12 @@ class WatchedField(StrictModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> "WatchedField":
-        if sum(one is not None for one in (self.bounds, self.buckets, self.values)) != 1:
+        if sum(grouping is not None for grouping in (self.bounds, self.buckets, self.values)) != 1:
             raise ValueError("set exactly one of `bounds`, `buckets` and `values`")
         if self.bounds and not all(low < high for low, high in pairwise(self.bounds)):
             raise ValueError("`bounds` must ascend, each number once")
         if isinstance(self.values, list):
-            if long := [one for one in self.values if len(one) > 64]:
+            if long := [value for value in self.values if len(value) > 64]:
                 raise ValueError(f"`values` has {long[0][:20]!r}…; a value has at most 64 characters")
             if len(set(self.values)) < len(self.values):
                 raise ValueError("`values` has a value more than once")
@@ -63,14 +63,14 @@ class WatchedField(StrictModel):
 WatchedFields = Annotated[list[WatchedField], Field(max_length=MOST_FIELDS)]
 
 
-def require_fields(watch: Sequence[WatchedField], known: Collection[str]) -> None:
+def require_fields(watch: Sequence[WatchedField], declared_fields: Collection[str]) -> None:
     """Check the names of the fields that a pipe watches.
 
     Raises:
         ValueError: a field is unknown, or watched twice.
     """
-    names = [one.field for one in watch]
-    if unknown := sorted(set(names) - set(known)):
+    names = [watched.field for watched in watch]
+    if unknown := sorted(set(names) - set(declared_fields)):
         raise ValueError(f"watch names {unknown}; declare them in `enrich.fields`, or add them in `enrich`")
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"watch has {repeated} more than once")
@@ -81,7 +81,9 @@ def watch_id(watch: Sequence[WatchedField]) -> str:
 
     How many buckets or values are learned makes no difference: observe decides that when it compares.
     """
-    fields = [[one.field, one.bounds, one.buckets is not None, _listed(one)] for one in watch]
+    fields = [
+        [watched.field, watched.bounds, watched.buckets is not None, _listed(watched)] for watched in watch
+    ]
     return hashlib.blake2b(orjson.dumps(fields), digest_size=4).hexdigest()
 
 

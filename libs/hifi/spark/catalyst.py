@@ -123,7 +123,9 @@ class Catalyst:
         deserializer = getattr(
             self.jvm.org.apache.spark.sql.catalyst.encoders, "ExpressionEncoder$Deserializer"
         )
-        first, *others = [deserializer(self._sequence([self._row(one)])) for one in self._projections(frame)]
+        first, *others = [
+            deserializer(self._sequence([self._row(projection)])) for projection in self._projections(frame)
+        ]
         function = first
         for other in others:
             function = function.andThen(other)

@@ -87,7 +87,10 @@ def _expressions(catalyst: Catalyst, pipe: Pipe) -> Iterator[tuple[YamlPath, str
     for name, returned in (enrich.udf.returns if enrich.udf else {}).items():
         scope = scope.add(name, DataType.fromDDL(returned.value))
     conditions: list[tuple[YamlPath, str | None]] = [(("enrich", "filter"), enrich.filter)]
-    conditions += [(("destinations", index, "when"), one.when) for index, one in enumerate(pipe.destinations)]
+    conditions += [
+        (("destinations", index, "when"), destination.when)
+        for index, destination in enumerate(pipe.destinations)
+    ]
     for path, text in conditions:
         try:
             if text:

@@ -18,6 +18,7 @@ from hifi.pipe.watched_field import (
     WatchedField,
     watch_id,
 )
+from hifi.record.spark_sql import literal
 from hifi.spark.json_fields import json_fields
 from hifi.spark.lookup_key import table_id, text_of, typed
 from hifi.spark.row_query import RowQuery, Steps
@@ -59,14 +60,14 @@ class PipeSql:
     result: Steps
     """struct<patch string, to string, failure string>: JSON object of the added fields (null: none), destinations
     separated by commas and after a semicolon the buckets of the watched fields, if there are any (`WATCH` of
-    `hifi.record.event`), `reason: detail` of a dead letter (null: none)."""
+    `hifi.record.headers`), `reason: detail` of a dead letter (null: none)."""
     fixed_destinations: str | None = None
     """The destinations of every event, separated by commas, where `result` says nothing else; None: it must be
     evaluated."""
 
     def queries(self) -> tuple[Steps, ...]:
         """The queries that the pipe has, in order."""
-        udf = [one for one in (self.udf_args, self.typed_udf_args) if one]
+        udf = [query for query in (self.udf_args, self.typed_udf_args) if query]
         return (*([self.fields] if self.fields else []), *self.lookup_keys, *udf, self.result)
 
 
@@ -102,9 +103,9 @@ def generate_sql(pipe: Pipe) -> PipeSql:
         derived = _after_udf(enrich, derived)
     fields = _fields(enrich)
     fixed = None
-    conditions = enrich.filter or any(one.when for one in pipe.destinations)
+    conditions = enrich.filter or any(destination.when for destination in pipe.destinations)
     if fields is None and not (enrich.added() or conditions or pipe.watch):
-        fixed = ",".join(one.name for one in pipe.destinations)
+        fixed = ",".join(destination.name for destination in pipe.destinations)
     return PipeSql(fields, keys, udf_args, typed_udf_args, _result(pipe, derived), fixed)
 
 
@@ -132,7 +133,9 @@ def user_expressions(pipe: Pipe) -> list[tuple[str, str]]:
     if pipe.enrich.filter:
         texts.append(("enrich.filter", pipe.enrich.filter))
     texts += [
-        (f"destinations[{index}].when", one.when) for index, one in enumerate(pipe.destinations) if one.when
+        (f"destinations[{index}].when", destination.when)
+        for index, destination in enumerate(pipe.destinations)
+        if destination.when
     ]
     return texts
 
@@ -152,12 +155,6 @@ def field_types(enrich: Enrich) -> dict[str, str]:
     return types
 
 
-def literal(text: str) -> str:
-    """A SQL string literal with any content."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
 def _fields(enrich: Enrich) -> Steps | None:
     if not enrich.fields and not enrich.added():
         return None
@@ -167,7 +164,7 @@ def _fields(enrich: Enrich) -> Steps | None:
 def _lookup_keys(enrich: Enrich, positions: Mapping[str, RowPosition], names: Iterable[str]) -> Steps:
     wave = min(positions[name].wave for name in names)
     query = RowQuery().extend(
-        _values(enrich, {name: one for name, one in positions.items() if one.wave < wave})
+        _values(enrich, {name: position for name, position in positions.items() if position.wave < wave})
     )
     structs = []
     for number, name in enumerate(names):
@@ -262,10 +259,10 @@ def _result(pipe: Pipe, query: RowQuery) -> Steps:
     patch = _json(added) if added else "cast(null as string)"
     to = _destinations(pipe)
     if pipe.watch:
-        watched = {f"hifi.watched{index}": _watched_value(one) for index, one in enumerate(pipe.watch)}
+        watched = {f"hifi.watched{index}": _watched_value(field) for index, field in enumerate(pipe.watch)}
         query = query.extend_unless_failed({"hifi.to": to, **watched})
         buckets = ", ',', ".join(
-            _bucket(one, f"`{value}`") for value, one in zip(watched, pipe.watch, strict=True)
+            _bucket(field, f"`{value}`") for value, field in zip(watched, pipe.watch, strict=True)
         )
         to = f"if(`hifi.to` = '', '', concat(`hifi.to`, ';{watch_id(pipe.watch)}:', {buckets}))"
     result = f"named_struct('patch', {patch}, 'to', {to}, 'failure', cast(null as string))"
@@ -275,8 +272,10 @@ def _result(pipe: Pipe, query: RowQuery) -> Steps:
 def _destinations(pipe: Pipe) -> str:
     """SQL of the names of the event's destinations, in declared order. A condition that is null is not met."""
     names = [
-        f"if(({one.when}\n), '{one.name}', null)" if one.when else f"'{one.name}'"
-        for one in pipe.destinations
+        f"if(({destination.when}\n), '{destination.name}', null)"
+        if destination.when
+        else f"'{destination.name}'"
+        for destination in pipe.destinations
     ]
     chosen = f"concat_ws(',', {', '.join(names)})"
     return f"if(({pipe.enrich.filter}\n), {chosen}, '')" if pipe.enrich.filter else chosen
@@ -294,7 +293,7 @@ def _bucket(watched: WatchedField, value: str) -> str:
     if watched.values is not None:
         text = f"url_encode({value})"
         if isinstance(watched.values, list):
-            listed = ", ".join(literal(one) for one in watched.values)
+            listed = ", ".join(literal(listed_text) for listed_text in watched.values)
             text = f"if({value} in ({listed}), {text}, '{OTHER}')"
         return f"if({value} is null, '{NOTHING}', {text})"
     if watched.bounds is not None:

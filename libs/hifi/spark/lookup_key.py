@@ -84,10 +84,10 @@ def _string(value: Any) -> str:
 
 
 def _boolean(value: Any) -> bool:
-    known = {"true": True, "t": True, "yes": True, "y": True, "1": True}
-    known |= {"false": False, "f": False, "no": False, "n": False, "0": False}
+    booleans = {"true": True, "t": True, "yes": True, "y": True, "1": True}
+    booleans |= {"false": False, "f": False, "no": False, "n": False, "0": False}
     try:
-        return value if isinstance(value, bool) else known[str(value).lower()]
+        return value if isinstance(value, bool) else booleans[str(value).lower()]
     except KeyError:
         raise ValueError(f"{value!r} is not a boolean") from None
 

@@ -118,7 +118,7 @@ def start_spark(
         java_options: further options of the driver's JVM, after `JVM_OPTIONS`.
         secret: of a Spark cluster; with it Spark's processes authenticate each other and encrypt. Empty: neither.
     """
-    own = {
+    settings = {
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.driver.memory": "1g",
@@ -126,12 +126,12 @@ def start_spark(
     }
     if task_slots(master) is not None:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(app_name)
     java = {_EXECUTOR_OPTIONS: executor_options(conf)}
-    for name, value in {**_TUNING, **own, **conf, **java, **SEMANTICS}.items():
+    for name, value in {**_TUNING, **settings, **conf, **java, **SEMANTICS}.items():
         builder = builder.config(name, value)
     if secret:
         # In a file: the settings of a session become arguments, which a process list shows.

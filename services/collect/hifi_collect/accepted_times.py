@@ -30,7 +30,7 @@ class AcceptedTimes:
         version, _, rest = text.partition(";")
         self._spans: list[AcceptedSpan] = []
         if version == _FORMAT:
-            self._spans += [AcceptedSpan(*map(int, one.split(":"))) for one in rest.split(",") if one]
+            self._spans += [AcceptedSpan(*map(int, span.split(":"))) for span in rest.split(",") if span]
 
     def at(self, position: int) -> int | None:
         """Accepted time of an event, microseconds since 1970 UTC; None: it has none yet."""
@@ -43,13 +43,13 @@ class AcceptedTimes:
             positions: of the events, ascending.
             default: time of those that have none yet.
         """
-        spans, found = iter(self._spans), []
+        spans, times = iter(self._spans), []
         end, accepted_us = next(spans, _NEVER)
         for position in positions:
             while end >= 0 and position >= end:
                 end, accepted_us = next(spans, _NEVER)
-            found.append(accepted_us if end >= 0 else default)
-        return found
+            times.append(accepted_us if end >= 0 else default)
+        return times
 
     def extend(self, end: int, accepted_us: int) -> None:
         """Give an accepted time to all events before a position that have none."""

@@ -5,58 +5,15 @@ from typing import Final
 
 from hifi.delivery.ack_report import PartitionAcks
 from hifi.pipe.revision import PipeRevision
-from hifi.record.event import BACKFILL, HOP, IDENTITY, Record, identity_prefix, position_header
+from hifi.pipe.sources.event import SourceEvent
+from hifi.record.hop import write_first_hop
+from hifi.record.identity import identity_prefix
 from hifi.record.partitioner import partition_of
+from hifi.record.raw_record import RawRecords
+from hifi.record.source_position import position_header
 from hifi.runtime.clock import MICROSECONDS
-from hifi_collect.source_event import SourceEvent
 
 _MINUTE_US: Final = 60 * MICROSECONDS
-_ORIGIN: Final = b";" + BACKFILL
-
-
-class RawRecords:
-    """Records of one partition of `raw`, whose sequences follow each other."""
-
-    def __init__(self, acks: PartitionAcks) -> None:
-        """None yet; they get the next sequences of the partition."""
-        self.acks = acks
-        self.first_sequence = acks.next_sequence
-        self.minutes: list[int] = []
-        """That they count in."""
-        self.records: list[Record] = []
-        self._revision: PipeRevision | None = None
-        self._accepted_us = self._minute = -1
-        self._head = b""
-
-    def add(
-        self,
-        event: SourceEvent,
-        revision: PipeRevision,
-        accepted_us: int,
-        minute: int,
-        hop: tuple[str, bytes],
-        position: tuple[str, bytes],
-    ) -> None:
-        """Add the record of an event.
-
-        Args:
-            event: of the source.
-            revision: of the pipe that it belongs to.
-            accepted_us: its accepted time, microseconds since 1970 UTC.
-            minute: that it counts in, minutes since 1970 UTC.
-            hop: the header `hifi_hop`.
-            position: the header `hifi_position`.
-        """
-        if minute != self._minute or accepted_us != self._accepted_us or revision is not self._revision:
-            # Events that follow each other mostly share all of it.
-            prefix = identity_prefix(revision.pipe.pipe, revision.number, revision.offset, accepted_us)
-            self._head = b"%b%d;%016x:" % (prefix, minute, self.acks.epoch)
-            self._minute, self._accepted_us, self._revision = minute, accepted_us, revision
-        origin = _ORIGIN if event.backfill else b""
-        identity = b"%b%d%b" % (self._head, self.first_sequence + len(self.records), origin)
-        headers = [(IDENTITY, identity), hop, position, *event.headers]
-        self.records.append(Record(event.key, event.data, headers))
-        self.minutes.append(minute)
 
 
 def raw_records(
@@ -81,19 +38,35 @@ def raw_records(
         partitions: of `raw`.
         tolerance_us: see `minute_of`.
     """
-    hop, count, rollout = (HOP, b"%d" % in_us), len(partitions), pipe.rollout
-    found: dict[int, RawRecords] = {}
+    hop, count, rollout = write_first_hop(in_us), len(partitions), pipe.rollout
+    by_partition: dict[int, RawRecords] = {}
+    prefix = prefix_of_next = b""
+    prefix_us = -1
     for event, at_us in zip(events, accepted_us, strict=True):
         key = event.key
         partition = partition_of(key, count)
-        own = found.get(partition)
-        if own is None:
-            own = found[partition] = RawRecords(partitions[partition])
-        revision = rollout.next if rollout is not None and rollout.gets(key) else pipe
-        minute = minute_of(event.time_us, at_us, tolerance_us)
-        position = position_header(run, event.position, source)
-        own.add(event, revision, at_us, minute, hop, position)
-    return found
+        records = by_partition.get(partition)
+        if records is None:
+            acks = partitions[partition]
+            records = by_partition[partition] = RawRecords(acks.epoch, acks.next_sequence)
+        if at_us != prefix_us:  # events that follow each other were mostly accepted together
+            prefix_us, prefix = at_us, _prefix(pipe, at_us)
+            prefix_of_next = b"" if rollout is None else _prefix(rollout.next, at_us)
+        records.add(
+            key,
+            event.data,
+            event.headers,
+            prefix if rollout is None or not rollout.gets(key) else prefix_of_next,
+            minute_of(event.time_us, at_us, tolerance_us),
+            hop,
+            position_header(run, event.position, source),
+            event.backfill,
+        )
+    return by_partition
+
+
+def _prefix(revision: PipeRevision, accepted_us: int) -> bytes:
+    return identity_prefix(revision.pipe.pipe, revision.number, revision.offset, accepted_us)
 
 
 def minute_of(time_us: int | None, accepted_us: int, tolerance_us: int) -> int:

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from hifi.delivery.ack_report import AckReporter
+from hifi.delivery.ack_report import AckReporter, PartitionAcks
 from hifi.kafka.producer import Producer
 from hifi.pipe.revision import PipeRevision
+from hifi.pipe.sources.event import SourceEvent
+from hifi.record.raw_record import RawRecords
 from hifi.runtime import metrics
 from hifi.runtime.clock import MICROSECONDS
-from hifi_collect.raw_records import RawRecords, raw_records
-from hifi_collect.source_event import SourceEvent
+from hifi_collect.raw_records import raw_records
 
 
 class RawWriter:
@@ -62,17 +63,18 @@ class RawWriter:
             Overloaded: the producer was stopped.
         """
         name = pipe.pipe.pipe
-        found = raw_records(
+        by_partition = raw_records(
             pipe, events, accepted_us, source, run, in_us, self._partitions, self._tolerance_us
         )
-        for own in found.values():
-            own.acks.next_sequence += len(own.records)
+        for partition, raw in by_partition.items():
+            self._partitions[partition].next_sequence += len(raw.records)
         acknowledged = []
-        for partition, own in found.items():
+        for partition, raw in by_partition.items():
             sending = await self._producer.send_when_room(
-                self._topic, partition, own.records, at_once=at_once
+                self._topic, partition, raw.records, at_once=at_once
             )
-            sending.acknowledged.add_done_callback(partial(_report, name, own))
+            report = partial(_report, name, self._partitions[partition], raw)
+            sending.acknowledged.add_done_callback(report)
             acknowledged.append(sending.acknowledged)
         backfill = sum(event.backfill for event in events)
         metrics.COLLECTED.labels(name, "backfill").inc(backfill)
@@ -80,7 +82,7 @@ class RawWriter:
         return asyncio.gather(*acknowledged)
 
 
-def _report(pipe: str, written: RawRecords, ended: asyncio.Future[None]) -> None:
+def _report(pipe: str, acks: PartitionAcks, written: RawRecords, ended: asyncio.Future[None]) -> None:
     """Report records that Kafka has acknowledged."""
     if not ended.cancelled() and ended.exception() is None:
-        written.acks.add_in_order(pipe, written.minutes, written.first_sequence)
+        acks.add_in_order(pipe, written.minutes, written.first_sequence)

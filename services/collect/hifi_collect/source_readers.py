@@ -1,32 +1,28 @@
 """Keep one reader for each published pipe with a source of its own, as the pipes change."""
 
 import asyncio
-from typing import Final, TypeAlias
+from typing import Final
 
 from hifi.kafka.clients import connect
 from hifi.kafka.topic_identity import TopicIdentity, topic_identity
 from hifi.pipe.registry import PipeRegistry
-from hifi.pipe.source import DebeziumSource, KafkaSource, TopicSource
-from hifi.pipe.sources.objects import ObjectsSource
-from hifi.pipe.sources.sql import SqlSource
+from hifi.pipe.source import installed_source_kind
+from hifi.pipe.sources.collected import CollectedSource
+from hifi.pipe.sources.kind import PolledSource, SourceContext, TopicEvents
+from hifi.pipe.sources.topic import TopicSource
 from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.health import Health
 from hifi.runtime.lifetime import Lifetime
-from hifi_collect.debezium.changes import ChangeReader
-from hifi_collect.debezium.connector import Connector
-from hifi_collect.kafka.avro_records import AvroRecords
-from hifi_collect.kafka.records import RecordReader
-from hifi_collect.kafka.topic_reader import KafkaTopicReader
 from hifi_collect.pace.source_paces import SourcePaces
-from hifi_collect.polled.reader import PolledReader, PolledSource
+from hifi_collect.polled.reader import PolledReader
 from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings
 from hifi_collect.source_owner import SourceOwner
+from hifi_collect.topic.topic_reader import KafkaTopicReader
 
 logger = log.get(__name__)
 
-_Source: TypeAlias = KafkaSource | DebeziumSource | SqlSource | ObjectsSource
 _CONNECT_S: Final = 1.0
 
 
@@ -61,7 +57,7 @@ class _ReaderHealth(Health):
 class _RunningReader(Lifetime):
     """One reader, which ends when the pipe's source changes or the service stops."""
 
-    def __init__(self, health: Health, pipe: str, source: _Source) -> None:
+    def __init__(self, health: Health, pipe: str, source: CollectedSource) -> None:
         reader_health = _ReaderHealth(health, pipe)
         super().__init__(reader_health)
         self.reader_health = reader_health
@@ -117,13 +113,13 @@ class SourceReaders:
             await self._lifetime.unless_stopped(self._changed.wait())
         await self._adjust({})
 
-    def _declared(self) -> dict[str, _Source]:
+    def _declared(self) -> dict[str, CollectedSource]:
         if not self._owner.reads:
             return {}
         pipes = [published.pipe for published in self._registry.all() if not published.paused]
-        return {pipe.pipe: pipe.source for pipe in pipes if isinstance(pipe.source, _Source)}
+        return {pipe.pipe: pipe.source for pipe in pipes if isinstance(pipe.source, CollectedSource)}
 
-    async def _adjust(self, declared: dict[str, _Source]) -> None:
+    async def _adjust(self, declared: dict[str, CollectedSource]) -> None:
         ending = {
             name: reader for name, reader in self._running.items() if declared.get(name) != reader.source
         }
@@ -151,33 +147,41 @@ class SourceReaders:
                 await reader.sleep(self._settings.collect_retry_s)
 
     async def _read_once(self, reader: _RunningReader, pipe: str) -> None:
-        source = reader.source
-        if not isinstance(source, TopicSource):
-            polled = _polled_source(self._settings, pipe, source)
+        source, settings = reader.source, self._settings
+        context = SourceContext(
+            settings.stream, pipe, settings.collect_max_event_bytes, settings.collect_temp
+        )
+        opened = installed_source_kind(source.kind).open(source, context)
+        if isinstance(opened, PolledSource):
             with self._paces.reading(pipe, source.backfill) as pace:
                 await PolledReader(
-                    reader, self._settings, pipe, source, polled, self._registry, self._writer, pace
+                    reader, settings, pipe, source, opened, self._registry, self._writer, pace
                 ).run()
             return
-        if not isinstance(source, DebeziumSource):
-            await self._read_topic(reader, pipe, source)
-            return
-        connector = Connector(self._settings.stream, pipe, source)
+        if not isinstance(source, TopicSource):
+            raise Misconfigured(f"the declaration of the kind {source.kind!r} names no topic")
+        if await self._provide_topic(reader, opened):
+            watching = asyncio.create_task(opened.watch_topic(reader.health.warn))
+            try:
+                await self._read_topic(reader, pipe, source, opened)
+            finally:
+                watching.cancel()
+
+    @staticmethod
+    async def _provide_topic(reader: _RunningReader, events: TopicEvents) -> bool:
+        """Have the topic written; False: the reader has to end."""
         while not reader.stopping.is_set():
             try:
-                await connector.declare()
-                break
+                await events.provide_topic()
             except Retryable as error:
                 reader.health.warn("connector", str(error))
                 await reader.sleep(_CONNECT_S)
-        watching = asyncio.create_task(connector.watch(reader.health))
-        try:
-            await self._read_topic(reader, pipe, source)
-        finally:
-            watching.cancel()
+            else:
+                return True
+        return False
 
     async def _read_topic(
-        self, reader: _RunningReader, pipe: str, source: KafkaSource | DebeziumSource
+        self, reader: _RunningReader, pipe: str, source: TopicSource, events: TopicEvents
     ) -> None:
         health = reader.health
         identities: list[TopicIdentity] = []
@@ -190,49 +194,16 @@ class SourceReaders:
         if await reader.unless_stopped(asking):
             health.warn("topic", None)
             health.warn("settings", None)
-            cluster, max_bytes = identities[0].cluster, self._settings.collect_max_event_bytes
-            avro = None
-            if isinstance(source, KafkaSource) and source.registry is not None:
-                avro = AvroRecords(source, max_bytes)
-            events = (
-                ChangeReader(source, cluster, max_bytes)
-                if isinstance(source, DebeziumSource)
-                else RecordReader(source, cluster, max_bytes, avro)
-            )
             with self._paces.reading(pipe, source.backfill) as pace:
                 topic = KafkaTopicReader(
                     reader,
                     self._settings,
                     pipe,
                     source,
-                    cluster,
+                    identities[0].cluster,
                     events,
                     self._registry,
                     self._writer,
                     pace,
-                    avro,
                 )
                 await topic.run()
-
-
-def _polled_source(settings: CollectSettings, pipe: str, source: SqlSource | ObjectsSource) -> PolledSource:
-    """What reads a source that keeps no position for its readers. Clients are imported only where they are used.
-
-    Raises:
-        Misconfigured: a secret is missing.
-    """
-    max_bytes = settings.collect_max_event_bytes
-    if isinstance(source, SqlSource):
-        from hifi_collect.sql.polling import SqlPolling
-
-        return SqlPolling(settings.stream, pipe, source, max_bytes)
-    from hifi_collect.objects.reading import ObjectsReading
-
-    if source.s3 is not None:
-        from hifi_collect.objects.bucket import ReadableBucket
-
-        return ObjectsReading(pipe, source, ReadableBucket(source.s3, settings.collect_temp), max_bytes)
-    from hifi_collect.objects.folder import ReadableFolder
-
-    assert source.folder is not None
-    return ObjectsReading(pipe, source, ReadableFolder(source.folder), max_bytes)

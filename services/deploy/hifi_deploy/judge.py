@@ -250,7 +250,10 @@ class Judge:
         measured = [account for account in accounts if account.events >= self._rules.events]
         if self._stable_since_s is None or mine.events < self._rules.events or not measured:
             return {}
-        used_s, most_s = mine.cpu_an_event_s(now_s), max(each.cpu_an_event_s(now_s) for each in measured)
+        used_s, most_s = (
+            mine.cpu_an_event_s(now_s),
+            max(account.cpu_an_event_s(now_s) for account in measured),
+        )
         if used_s <= CPU_FACTOR * most_s:
             return {}
         text = f"{reading.name} uses {used_s * 1000:.2f} ms of CPU an event, its peers {most_s * 1000:.2f} ms"

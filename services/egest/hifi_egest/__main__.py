@@ -19,9 +19,8 @@ from hifi_egest.http.name_resolver import NameResolver
 from hifi_egest.intake import DeliveryIntake
 from hifi_egest.lanes.lanes import Lanes
 from hifi_egest.lanes.resources import LaneResources
-from hifi_egest.receipts.outbox import Outbox
-from hifi_egest.receipts.outcome_recorder import OutcomeRecorder
-from hifi_egest.receipts.records import SERVICE
+from hifi_egest.outcomes.recorder import Outbox, OutcomeRecorder
+from hifi_egest.outcomes.records import SERVICE
 from hifi_egest.settings import EgestSettings
 
 BATCH_RECORDS: Final = 100
@@ -68,7 +67,7 @@ async def egest(service: Service, settings: EgestSettings) -> None:
     # Records: read, checked for copies, given to the lanes.
     reader = OutcomeReader(settings.kafka, topics)
     intake = DeliveryIntake(
-        topics, registry, lanes, recorder, outbox, reader, budget, health, settings.egest_pipes_wait_s
+        topics, registry, lanes, recorder, reader, budget, health, settings.egest_pipes_wait_s
     )
     options = ConsumerOptions(
         [topics.enriched, topics.retry_out],

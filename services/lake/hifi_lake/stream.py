@@ -9,7 +9,6 @@ from typing import Any, Final, TypeVar
 
 from aiokafka import TopicPartition
 
-from hifi.delivery.iceberg import LakeTable, lake_table
 from hifi.delivery.several_logs import require_usable
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.group_offsets import GroupOffsets
@@ -19,9 +18,13 @@ from hifi.kafka.topics import Topics
 from hifi.pipe.model import ConnectorDestination
 from hifi.pipe.reader import reader
 from hifi.pipe.registry import PipeRegistry
-from hifi.record import event
+from hifi.record.fields import fields
+from hifi.record.headers import DESTINATION, SOURCE
+from hifi.record.identity import identity
+from hifi.record.receipt import parse_source
 from hifi.runtime.errors import Fenced, NotAnEvent, Retryable
 from hifi.runtime.health import Health
+from hifi_iceberg.declaration import LakeTable, lake_table
 
 T = TypeVar("T")
 TableName = tuple[str, str]
@@ -58,7 +61,7 @@ class LakeStream:
         self._election = election
         self._health = health
         self._loop = asyncio.get_running_loop()
-        self._known: dict[TableName, LakeTable] = {}
+        self._tables: dict[TableName, LakeTable] = {}
 
     def names(self) -> set[TableName]:
         """Every table that a pipe in use declares, or declared since this instance started.
@@ -66,12 +69,12 @@ class LakeStream:
         A table that is no longer declared still gets the events that were routed to it before.
         """
         declared = {
-            (known.pipe.pipe, one.name)
-            for known in self._registry.in_use()
-            for one in known.pipe.destinations
-            if reader(one) == "lake"
+            (revision.pipe.pipe, destination.name)
+            for revision in self._registry.in_use()
+            for destination in revision.pipe.destinations
+            if reader(destination) == "lake"
         }
-        return declared | self._known.keys()
+        return declared | self._tables.keys()
 
     def table(self, name: TableName) -> LakeTable:
         """A table as the current revision of its pipe declares it, else as it was declared last.
@@ -80,13 +83,18 @@ class LakeStream:
             Misconfigured: the declaration is wrong, or the stream has two colours.
         """
         pipe, destination = name
-        for known in self._registry.in_use():
-            one = known.pipe.destination(destination) if known.pipe.pipe == pipe else None
-            if isinstance(one, ConnectorDestination) and reader(one) == "lake":
-                require_usable(one, coloured=self._registry.coloured)
-                self._known[name] = lake_table(known.pipe, one)
+        for revision in self._registry.in_use():
+            declared_destination = (
+                revision.pipe.destination(destination) if revision.pipe.pipe == pipe else None
+            )
+            if (
+                isinstance(declared_destination, ConnectorDestination)
+                and reader(declared_destination) == "lake"
+            ):
+                require_usable(declared_destination, coloured=self._registry.coloured)
+                self._tables[name] = lake_table(revision.pipe, declared_destination)
                 break
-        return self._known[name]
+        return self._tables[name]
 
     def require_offset(self, offset: int) -> None:
         """Wait until the topic of the pipes has been read to an offset.
@@ -131,7 +139,7 @@ class LakeStream:
         return {part.partition: offset for part, offset in ends.items()}
 
     async def _read_recorded(self, floors: Mapping[int, int]) -> list[Recorded]:
-        found: list[Recorded] = []
+        recorded: list[Recorded] = []
         names = self.names()
         async with topic_consumer(self._bootstrap) as consumer:
             kept = await offset_ranges(consumer, self._receipts())
@@ -141,8 +149,8 @@ class LakeStream:
             }
             async for records in read_ranges(consumer, ranges):
                 receipts = (_recorded(record) for record in records)
-                found += [one for one in receipts if one is not None and one[:2] in names]
-        return found
+                recorded += [receipt for receipt in receipts if receipt is not None and receipt[:2] in names]
+        return recorded
 
     def _receipts(self) -> list[TopicPartition]:
         return [
@@ -156,11 +164,11 @@ class LakeStream:
 def _recorded(record: Any) -> Recorded | None:
     """What a receipt is for; None: for no delivery of a record of `enriched`."""
     try:
-        pipe = event.identity(record.headers).pipe
+        pipe = identity(record.headers).pipe
     except NotAnEvent:
         return None
-    found = event.fields(record.headers)
-    source, _, offset = found.get(event.SOURCE, b"").partition(b":")
-    if source != b"enriched" or not offset.isdigit():
+    values = fields(record.headers)
+    source = parse_source(values.get(SOURCE, b""))
+    if source is None or source[0] != b"enriched":
         return None
-    return pipe, found.get(event.DESTINATION, b"").decode(), record.partition, int(offset)
+    return pipe, values.get(DESTINATION, b"").decode(), record.partition, source[1]

@@ -19,7 +19,7 @@ from hifi.delivery.destination_state import DestinationStates
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.pipe.registry import PipeRegistry
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime import log
 from hifi.runtime.errors import HifiError
 from hifi.runtime.health import Health

@@ -14,7 +14,7 @@ from pydantic import Field
 from hifi.delivery.destination_request import RequestTemplate
 from hifi.pipe.model import ConnectorDestination, HttpDestination, Pipe
 from hifi.pipe.normalize.program import compile_pipe
-from hifi.record.event import CE_PREFIX, CONTENT_TYPE, Headers
+from hifi.record.headers import CE_PREFIX, CONTENT_TYPE, Headers
 from hifi.runtime.errors import Misconfigured, Rejected
 
 _HIDDEN: Final = "(secret)"

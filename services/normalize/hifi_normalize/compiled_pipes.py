@@ -94,7 +94,13 @@ class CompiledPipes:
             self._broken.pop(key, None)
             self._unmasked.discard(key)
             self._health.warn(_subject(key), None)
-        self._runner.keep([one for each in self._usable.values() if (one := _function(each)) is not None])
+        self._runner.keep(
+            [
+                function
+                for revision_and_program in self._usable.values()
+                if (function := _function(revision_and_program)) is not None
+            ]
+        )
 
     def _compile(self, published: PipeRevision) -> None:
         key, offset = published.key, published.offset
@@ -127,8 +133,8 @@ class CompiledPipes:
 
 
 def _function(usable: tuple[PipeRevision, NormalizeProgram]) -> PipeFunction | None:
-    known, program = usable
-    return None if program.function is None else PipeFunction(known.key, known.offset, program.function)
+    revision, program = usable
+    return None if program.function is None else PipeFunction(revision.key, revision.offset, program.function)
 
 
 def _masks_as_much(kept: PipeRevision, published: PipeRevision) -> bool:

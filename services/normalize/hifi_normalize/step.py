@@ -17,29 +17,26 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
 from hifi.pipe.normalize.program import NormalizeProgram
 from hifi.pipe.registry import PipeRegistry
-from hifi.record.event import (
+from hifi.record.fields import with_fields
+from hifi.record.headers import (
     CONTENT_TYPE,
     FIRST,
-    HOP,
-    IDENTITY,
     OUTCOME,
     RAW,
     RECEIPT,
-    RECEIPT_FIELDS,
     REFUSED,
     REPLAY,
     TRACEPARENT,
-    Identity,
-    Record,
-    SourcePosition,
-    identity,
-    parse_identity,
-    source_position,
-    with_fields,
-)  # fmt: skip
+)
+from hifi.record.hop import hop_header, write_hop
+from hifi.record.identity import Identity, identity
+from hifi.record.receipt import pack_receipt
+from hifi.record.record import Record
+from hifi.record.refusal import parse_refusal
+from hifi.record.source_position import SourcePosition, source_position
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import now_us
-from hifi.runtime.errors import Fenced, NotAnEvent, Overloaded, Rejected
+from hifi.runtime.errors import Fenced, Overloaded, Rejected
 from hifi.runtime.health import Health
 from hifi_normalize.compiled_pipes import CompiledPipes
 from hifi_normalize.functions.function_runner import (
@@ -58,8 +55,6 @@ _PACKED: Final = 2
 """Headers in front of those of the event itself: `hifi` and `hifi_hop`."""
 _REFUSED_AT: Final = 3
 """Place of the header `hifi_refused`, after `hifi_position`."""
-_DUPLICATE: Final = b";".join({OUTCOME: b"duplicate", FIRST: b"%b"}.get(name, b"") for name in RECEIPT_FIELDS)
-"""The header `hifi_receipt` of a duplicate, for the text of the offset of its first copy."""
 _REVISION_POLL_S: Final = 0.5
 _NO_ANSWERS: Final[Mapping[int, FunctionAnswer]] = {}
 _NO_PROGRAM: Final = NormalizeProgram(())
@@ -179,9 +174,8 @@ class Normalizer:
             record = batch[at]
             headers = record.headers
             try:
-                if len(headers) < _PACKED or headers[0][0] != IDENTITY or headers[1][0] != HOP:
-                    raise NotAnEvent(f"the first two headers are not {IDENTITY} and {HOP}")
-                event = parse_identity(headers[0][1])
+                event = identity(headers)
+                hop_header(headers)
                 if event.revision_offset > self._registry.offset:
                     return at
                 first = self._first_copy(fingerprints, record, event)
@@ -189,7 +183,7 @@ class Normalizer:
                     outputs.receipts.append(_duplicate_receipt(record, first, fetched_us))
                     continue
                 if len(headers) > _REFUSED_AT and headers[_REFUSED_AT][0] == REFUSED:
-                    raise _refusal(headers[_REFUSED_AT][1])
+                    raise Rejected(*parse_refusal(headers[_REFUSED_AT][1]))
                 program, value = self._pipes.get(event.pipe, event.revision), record.value
                 if program.function is not None:
                     if record.offset not in answers:
@@ -197,7 +191,7 @@ class Normalizer:
                     value = answers[record.offset].finish()
                 elif program.steps:
                     value = program.run(value, _header(record, CONTENT_TYPE))
-                hop = (HOP, b"%d;%d" % (fetched_us, record.offset))
+                hop = write_hop(fetched_us, record.offset)
                 outputs.normalized.append(Record(record.key, value, [headers[0], hop, *headers[_PACKED:]]))
             except Rejected as why:
                 outputs.dead_letters.append(_dead_letter(record, why, fetched_us))
@@ -248,10 +242,10 @@ class Normalizer:
         published = self._registry.get(pipe)
         if published is None or not self._cache.enabled:
             return None
-        found = fingerprint(record, event, declares_id=published.pipe.source.id is not None)
-        if found is None:
+        event_fingerprint = fingerprint(record, event, declares_id=published.pipe.source.id is not None)
+        if event_fingerprint is None:
             return None
-        repetition, first = self._cache.check(fingerprints, found)
+        repetition, first = self._cache.check(fingerprints, event_fingerprint)
         if repetition is Repetition.NEW:
             return None
         if repetition is Repetition.REUSED_ID:
@@ -313,26 +307,20 @@ def _dead_letter(record: ConsumerRecord, why: Rejected, fetched_us: int) -> Reco
     return dead_letter(record.key, value, headers, SERVICE, why, fetched_us)
 
 
-def _header(record: ConsumerRecord, wanted: str) -> bytes | None:
+def _header(record: ConsumerRecord, header_name: str) -> bytes | None:
     """A header of the event itself; None: it has none of that name."""
     for name, value in record.headers:
-        if name == wanted:
+        if name == header_name:
             return bytes(value)
     return None
-
-
-def _refusal(value: bytes) -> Rejected:
-    """Why an event of a source cannot be read."""
-    reason, _, detail = value.decode().partition(";")
-    return Rejected(reason, detail)
 
 
 def _duplicate_receipt(record: ConsumerRecord, first: bytes, fetched_us: int) -> Record:
     """The receipt of an event whose first copy, at offset `first` unless that is empty, is delivered instead."""
     headers = [
         record.headers[0],
-        (HOP, b"%d;%d" % (fetched_us, record.offset)),
-        (RECEIPT, _DUPLICATE % first),
+        write_hop(fetched_us, record.offset),
+        (RECEIPT, pack_receipt({OUTCOME: b"duplicate", FIRST: first})),
     ]
     trace = _header(record, TRACEPARENT)
     if trace is not None:

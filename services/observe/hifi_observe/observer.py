@@ -1,33 +1,17 @@
-"""One instance of observe: its parts, and the tasks that read, merge, publish and raise alarms."""
+"""One instance of observe: the stream that it reads, what it makes of it, and the answers of its API and console."""
 
 import asyncio
 
 from starlette.applications import Starlette
 
-from hifi.kafka.producer import Producer
-from hifi.pipe.registry import PipeRegistry
 from hifi.runtime.health import Health
-from hifi_observe.alarms.alarm import Key
 from hifi_observe.alarms.alarm_notifier import AlarmNotifier
-from hifi_observe.alarms.alarm_raiser import AlarmRaiser
-from hifi_observe.alarms.owner_conditions import WINDOW_S
 from hifi_observe.colours.colours_view import ColoursView
-from hifi_observe.kafka.dead_letter_reader import DeadLetterReader
-from hifi_observe.kafka.minutes_follower import MinutesFollower
-from hifi_observe.kafka.observed_partitions import ObservedPartitions
-from hifi_observe.kafka.publication import FiguresPublication, publish_minutes
-from hifi_observe.kafka.publisher import Publisher
+from hifi_observe.judge import StreamJudge
 from hifi_observe.kafka.reconnection import reconnect
 from hifi_observe.kafka.record_lookup import LookupSlots
-from hifi_observe.live.live_figures import LiveFigures
-from hifi_observe.minutes.merger import MinuteMerger
-from hifi_observe.minutes.minute_store import MinuteStore
-from hifi_observe.pipes import ObservedPipes
 from hifi_observe.settings import ObserveSettings
-from hifi_observe.skew.comparison import SkewRules
-from hifi_observe.skew.skew_tracker import SkewTracker
-from hifi_observe.traces.tracing import Tracing
-from hifi_observe.verdicts.stability import Stability
+from hifi_observe.stream import ObservedStream
 from hifi_observe.web.alarm_answers import AlarmAnswers
 from hifi_observe.web.answers import Answers
 from hifi_observe.web.api import application
@@ -45,119 +29,54 @@ class Observer:
 
     def __init__(self, settings: ObserveSettings, health: Health) -> None:
         self._settings = settings
-        topics = settings.topics
-        self.registry = PipeRegistry(settings.kafka, topics, health)
-        self.store = MinuteStore()
-        self.pipes = ObservedPipes(self.registry, self.store, settings.observe_heartbeat_gap_s)
-        self.live = LiveFigures(self.store)
-        producer = Producer(settings.kafka, settings.instance, compression="zstd", health=health)
-        self.publisher = Publisher(producer, topics, lambda: self.registry.partitions or 0)
-        self.tracing = Tracing(settings, self.pipes.hides_id)
-        self.partitions = ObservedPartitions(
-            settings, health, self.pipes, self.publisher, self.tracing.tracer
-        )
-        self.notifier = AlarmNotifier(settings)
-        self.follower = MinutesFollower(settings, topics, self.store, self.notifier.read)
-        self.alarms = AlarmRaiser(
-            settings, self.store, self.pipes, self.partitions, self.notifier, self.publisher
-        )
-        skew_rules = SkewRules(
-            settings.observe_skew_window_minutes,
-            settings.observe_skew_reference_minutes,
-            settings.observe_skew_events,
-            settings.observe_skew_distance,
-        )
-        self.skews = SkewTracker(self.store, skew_rules)
-        self.stability = Stability(
-            settings,
-            self.pipes,
-            self.store,
-            self.live,
-            self.notifier.alarms.silences,
-            lambda: self.alarms.raises,
-        )
-        self.colours = ColoursView(settings, self.store.fronts)
+        notifier = AlarmNotifier(settings)
+        self.stream = ObservedStream(settings, health, notifier.read)
+        self.judge = StreamJudge(settings, self.stream, notifier)
         self.lookups = LookupSlots()
+        self._colours = ColoursView(settings, self.stream.store.fronts)
 
     def application(self) -> Starlette:
         """The ASGI application of the API and the console."""
-        settings, target = self._settings, self._settings.observe_target
-        status = StatusAnswers(settings, self.store, self.live, self.partitions, self.follower, self.colours)
-        alarms = AlarmAnswers(self.notifier, self.publisher)
+        settings, stream, judge, colours = self._settings, self.stream, self.judge, self._colours
+        store, pipes, live, partitions = stream.store, stream.pipes, stream.live, stream.partitions
+        status = StatusAnswers(settings, store, live, partitions, stream.follower, colours)
+        alarms = AlarmAnswers(judge.notifier, stream.publisher)
         answers = Answers(
             status,
-            PipeAnswers(self.store, self.pipes, self.live, self.skews, alarms, status, target),
-            MinuteAnswers(self.store, self.pipes, self.partitions),
-            ColourAnswers(self.colours, self.pipes),
-            RecordAnswers(settings, self.pipes, self.partitions, self.lookups),
+            PipeAnswers(store, pipes, live, judge.skews, alarms, status, settings.observe_target),
+            MinuteAnswers(store, pipes, partitions),
+            ColourAnswers(colours, pipes),
+            RecordAnswers(settings, pipes, partitions, self.lookups),
             alarms,
-            ControlAnswers(self.stability, self.registry),
+            ControlAnswers(judge.stability, stream.registry),
         )
-        return application(settings, answers, Replays(settings, settings.topics, self.registry))
+        return application(settings, answers, Replays(settings, settings.topics, stream.registry))
 
     @property
     def task(self) -> asyncio.Task[None] | None:
         """Follows the pipes."""
-        return self.registry.task
+        return self.stream.registry.task
 
     async def start(self) -> None:
         """Load the pipes and connect; tries again until Kafka answers."""
-        await self.registry.start()
-        await self.publisher.start()
+        await self.stream.start()
 
     async def run(self) -> None:
         """Run all tasks until cancelled. Alarms and merging start once the published minutes have been read."""
-        settings = self._settings
-        partitions, refused = self.publisher.partitions, self.alarms.refused
-        merger = MinuteMerger(
-            self.store,
-            partitions,
-            self.pipes.limits_of,
-            self.pipes.first_minute,
-            keep_h=settings.observe_keep_h,
-            amend_s=settings.observe_amend_s,
-            keep_lags=lambda: self.colours.exist,
-        )
-        figures = FiguresPublication(self.pipes, self.partitions, self.publisher)
-        dead_letters = DeadLetterReader(settings, settings.topics, partitions, WINDOW_S, refused.add)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(reconnect("follower", lambda: self.follower.run(partitions)))
-            await self.follower.loaded.wait()
-            tasks.create_task(reconnect("reader", self.partitions.run))
-            tasks.create_task(
-                publish_minutes(
-                    merger,
-                    self.store,
-                    self.pipes,
-                    self.partitions,
-                    self.publisher,
-                    settings.observe_amend_interval_s,
-                )
-            )
-            tasks.create_task(figures.run(settings.observe_live_interval_s))
-            tasks.create_task(self.live.sample(self.pipes.names))
-            tasks.create_task(self.alarms.follow_destinations())
-            tasks.create_task(self.alarms.run(self.stability.judge, [self._drifted_fields]))
-            tasks.create_task(self.alarms.tell_owners())
-            tasks.create_task(self.notifier.post())
-            tasks.create_task(reconnect("dead-letters", dead_letters.run))
-            if self.stability.reporter is not None:
-                tasks.create_task(reconnect("verdicts", self.stability.reporter.report))
-                tasks.create_task(reconnect("actions", self.stability.reporter.follow_actions))
-            if settings.colours:
-                tasks.create_task(reconnect("colours", self.colours.follow))
-                tasks.create_task(self.colours.front.run())
-                tasks.create_task(
-                    self.colours.publish_front(
-                        self.publisher, lambda: self.partitions.numbers, int(settings.observe_keep_h * 60)
-                    )
-                )
+            await self.stream.load(tasks)
+            self.stream.run(tasks, lambda: self._colours.exist)
+            self.judge.run(tasks)
+            if self._settings.colours:
+                self._run_colours(tasks)
 
-    def _drifted_fields(self) -> dict[Key, str]:
-        return self.skews.step(self.pipes.watched_fields())
+    def _run_colours(self, tasks: asyncio.TaskGroup) -> None:
+        partitions, keep_minutes = self.stream.partitions, int(self._settings.observe_keep_h * 60)
+        publish = self._colours.publish_front(self.stream.publisher, lambda: partitions.numbers, keep_minutes)
+        tasks.create_task(reconnect("colours", self._colours.follow))
+        tasks.create_task(self._colours.front.run())
+        tasks.create_task(publish)
 
     async def stop(self) -> None:
         """Flush and disconnect."""
-        await self.publisher.stop()
-        await self.registry.stop()
-        await self.tracing.stop()
+        await self.stream.stop()

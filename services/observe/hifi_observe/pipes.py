@@ -12,7 +12,7 @@ from hifi_observe.minutes.minute_store import MinuteStore
 
 
 class ObservedPipes:
-    """Reads the registry of pipes; names of pipes that do not exist are answered, not raised.
+    """What is declared of each pipe, by name.
 
     Args:
         registry: of the stream.

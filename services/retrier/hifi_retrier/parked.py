@@ -33,20 +33,10 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.security import client_options
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.kafka.topics import Topics
-from hifi.record.event import (
-    ATTEMPT,
-    DESTINATION,
-    DUE,
-    IN,
-    PASS,
-    RETRY,
-    STARTED,
-    Record,
-    fields,
-    identity,
-    number,
-    with_fields,
-)
+from hifi.record.fields import fields, number, with_fields
+from hifi.record.headers import ATTEMPT, DESTINATION, DUE, IN, PASS, RETRY, STARTED
+from hifi.record.identity import identity
+from hifi.record.record import Record
 from hifi.runtime import log
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.runtime.errors import Fenced, NotAnEvent, Rejected
@@ -62,12 +52,12 @@ _SETTLE_US: Final = round(2 * REFRESH_S * MICROSECONDS)
 logger = log.get(__name__)
 
 
-class _Partition:
+class _ParkedPartition:
     """A partition of `parked` during one assignment."""
 
-    def __init__(self, assigned: AssignedPartition, firsts: dict[DestinationName, int]) -> None:
+    def __init__(self, assigned: AssignedPartition, first_offsets: dict[DestinationName, int]) -> None:
         self.assigned = assigned
-        self.firsts = firsts
+        self.first_offsets = first_offsets
         """Destination to the first offset that may hold a delivery of it."""
         self.through = assigned.committed or 0
         """Offset before which every record was decided upon."""
@@ -103,14 +93,14 @@ class ParkedDeliveries:
         self._destinations = destinations
         self._producer = producer
         self._probe_s = probe_s
-        self._partitions: dict[int, _Partition] = {}
+        self._partitions: dict[int, _ParkedPartition] = {}
         self._reading = asyncio.Lock()
         self._admin: Any = None
 
     async def handle(self, assigned: AssignedPartition, batch: Batch) -> None:
         """Note where the deliveries of parked destinations begin; bring the others back at once."""
         await self._destinations.refresh()
-        known = await self._partition(assigned)
+        parked = await self._partition(assigned)
         if not assigned.active:
             assigned.abandon()
             return
@@ -124,15 +114,15 @@ class ParkedDeliveries:
             except NotAnEvent as why:
                 refused.append(_letter(record, why, fetched_us))
                 continue
-            known.newest_s[name] = monotonic_s()
-            if name in known.firsts:
+            parked.newest_s[name] = monotonic_s()
+            if name in parked.first_offsets:
                 continue
             if self._destinations.states.get(name).state is DestinationState.ACTIVE:
                 back.append(_resumed(record, fetched_us))
             else:
-                known.firsts[name] = record.offset
+                parked.first_offsets[name] = record.offset
                 positions.append(position_record(name, assigned.partition, record.offset))
-        known.through = batch[-1].offset + 1
+        parked.through = batch[-1].offset + 1
         await self._write(assigned.partition, back=back, letters=refused, positions=positions)
         assigned.complete_through(batch[-1].offset)
 
@@ -146,12 +136,13 @@ class ParkedDeliveries:
             while True:
                 await asyncio.sleep(_CHECK_S)
                 try:
-                    for one in [each for each in assigned.values() if each.topic == self._topics.parked]:
-                        self._start_drains(await self._partition(one))
+                    for partition in list(assigned.values()):
+                        if partition.topic == self._topics.parked:
+                            self._start_drains(await self._partition(partition))
                 except (KafkaError, OSError) as error:
                     logger.warning("parked-unreadable", error=repr(error))
         finally:
-            tasks = [task for known in self._partitions.values() for task in known.tasks.values()]
+            tasks = [task for parked in self._partitions.values() for task in parked.tasks.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -159,67 +150,71 @@ class ParkedDeliveries:
                 with contextlib.suppress(KafkaError, OSError, TimeoutError):
                     await asyncio.wait_for(self._admin.close(), _CLOSE_S)
 
-    async def _partition(self, assigned: AssignedPartition) -> _Partition:
-        known = self._partitions.get(assigned.partition)
-        if known is None or known.assigned is not assigned:
-            if known is not None:
-                await asyncio.gather(*known.tasks.values(), return_exceptions=True)
+    async def _partition(self, assigned: AssignedPartition) -> _ParkedPartition:
+        parked = self._partitions.get(assigned.partition)
+        if parked is None or parked.assigned is not assigned:
+            if parked is not None:
+                await asyncio.gather(*parked.tasks.values(), return_exceptions=True)
             await self._destinations.refresh()
-            firsts = self._destinations.states.positions(assigned.partition)
-            known = self._partitions[assigned.partition] = _Partition(assigned, firsts)
-        return known
+            first_offsets = self._destinations.states.positions(assigned.partition)
+            parked = self._partitions[assigned.partition] = _ParkedPartition(assigned, first_offsets)
+        return parked
 
-    def _start_drains(self, known: _Partition) -> None:
-        if not known.assigned.active:
+    def _start_drains(self, parked: _ParkedPartition) -> None:
+        if not parked.assigned.active:
             return
-        for name in list(known.firsts):
-            if name in known.tasks:
+        for name in list(parked.first_offsets):
+            if name in parked.tasks:
                 continue
             change = self._destinations.states.get(name)
             if now_us() - change.at_us < _SETTLE_US:
                 continue
-            if change.state is DestinationState.PARKED and not self._probe_due(known, name, change):
+            if change.state is DestinationState.PARKED and not self._probe_due(parked, name, change):
                 continue
-            task = known.tasks[name] = asyncio.create_task(self._drain(known, name, change))
-            task.add_done_callback(partial(_forget, known.tasks, name))
+            task = parked.tasks[name] = asyncio.create_task(self._drain(parked, name, change))
+            task.add_done_callback(partial(_forget, parked.tasks, name))
 
-    def _probe_due(self, known: _Partition, name: DestinationName, change: StateChange) -> bool:
+    def _probe_due(self, parked: _ParkedPartition, name: DestinationName, change: StateChange) -> bool:
         if change.by != EGEST:
             return False
         now_s = monotonic_s()
-        if now_s - known.probed_s.setdefault(name, now_s) < self._probe_s:
+        if now_s - parked.probed_s.setdefault(name, now_s) < self._probe_s:
             return False
-        known.probed_s[name] = now_s
+        parked.probed_s[name] = now_s
         return True
 
-    async def _drain(self, known: _Partition, name: DestinationName, change: StateChange) -> None:
+    async def _drain(self, parked: _ParkedPartition, name: DestinationName, change: StateChange) -> None:
         """Bring back or expire the deliveries of a destination, as long as its state stays the same."""
         limit = 1 if change.state is DestinationState.PARKED else CHUNK
-        partition = known.assigned.partition
+        partition = parked.assigned.partition
         moved = 0
         try:
-            while name in known.firsts and self._destinations.states.get(name).state is change.state:
+            while name in parked.first_offsets and self._destinations.states.get(name).state is change.state:
                 began_s = monotonic_s()
-                found, following = await self._read(known, name, limit)
-                known.assigned.ensure_active()
+                deliveries, next_offset = await self._read(parked, name, limit)
+                parked.assigned.ensure_active()
                 fetched_us = now_us()
                 if change.state is DestinationState.EXPIRING:
-                    await self._write(partition, letters=[_expired(one, fetched_us) for one in found])
+                    await self._write(
+                        partition, letters=[_expired(record, fetched_us) for record in deliveries]
+                    )
                 else:
-                    await self._write(partition, back=[_resumed(one, fetched_us) for one in found])
-                moved += len(found)
-                known.assigned.ensure_active()
-                if following >= known.through:  # no await before `firsts` changes: `handle` must see the same
-                    del known.firsts[name]
+                    await self._write(partition, back=[_resumed(record, fetched_us) for record in deliveries])
+                moved += len(deliveries)
+                parked.assigned.ensure_active()
+                if (
+                    next_offset >= parked.through
+                ):  # no await before `first_offsets` changes: `handle` must see the same
+                    del parked.first_offsets[name]
                     await self._write(partition, positions=[position_record(name, partition, None)])
                 else:
-                    known.firsts[name] = following
-                    await self._write(partition, positions=[position_record(name, partition, following)])
+                    parked.first_offsets[name] = next_offset
+                    await self._write(partition, positions=[position_record(name, partition, next_offset)])
                 if change.state is DestinationState.PARKED:
                     break
-                if found and change.state is DestinationState.ACTIVE:
-                    await self._wait_for_egest(known.assigned)
-                    if known.newest_s.get(name, 0.0) > began_s:
+                if deliveries and change.state is DestinationState.ACTIVE:
+                    await self._wait_for_egest(parked.assigned)
+                    if parked.newest_s.get(name, 0.0) > began_s:
                         await asyncio.sleep(
                             REFRESH_S
                         )  # it is parked again: egest does not know the state yet
@@ -232,22 +227,22 @@ class ParkedDeliveries:
             )
 
     async def _read(
-        self, known: _Partition, name: DestinationName, limit: int
+        self, parked: _ParkedPartition, name: DestinationName, limit: int
     ) -> tuple[list[ConsumerRecord], int]:
         """The next deliveries of a destination, and the offset after the last record that was read for them."""
-        tp = TopicPartition(self._topics.parked, known.assigned.partition)
-        found: list[ConsumerRecord] = []
+        tp = TopicPartition(self._topics.parked, parked.assigned.partition)
+        deliveries: list[ConsumerRecord] = []
         async with self._reading, topic_consumer(self._bootstrap) as consumer:
             kept = (await offset_ranges(consumer, [tp]))[tp]
-            wanted = range(max(kept.start, known.firsts[name]), known.through)
-            async for records in read_ranges(consumer, {tp: wanted}, max_records=CHUNK):
+            offsets = range(max(kept.start, parked.first_offsets[name]), parked.through)
+            async for records in read_ranges(consumer, {tp: offsets}, max_records=CHUNK):
                 for record in records:
                     with contextlib.suppress(NotAnEvent):
                         if _name(record) == name:
-                            found.append(record)
-                    if len(found) == limit:
-                        return found, record.offset + 1
-        return found, max(wanted.start, wanted.stop)
+                            deliveries.append(record)
+                    if len(deliveries) == limit:
+                        return deliveries, record.offset + 1
+        return deliveries, max(offsets.start, offsets.stop)
 
     async def _wait_for_egest(self, assigned: AssignedPartition) -> None:
         """Wait until egest has committed past everything that `retry-out` holds now."""

@@ -14,7 +14,10 @@ from hifi.delivery.dead_letters.record import dead_letter
 from hifi.kafka.consumer import AssignedPartition, Batch
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Tier, Topics
-from hifi.record.event import DESTINATION, IN, PASS, RETRY, Record, fields, identity, number, with_fields
+from hifi.record.fields import fields, number, with_fields
+from hifi.record.headers import DESTINATION, IN, PASS, RETRY
+from hifi.record.identity import identity
+from hifi.record.record import Record
 from hifi.runtime.clock import monotonic_s, now_us
 from hifi.runtime.errors import NotAnEvent, Rejected
 from hifi_retrier.due import due_s, next_round_s, round_interval_s
@@ -89,9 +92,9 @@ class Retrier:
         outputs = [(self._topics.retry_out, due), (self._topics.dead_letter, refused)]
         await asyncio.gather(
             *(
-                self._producer.send_and_wait(topic, assigned.partition, some)
-                for topic, some in outputs
-                if some
+                self._producer.send_and_wait(topic, assigned.partition, output)
+                for topic, output in outputs
+                if output
             )
         )
         assigned.complete_through(records[-1].offset)
@@ -104,11 +107,11 @@ def _due_again(record: ConsumerRecord, tier: Tier, fetched_us: int) -> Record:
         NotAnEvent: it is not a delivery that egest handed over.
     """
     identity(record.headers)
-    known = fields(record.headers)
-    if DESTINATION not in known:
+    delivery_fields = fields(record.headers)
+    if DESTINATION not in delivery_fields:
         raise NotAnEvent(f"the header {DESTINATION} is missing")
     changes = {
-        PASS: b"%d" % (number(known, PASS, 0) + 1),
+        PASS: b"%d" % (number(delivery_fields, PASS, 0) + 1),
         RETRY: f"{tier.name}:{record.offset}".encode(),
         IN: b"%d" % fetched_us,
     }

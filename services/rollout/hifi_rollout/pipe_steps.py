@@ -10,7 +10,7 @@ from hifi.control.steps import StepRight
 from hifi.control.verdict import Verdicts
 from hifi.kafka.fenced_writer import FencedWriter
 from hifi.pipe.registry import PipeRegistry, RegistrySnapshot
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi.runtime.errors import Misconfigured, Retryable
 

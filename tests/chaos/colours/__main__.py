@@ -1,6 +1,6 @@
 """`python -m tests.chaos.colours`: changes a stream with two colours under load, one change after the other.
 
-Each change is made as a person makes it: the dark colour falls asleep, wakes on its new setup, and gets every request.
+Each change is made as a person makes it: the idle colour falls asleep, wakes on its new setup, and gets every request.
 The logs of sender and destination, and observe over both colours, tell what became of the events meanwhile. Exit 1 when
 an event is lost or repeated, a minute is down, or the p95 lag rises too far.
 """
@@ -52,7 +52,7 @@ class ColourChanges:
     changes: Mapping[str, ColourChange]
     measured_s: float
     windows: list[ChangeWindow] = field(default_factory=list)
-    _light: str = "blue"
+    _active: str = "blue"
 
     async def make(self, names: Sequence[str]) -> None:
         """Make the changes one after the other.
@@ -62,7 +62,7 @@ class ColourChanges:
         """
         await self.run.start()
         async with self.run.sending():
-            await self.run.until_gets(self._light)
+            await self.run.until_gets(self._active)
             await self.run.until_stable()
             await asyncio.sleep(self.measured_s)
             for name in names:
@@ -76,29 +76,29 @@ class ColourChanges:
                     await self._observe(window)
 
     async def _shift_and_back(self) -> None:
-        for name in (other(self._light), self._light):
+        for name in (other(self._active), self._active):
             await self._shift_to(name)
 
     async def _change(self, window: ChangeWindow) -> None:
-        change, dark = self.changes[window.name], other(self._light)
+        change, idle = self.changes[window.name], other(self._active)
         window.parts["sleep"] = window.began_ns
-        await self.run.switch.sleep(dark, window.name, WITHIN_S, self.run.tell)
+        await self.run.operations.sleep(idle, window.name, WITHIN_S, self.run.tell)
         window.parts["wake"] = time.time_ns()
-        await self.run.switch.wake(dark, window.name, READY_S, change.setup)
+        await self.run.operations.wake(idle, window.name, READY_S, change.setup)
         window.parts["settle"] = time.time_ns()
-        seen = await change.seen(self.run.stream.plan.folder(dark))
-        require(bool(seen), f"{dark} does not run on {change.setup}")
-        window.seen.append(f"{dark}: {seen}, ready after {(time.time_ns() - window.began_ns) / _NS:.0f} s")
+        seen = await change.seen(self.run.stream.plan.folder(idle))
+        require(bool(seen), f"{idle} does not run on {change.setup}")
+        window.seen.append(f"{idle}: {seen}, ready after {(time.time_ns() - window.began_ns) / _NS:.0f} s")
         await self.run.until_stable()
         window.parts["shift"] = time.time_ns()
-        await self._shift_to(dark)
+        await self._shift_to(idle)
         window.parts["after"] = time.time_ns()
 
     async def _shift_to(self, name: str) -> None:
         await self.run.until_stable()
         await self.run.shift(green=WHOLE_SHARE * (name == "green"))
         await self.run.until_gets(name)
-        self._light = name
+        self._active = name
 
     async def _observe(self, window: ChangeWindow) -> None:
         """Wait until both colours have closed the last minute of the change, and keep its minutes."""
@@ -106,16 +106,16 @@ class ColourChanges:
 
         async def rows() -> list[dict[str, Any]]:
             """The closed minutes of the change over both colours."""
-            url = self.run.stream.colours.colours[self._light].observe
+            url = self.run.stream.colours.colours[self._active].observe
             count = time.time_ns() // MINUTE_NS - first + 1
             path = f"/api/v1/pipes/{PIPE}/colours?last={count}"
-            found = await asyncio.to_thread(get_json, url, path)
-            return [row for row in found["minutes"] if first <= row["minute"] <= last]
+            answer = await asyncio.to_thread(get_json, url, path)
+            return [row for row in answer["minutes"] if first <= row["minute"] <= last]
 
         window.observed = await self.run.steps.until(
             rows,
-            lambda found: bool(found) and found[-1]["minute"] == last and not found[-1]["missing"],
-            lambda found: f"{len(found)} of {last - first + 1} minutes are closed",
+            lambda minutes: bool(minutes) and minutes[-1]["minute"] == last and not minutes[-1]["missing"],
+            lambda minutes: f"{len(minutes)} of {last - first + 1} minutes are closed",
         )
 
 
@@ -138,11 +138,11 @@ def main(
         folder = Path(temporary)
         log_to(folder / "runner.log")
         changes = colour_changes(folder)
-        wanted = names or [SHIFT, *changes]
-        if unknown := set(wanted) - {SHIFT, *changes}:
+        chosen = names or [SHIFT, *changes]
+        if unknown := set(chosen) - {SHIFT, *changes}:
             raise typer.BadParameter(f"{', '.join(unknown)}: expected {SHIFT}, {', '.join(changes)}")
         write_release(folder)
-        line = {"rate": rate, **asyncio.run(_run(folder, changes, wanted, rate, measured, ratio))}
+        line = {"rate": rate, **asyncio.run(_run(folder, changes, chosen, rate, measured, ratio))}
     if report is not None:
         with report.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
@@ -168,11 +168,11 @@ async def _run(
         with contextlib.suppress(StepFailed):
             await made.make(names)
         comparison = await run.compared()
-        found = outcome(
+        outcome_of_run = outcome(
             run.steps.ended, made.windows, run.sent(), comparison, run.expected, measured_s, ratio
         )
         await run.stop()
-        return found
+        return outcome_of_run
     finally:
         await run.kill()
 

@@ -46,8 +46,8 @@ def colour_changes(folder: Path) -> dict[str, ColourChange]:
     async def broker(data: Path) -> str:
         """The version in the class path of the broker's process."""
         jar = f"kafka_2.13-{version}.jar"
-        found = any(jar in word for words in _commands(data) for word in words)
-        return f"the broker runs {jar}" if found else ""
+        runs_jar = any(jar in word for words in _commands(data) for word in words)
+        return f"the broker runs {jar}" if runs_jar else ""
 
     async def partitions(data: Path) -> str:
         """The partitions of the topic `raw`, in Kafka."""
@@ -60,8 +60,8 @@ def colour_changes(folder: Path) -> dict[str, ColourChange]:
 
     async def memory(data: Path) -> str:
         """The heap of the driver's JVM."""
-        found = any(f"-Xmx{_MEMORY}" in words for words in _commands(data))
-        return f"the driver's JVM runs with -Xmx{_MEMORY}" if found else ""
+        has_memory = any(f"-Xmx{_MEMORY}" in words for words in _commands(data))
+        return f"the driver's JVM runs with -Xmx{_MEMORY}" if has_memory else ""
 
     async def enrich(data: Path) -> str:
         """The file that only the release's own code makes."""

@@ -55,13 +55,13 @@ def outcome(
         measured_s: how long before a change is measured, seconds.
         highest_ratio: of the p95 lag during a change to that before it.
     """
-    accepted = {name: one for name, one in sent.items() if one.accepted}
+    accepted = {name: sent_event for name, sent_event in sent.items() if sent_event.accepted}
     lags = {
         name: (
-            one.answered_ns,
-            max(comparison.arrived[path, name] for path in expected[name]) - one.answered_ns,
+            sent_event.answered_ns,
+            max(comparison.arrived[path, name] for path in expected[name]) - sent_event.answered_ns,
         )
-        for name, one in accepted.items()
+        for name, sent_event in accepted.items()
         if all((path, name) in comparison.arrived for path in expected[name])
     }
     numbers: dict[str, Any] = {
@@ -73,10 +73,10 @@ def outcome(
         "down_minutes": down_minutes(sent, comparison.arrived, expected),
     }
     failures = [f"{name}: {count}" for name, count in numbers.items() if count and name != "accepted"]
-    failures += [f"{one.name}: {one.seen}" for one in steps if not one.ok]
+    failures += [f"{step.name}: {step.seen}" for step in steps if not step.ok]
     changes = []
     for window in windows:
-        one = {
+        change = {
             "change": window.name,
             "seconds": round(max(0, window.ended_ns - window.began_ns) / _NS, 1),
             "seen": "; ".join(window.seen),
@@ -87,21 +87,23 @@ def outcome(
             "parts": _parts(window, lags.values()),
             "observe": _observed(window, accepted),
         }
-        one["p95_ratio"] = round(one["p95_ms"] / one["p95_ms_before"], 2) if one["p95_ms_before"] else 0.0
-        changes.append(one)
-        failures += _broken(one, highest_ratio) if window.ended_ns else []
+        change["p95_ratio"] = (
+            round(change["p95_ms"] / change["p95_ms_before"], 2) if change["p95_ms_before"] else 0.0
+        )
+        changes.append(change)
+        failures += _broken(change, highest_ratio) if window.ended_ns else []
     return numbers | {"changes": changes, "failures": failures}
 
 
 def _broken(change: Mapping[str, Any], highest_ratio: float) -> list[str]:
     """The promises that a change broke, for people."""
-    seen, found = change["observe"], []
+    seen, broken_promises = change["observe"], []
     wrong = [name for name in ("lost", "duplicates", "down", "incomplete") if seen[name]]
     if wrong or not seen["in"] or seen["in"] != seen["accepted_by_sender"]:
-        found.append(f"{change['change']}: observe says {seen}")
+        broken_promises.append(f"{change['change']}: observe says {seen}")
     if not 0 < change["p95_ratio"] <= highest_ratio:
-        found.append(f"{change['change']}: the p95 lag is {change['p95_ratio']} times that before")
-    return found
+        broken_promises.append(f"{change['change']}: the p95 lag is {change['p95_ratio']} times that before")
+    return broken_promises
 
 
 def _observed(window: ChangeWindow, accepted: Mapping[str, SentEvent]) -> dict[str, int]:
@@ -114,7 +116,9 @@ def _observed(window: ChangeWindow, accepted: Mapping[str, SentEvent]) -> dict[s
         "down": sum(row["state"] == "down" for row in rows),
         "incomplete": sum(bool(row["missing"]) for row in rows),
         # The sender writes the time at which it sends into the event, and events count in the minute of their own time.
-        "accepted_by_sender": sum(one.sent_ns // MINUTE_NS in minutes for one in accepted.values()),
+        "accepted_by_sender": sum(
+            sent_event.sent_ns // MINUTE_NS in minutes for sent_event in accepted.values()
+        ),
     }
 
 
@@ -129,5 +133,5 @@ def _parts(window: ChangeWindow, lags: Collection[tuple[int, int]]) -> dict[str,
 
 def _p95_ms(lags: Iterable[tuple[int, int]], start_ns: int, end_ns: int) -> float:
     """The p95 lag of the events that were accepted in a span, milliseconds; 0 without any."""
-    found = [lag for at, lag in lags if start_ns <= at < end_ns]
-    return round(quantiles(found, n=20)[-1] / 1e6, 1) if len(found) > 1 else 0.0
+    lags_ns = [lag for at, lag in lags if start_ns <= at < end_ns]
+    return round(quantiles(lags_ns, n=20)[-1] / 1e6, 1) if len(lags_ns) > 1 else 0.0

@@ -28,11 +28,11 @@ def result(
 
 
 def test_a_change_that_nobody_notices_breaks_nothing() -> None:
-    found = result()
-    assert found["failures"] == []
-    assert (found["accepted"], found["lost"], found["down_minutes"]) == (110, 0, 0)
-    assert found["changes"][0]["p95_ratio"] == 1.0
-    assert found["changes"][0]["observe"]["accepted_by_sender"] == 50
+    report = result()
+    assert report["failures"] == []
+    assert (report["accepted"], report["lost"], report["down_minutes"]) == (110, 0, 0)
+    assert report["changes"][0]["p95_ratio"] == 1.0
+    assert report["changes"][0]["observe"]["accepted_by_sender"] == 50
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_change_that_nobody_notices_breaks_nothing() -> None:
     ],
 )
 def test_what_breaks_a_promise_is_named(changed: dict[str, Any], failure: str) -> None:
-    assert any(failure in one for one in result(**changed)["failures"])
+    assert any(failure in text for text in result(**changed)["failures"])
 
 
 def test_each_part_of_a_change_has_its_own_p95() -> None:
@@ -61,8 +61,8 @@ def test_each_part_of_a_change_has_its_own_p95() -> None:
         comparison.arrived["/x", name] = at + (3 * S if 130 * S <= at < 140 * S else S)
     parts = {"sleep": BEGAN, "wake": 130 * S, "shift": 140 * S}
     window = ChangeWindow("spark", BEGAN, ENDED, parts=parts)
-    found = outcome([], [window], SENT, comparison, EXPECTED, 60, 1.2)["changes"][0]["parts"]
-    assert found == {
+    measured_parts = outcome([], [window], SENT, comparison, EXPECTED, 60, 1.2)["changes"][0]["parts"]
+    assert measured_parts == {
         "sleep": {"seconds": 10.0, "p95_ms": 1000.0},
         "wake": {"seconds": 10.0, "p95_ms": 3000.0},
         "shift": {"seconds": 30.0, "p95_ms": 1000.0},

@@ -10,7 +10,7 @@ from hifi.pipe.model import Pipe
 from hifi.pipe.revision import NextRevision, body_record, pipe_record
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.backup import backup_file
-from hifi_cli.backup.renumber import Numbers
+from hifi_cli.backup.restored_numbers import RestoredNumbers
 from hifi_cli.backup.state import State, StateRecord, check, effective
 
 PIPE = Pipe.model_validate(
@@ -95,7 +95,7 @@ def test_of_a_compacted_topic_the_newest_record_of_a_key_counts_and_deleted_ones
 
 
 def test_references_follow_the_records_that_they_name():
-    numbers = Numbers({"flights": 40})
+    numbers = RestoredNumbers({"flights": 40})
     first, second = declaration(-1, 7), declaration(7, 9)
     assert numbers.declaration(first).value["replaces"] == 40  # what the stream has already
     numbers.declared[7] = 50

@@ -12,7 +12,7 @@ from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish, read_registry, stream_record
 from hifi.pipe.revision import NextRevision, body_record, pipe_record
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.backup.restore import restore
 from hifi_cli.backup.state import State, StateRecord, pipes_of

@@ -139,7 +139,7 @@ def test_status_is_readable():
     facts = {
         "stream": "hifi", "kafka": "127.0.0.1:9092", "url": "http://127.0.0.1:8080", "trigger": "real-time",
         "console": "http://127.0.0.1:8090", "problem": None, "instances": [instance],
-        "colours": [{"colour": "blue", "state": "light", "share": 0.75}],
+        "colours": [{"colour": "blue", "state": "active", "share": 0.75}],
         "verdicts": [{"scope": "pipe/orders", "condition": "unstable", "reasons": ["lag: p95 3 s"]}],
         "backlog": {"normalize": 1_234_567, "enrich": 12}, "uncommitted": {"enrich": 4_348},
         "sources": [{
@@ -155,7 +155,7 @@ def test_status_is_readable():
         "normalize-12 starting 12,346 1,234,567 12 4,348 17 9,876,543 12,346 23,457 34,568",
     )  # fmt: skip
     assert "Health of pipe/orders unstable: lag: p95 3 s" in text
-    assert "Colours blue light 75 % of the requests" in text
+    assert "Colours blue active 75 % of the requests" in text
     assert "4194304" not in text
     assert "4194304" in on_paper(lambda console: print_status(facts, console, wide=True))
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from hifi_cli.demo.flights_demo import Demo
 from hifi_cli.demo.load_test import LoadTest
-from hifi_cli.demo.run import Demo
 from hifi_cli.demo.workspace import Workspace
 from hifi_infra.kafka.credentials import write_secret
 from hifi_infra.kafka.scram_users import set_passwords

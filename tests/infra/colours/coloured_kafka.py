@@ -11,12 +11,12 @@ from hifi.control.verdict import Condition, Verdict
 from hifi.delivery.colours import Colour, Colours, ColourState
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import ControlTopics, Topics
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_mesh import colour_topics
-from hifi_infra.colours.places import ColourFolders
-from hifi_infra.colours.switch import Switch
+from hifi_infra.colours.operations import ColourOperations
+from hifi_infra.colours.runtime import ColourFolders
 
 
 @dataclass(slots=True)
@@ -28,8 +28,10 @@ class ColoursUnderTest:
     folders: dict[str, Path]
     ready: bool = True
 
-    def switch(self, *, by: str = "me", forced: bool = False, kafka: str = "") -> Switch:
-        return Switch(kafka or self.kafka, Topics(self.stream, ()), ColourFolders(self.folders), by, forced)
+    def operations(self, *, by: str = "me", forced: bool = False, kafka: str = "") -> ColourOperations:
+        return ColourOperations(
+            kafka or self.kafka, Topics(self.stream, ()), ColourFolders(self.folders), by, forced
+        )
 
     async def judge(self, **conditions: Condition) -> None:
         producer = Producer(self.kafka, "test")
@@ -42,15 +44,15 @@ class ColoursUnderTest:
 
     async def write(self, **states: ColourState) -> None:
         log = ColourLog(self.kafka, ControlTopics(f"{self.stream}-control").colours, "test")
-        each = {
-            name: Colour(10_000 * (state is ColourState.LIGHT), state, (), "")
-            for name, state in ({"blue": ColourState.LIGHT, "green": ColourState.DARK} | states).items()
+        colours = {
+            name: Colour(10_000 * (state is ColourState.ACTIVE), state, (), "")
+            for name, state in ({"blue": ColourState.ACTIVE, "green": ColourState.IDLE} | states).items()
         }
-        await log.write(Colours(each, (), 1, "test"))
+        await log.write(Colours(colours, (), 1, "test"))
         await log.stop()
 
     async def states(self) -> dict[str, ColourState]:
-        return {name: colour.state for name, colour in (await self.switch().colours()).colours.items()}
+        return {name: colour.state for name, colour in (await self.operations().colours()).colours.items()}
 
     async def actions(self) -> list[Action]:
         topic = ControlTopics(f"{self.stream}-control").actions

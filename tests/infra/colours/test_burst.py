@@ -63,12 +63,12 @@ def splitter_of(colours: ColoursUnderTest, rates: list[float]) -> BurstSplitter:
         return next(counts)
 
     clock: Callable[[], float] = lambda: next(times)  # noqa: E731
-    return BurstSplitter(POLICY, BY, lambda by: colours.switch(by=by), count, clock=clock)
+    return BurstSplitter(POLICY, BY, lambda by: colours.operations(by=by), count, clock=clock)
 
 
 async def rounds(splitter: BurstSplitter, colours: ColoursUnderTest, count: int) -> None:
     for _ in range(count):
-        await splitter.adjust(await colours.switch().colours())
+        await splitter.adjust(await colours.operations().colours())
 
 
 async def test_a_burst_is_split_although_a_colour_is_unstable_and_joined_once_both_are_stable(
@@ -77,14 +77,14 @@ async def test_a_burst_is_split_although_a_colour_is_unstable_and_joined_once_bo
     await colours.judge(blue=Condition.UNSTABLE, green=Condition.STABLE)
     splitter = splitter_of(colours, [150.0] * 3 + [60.0] * 60)
     await rounds(splitter, colours, 4)
-    assert (await colours.switch().colours()).shares == HALF
+    assert (await colours.operations().colours()).shares == HALF
     (split,) = await colours.actions()
     assert (split.kind, split.reason) == (ActionKind.SCALE_OUT, "150 events/s are above 100")
     await rounds(splitter, colours, 26)
-    assert (await colours.switch().colours()).shares == HALF
+    assert (await colours.operations().colours()).shares == HALF
     await colours.judge(blue=Condition.STABLE, green=Condition.STABLE)
     await rounds(splitter, colours, 1)
-    assert (await colours.switch().colours()).shares == BLUE
+    assert (await colours.operations().colours()).shares == BLUE
     assert (await colours.actions())[0].kind is ActionKind.SCALE_IN
 
 
@@ -96,9 +96,9 @@ async def test_a_split_of_a_person_stays_and_a_colour_that_is_asleep_gets_nothin
     assert await colours.actions() == []
     await colours.write()
     await colours.judge(blue=Condition.STABLE, green=Condition.STABLE)
-    await colours.switch().shift(HALF, "because")
+    await colours.operations().shift(HALF, "because")
     await rounds(splitter_of(colours, [10.0] * 40), colours, 30)
-    assert (await colours.switch().colours()).shares == HALF
+    assert (await colours.operations().colours()).shares == HALF
 
 
 async def test_a_colour_whose_ingest_does_not_tell_makes_the_count_unknown(tmp_path: Path) -> None:

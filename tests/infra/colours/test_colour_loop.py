@@ -41,7 +41,7 @@ async def test_a_colour_that_wakes_gives_way_and_one_that_has_died_does_not(
     await log.start()
     both = {"blue": NotedColour(), "green": NotedColour()}
     green = both["green"]
-    loop = ColourLoop(log, both, [], lambda by: colours.switch(by=by), "test")
+    loop = ColourLoop(log, both, [], lambda by: colours.operations(by=by), "test")
     await loop.bring_about()
     assert [runner.beside for runner in both.values()] == [[False], [False]]
 

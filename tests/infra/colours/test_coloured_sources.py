@@ -12,15 +12,14 @@ from hifi.control.action import ActionKind
 from hifi.delivery.colours import WHOLE_SHARE
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
-from hifi_collect.polled.reader import MOST_EVENTS
+from hifi.pipe.sources.kind import MOST_EVENTS
 from hifi_infra.colours.colour_mesh import waits_for
 from hifi_infra.colours.coloured_stream import ColouredStream
-from hifi_infra.colours.places import ColourFolders
-from hifi_infra.colours.switch import Switch
+from hifi_infra.colours.operations import ColourOperations
+from hifi_infra.colours.runtime import ColourFolders
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "services" / "collect" / "sql"))
-sys.path.insert(0, str(Path(__file__).parents[2] / "services" / "collect" / "objects"))
-sys.path.insert(0, str(Path(__file__).parents[2] / "services" / "egest" / "senders"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "connectors" / "objects"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "connectors" / "postgres"))
 from polled_objects import PolledFolder
 from polled_table import PolledTable
 from postgres_server import PROGRAMS, PostgresServer
@@ -57,10 +56,10 @@ class Rows:
         return lambda: len(arrivals.counts) == 2 * self.count
 
 
-def switch_of(stream: ColouredStream) -> Switch:
+def operations_of(stream: ColouredStream) -> ColourOperations:
     plan = stream.plan
     folders = {colour: plan.folder(colour) for colour in stream.meshes}
-    return Switch(stream.cluster.bootstrap, Topics(plan.stream), ColourFolders(folders), "test")
+    return ColourOperations(stream.cluster.bootstrap, Topics(plan.stream), ColourFolders(folders), "test")
 
 
 @pytest.mark.more
@@ -80,8 +79,8 @@ async def test_each_row_arrives_once_over_a_shift_and_at_most_a_batch_is_repeate
         async with coloured_meshes(tmp_path, write_pipes) as (stream, arrivals):
             rows.add()
             await until(lambda: len(arrivals.counts) > ROWS // 4)
-            switch = switch_of(stream)
-            await switch.shift({"green": WHOLE_SHARE, "blue": 0}, "test", kind=ActionKind.RECOVER)
+            operations = operations_of(stream)
+            await operations.shift({"green": WHOLE_SHARE, "blue": 0}, "test", kind=ActionKind.RECOVER)
             await until(rows.arrived(arrivals))
             assert set(arrivals.counts.values()) == {1}, "a shift repeats nothing"
 
@@ -95,7 +94,7 @@ async def test_each_row_arrives_once_over_a_shift_and_at_most_a_batch_is_repeate
                 """Whether the lost colour is back and has delivered what it had."""
                 if await waits_for(stream.plan.folder("green")):
                     return False
-                waiting = (await switch.account("green")).waiting
+                waiting = (await operations.account("green")).waiting
                 return bool(waiting) and not any(waiting.values())
 
             rows.add()

@@ -32,9 +32,9 @@ def packages(tmp_path: Path, **sources: str) -> list[Path]:
 @pytest.mark.skipif(not has_compiler(), reason="no C compiler")
 def test_this_environment_uses_what_make_setup_compiled() -> None:
     assert import_hook.in_use(), "a source has changed since: run `make setup`"
-    import hifi.record.event
+    import hifi.record.identity
 
-    assert not hifi.record.event.__file__.endswith(".py")
+    assert not hifi.record.identity.__file__.endswith(".py")
 
 
 def test_a_build_depends_on_all_that_its_modules_import_in_any_way(tmp_path: Path) -> None:
@@ -75,6 +75,13 @@ def test_an_image_compiles_only_what_its_service_imports() -> None:
     assert set(modules) < set(planned(CONFIG).modules)
 
 
+def test_an_image_compiles_what_the_connectors_of_its_service_import() -> None:
+    modules = planned(CONFIG, "hifi_collect").modules
+    assert "hifi_kafka.source.records" in modules
+    assert "hifi_postgres.source.row_events" in modules
+    assert "hifi_debezium.source.changes" not in planned(CONFIG, "hifi_egest").modules
+
+
 @pytest.mark.skipif(not has_compiler(), reason="no C compiler")
 def test_code_that_cannot_be_compiled_is_told_and_leaves_no_build(tmp_path: Path) -> None:
     roots = packages(tmp_path, total="def total(net: int) -> str:\n    return net\n")
@@ -109,7 +116,7 @@ def test_the_builds_used_last_are_kept(tmp_path: Path) -> None:
         (tmp_path / str(number)).mkdir()
         os.utime(tmp_path / str(number), (number, number))
     remove_old_builds(tmp_path)
-    assert sorted(int(each.name) for each in tmp_path.iterdir()) == list(range(8, 20))
+    assert sorted(int(build_folder.name) for build_folder in tmp_path.iterdir()) == list(range(8, 20))
 
 
 def test_the_hook_costs_a_start_next_to_nothing() -> None:

@@ -5,9 +5,9 @@ import pytest
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.http import server
 from hifi_infra.colours.new_setup import SetupChange
-from hifi_infra.colours.places import wait_until_ready
+from hifi_infra.colours.runtime import wait_until_ready
 from hifi_infra.containers.colour_app import colour_app
-from hifi_infra.containers.colour_places import ColourProjects
+from hifi_infra.containers.colour_projects import ColourProjects
 
 
 class Seen:
@@ -26,7 +26,7 @@ class Seen:
 
 
 @pytest.fixture
-async def places():
+async def runtime():
     colours = {
         "blue": Seen(),
         "green": Seen("hifi-green-egest-1: exited", runs=False),
@@ -37,22 +37,22 @@ async def places():
         yield ColourProjects(f"http://127.0.0.1:{sock.getsockname()[1]}/")
 
 
-async def test_a_colour_is_told_as_it_is(places) -> None:
-    assert (await places.runs("blue"), await places.waits_for("blue")) == (True, [])
-    assert await places.kafka("blue") == "blue-kafka:9092"
-    assert (await places.runs("green"), await places.kafka("green")) == (False, "")
-    await wait_until_ready(places, "blue", 5)
+async def test_a_colour_is_told_as_it_is(runtime) -> None:
+    assert (await runtime.runs("blue"), await runtime.waits_for("blue")) == (True, [])
+    assert await runtime.kafka("blue") == "blue-kafka:9092"
+    assert (await runtime.runs("green"), await runtime.kafka("green")) == (False, "")
+    await wait_until_ready(runtime, "blue", 5)
     with pytest.raises(
         Retryable, match=r"green is not ready.*hifi-green-egest-1: exited.*docker compose logs"
     ):
-        await wait_until_ready(places, "green", 0.05)
+        await wait_until_ready(runtime, "green", 0.05)
 
 
-async def test_what_is_not_known_is_not_taken_for_nothing(places) -> None:
+async def test_what_is_not_known_is_not_taken_for_nothing(runtime) -> None:
     with pytest.raises(Retryable, match="the Docker engine does not answer"):
-        await places.runs("red")
+        await runtime.runs("red")
     with pytest.raises(Retryable, match="There is no colour pink"):
-        await places.runs("pink")
+        await runtime.runs("pink")
     with pytest.raises(Retryable, match="does not answer"):
         await ColourProjects("http://127.0.0.1:1").kafka("blue")
 

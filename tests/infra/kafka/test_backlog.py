@@ -9,7 +9,8 @@ from aiokafka.structs import OffsetAndMetadata
 
 from hifi.kafka.admin import create_topics
 from hifi.kafka.topics import Topics, parse_tiers
-from hifi.record import event
+from hifi.record.fields import packed
+from hifi.record.headers import IN, RAW
 from hifi_infra.kafka.backlog import due_backlog, read_backlog
 
 PARTITIONS = 2
@@ -26,7 +27,7 @@ async def write(kafka, topic, partition, raw_offsets, **more):
     producer = AIOKafkaProducer(bootstrap_servers=kafka)
     await producer.start()
     for raw in raw_offsets:
-        headers = event.packed({event.IN: b"0", event.RAW: b"%d" % raw, **more})
+        headers = packed({IN: b"0", RAW: b"%d" % raw, **more})
         await producer.send(topic, b"", partition=partition, headers=headers)
     await producer.stop()
 

@@ -73,7 +73,9 @@ def processes_with(text: str) -> list[int]:
     pids = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.status() != psutil.STATUS_ZOMBIE and any(text in each for each in process.cmdline()):
+            if process.status() != psutil.STATUS_ZOMBIE and any(
+                text in argument for argument in process.cmdline()
+            ):
                 pids.append(process.pid)
     return pids
 

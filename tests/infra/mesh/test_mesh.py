@@ -50,14 +50,14 @@ async def test_starts_everything_and_says_where_it_is(plan, kafka):
     await mesh.wait_ready(20)
     described = running.find(mesh_plan.data)
     assert described is not None
-    assert [(each.service, each.number) for each in described.instances] == [
+    assert [(instance.service, instance.number) for instance in described.instances] == [
         ("ingest", 1), ("normalize", 1), ("normalize", 2), ("enrich", 1), ("egest", 1), ("retrier", 1)
     ]  # fmt: skip
-    assert all(psutil.pid_exists(each.pid) for each in described.instances)
+    assert all(psutil.pid_exists(instance.pid) for instance in described.instances)
     assert (await read_registry(kafka, mesh.topics)).partitions == 2
     await mesh.stop()
     assert running.find(mesh_plan.data) is None
-    assert not any(psutil.pid_exists(each.pid) for each in described.instances)
+    assert not any(psutil.pid_exists(instance.pid) for instance in described.instances)
     assert is_free(mesh_plan.port)
 
 
@@ -93,7 +93,7 @@ async def test_a_service_that_dies_comes_back_with_its_port_known(plan):
         described = running.find(mesh.plan.data)
         assert described is not None
         assert (
-            {each.pid for each in described.instances if each.service == "egest"}
+            {instance.pid for instance in described.instances if instance.service == "egest"}
             == {victim.process.pid}
             != {before}
         )
@@ -175,7 +175,7 @@ async def test_scales_while_it_runs(plan):
         assert not psutil.pid_exists(gone)
         described = running.find(mesh.plan.data)
         assert described is not None
-        assert sum(each.service == "egest" for each in described.instances) == 1
+        assert sum(instance.service == "egest" for instance in described.instances) == 1
 
 
 async def test_another_partition_count_is_refused_and_none_means_the_same(plan):

@@ -27,11 +27,13 @@ def test_a_virtual_environment_runs_with_its_own_python(tmp_path: Path) -> None:
 
 
 def test_packages_of_a_checkout_are_imported_before_what_is_installed(tmp_path: Path) -> None:
-    for name in ("libs", "services/egest", "services/normalize"):
+    for name in ("libs", "connectors/kafka", "services/egest", "services/normalize"):
         (tmp_path / name).mkdir(parents=True)
     require_release(str(tmp_path), "egest")
     assert command_of(str(tmp_path), COMMAND) == COMMAND
-    expected = f"{tmp_path}/libs:{tmp_path}/services/egest:{tmp_path}/services/normalize"
+    expected = (
+        f"{tmp_path}/libs:{tmp_path}/connectors/kafka:{tmp_path}/services/egest:{tmp_path}/services/normalize"
+    )
     assert release_environment(str(tmp_path), {})["PYTHONPATH"] == expected
     assert release_environment(str(tmp_path), {"PYTHONPATH": "/mine"})["PYTHONPATH"] == f"{expected}:/mine"
 

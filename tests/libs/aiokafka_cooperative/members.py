@@ -209,13 +209,13 @@ class Theirs:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.assigned: set[TopicPartition] = set()
-        self.known = False
+        self.joined = False
         self.lost = 0
         self._error: BaseException | None = None
 
     async def start(self) -> Self:
         self._thread.start()
-        await until(lambda: self.known, f"{self.name} joined")
+        await until(lambda: self.joined, f"{self.name} joined")
         return self
 
     async def stop(self) -> None:
@@ -258,7 +258,7 @@ class Theirs:
     def _assign(self, consumer: Any, partitions: list[Any]) -> None:
         consumer.incremental_assign(partitions)
         self.assigned = self.assigned | {TopicPartition(tp.topic, tp.partition) for tp in partitions}
-        self.known = True
+        self.joined = True
 
     def _revoke(self, consumer: Any, partitions: list[Any]) -> None:
         self._commit([(tp.topic, tp.partition) for tp in partitions])
@@ -299,14 +299,14 @@ class Javas:
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self.assigned: set[TopicPartition] = set()
-        self.known = False
+        self.joined = False
         self.lost = 0
 
     async def start(self) -> Self:
         pipe = asyncio.subprocess.PIPE
         self._process = await asyncio.create_subprocess_exec(*self._command, stdin=pipe, stdout=pipe)
         self._reading = asyncio.create_task(self._read())
-        await until(lambda: self.known or self._reading.done(), f"{self.name} joined")  # type: ignore[union-attr]
+        await until(lambda: self.joined or self._reading.done(), f"{self.name} joined")  # type: ignore[union-attr]
         return self
 
     async def stop(self) -> None:
@@ -338,7 +338,7 @@ class Javas:
                     self.assigned | partitions if what == "assigned" else self.assigned - partitions
                 )
                 self.lost += len(partitions) * (what == "lost")
-                self.known = True
+                self.joined = True
 
 
 AnyMember: TypeAlias = Ours | Theirs | Javas

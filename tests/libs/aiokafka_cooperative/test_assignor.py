@@ -122,8 +122,8 @@ class TestBalance:
         shares = balance(members, partitions)
         assert shares.keys() == members.keys()
         assert all(tp.topic in members[name].topics for name, share in shares.items() for tp in share)
-        wanted = every(partitions, set().union(*(member.topics for member in members.values())))
-        assert Counter(tp for share in shares.values() for tp in share) == Counter(wanted)
+        subscribed = every(partitions, set().union(*(member.topics for member in members.values())))
+        assert Counter(tp for share in shares.values() for tp in share) == Counter(subscribed)
 
     @given(any_members, counts)
     def test_no_load_can_be_evened_out_further(
@@ -147,12 +147,12 @@ class TestBalance:
         members = {
             name: MemberSubscription(frozenset(TOPICS), m.owned, m.generation) for name, m in members.items()
         }
-        wanted = every(partitions, TOPICS)
-        held = {tp: name for tp, name in owners(members).items() if tp in wanted}
+        subscribed = every(partitions, TOPICS)
+        held = {tp: name for tp, name in owners(members).items() if tp in subscribed}
         shares = balance(members, partitions)
         stayed = sum(tp in shares[name] for tp, name in held.items())
         loads = Counter(held.values())
-        assert stayed == most_that_can_stay((loads[name] for name in members), len(wanted), len(members))
+        assert stayed == most_that_can_stay((loads[name] for name in members), len(subscribed), len(members))
 
     @given(any_members, counts)
     def test_the_order_of_members_does_not_matter(
@@ -360,10 +360,10 @@ class GroupStory(RuleBasedStateMachine):
     def _check_that_no_more_moves_than_must(
         self, claims: Mapping[str, MemberSubscription], shares: Share
     ) -> None:
-        wanted = every(self.partitions, set().union(*(claim.topics for claim in claims.values())))
+        subscribed = every(self.partitions, set().union(*(claim.topics for claim in claims.values())))
         held = [
             (name, tp)
-            for tp in wanted
+            for tp in subscribed
             for newest in [max((c.generation for c in claims.values() if tp in c.owned), default=None)]
             for name, claim in claims.items()
             if tp in claim.owned and claim.generation == newest and tp.topic in claim.topics
@@ -373,11 +373,11 @@ class GroupStory(RuleBasedStateMachine):
         kept = sum(tp in shares[name] for name, tp in held)
         if len({claim.topics for claim in claims.values()}) == 1:
             loads = Counter(name for name, _ in held)
-            most = most_that_can_stay((loads[name] for name in claims), len(wanted), len(claims))
+            most = most_that_can_stay((loads[name] for name in claims), len(subscribed), len(claims))
             assert kept == most
         else:
             loads_held = {name: [tp for other, tp in held if other == name] for name in claims}
-            if len(held) == len(wanted) and not could_be_evener(claims, loads_held):
+            if len(held) == len(subscribed) and not could_be_evener(claims, loads_held):
                 assert kept == len(held)
 
     @invariant()
@@ -392,8 +392,8 @@ class GroupStory(RuleBasedStateMachine):
             rounds += 1
             assert rounds <= 4
         topics = set().union(*(client.topics for client in self.members.values()))
-        wanted = every(self.partitions, topics)
-        assert Counter(tp for client in self.members.values() for tp in client.held) == Counter(wanted)
+        subscribed = every(self.partitions, topics)
+        assert Counter(tp for client in self.members.values() for tp in client.held) == Counter(subscribed)
         shares = {name: client.held for name, client in self.members.items()}
         assert not could_be_evener({name: client.claim() for name, client in self.members.items()}, shares)
 

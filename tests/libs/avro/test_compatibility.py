@@ -123,10 +123,10 @@ def random_type(chance: random.Random, depth: int, names: list[str]) -> Any:
             return name
         names.append(name)
         fields = []
-        for each in chance.sample("abc", chance.randint(1, 3)):
+        for field_name in chance.sample("abc", chance.randint(1, 3)):
             of = random_type(chance, depth - 1, names)
             has_default = of == "int" and chance.random() < 0.5
-            fields.append({"name": each, "type": of, **({"default": 1} if has_default else {})})
+            fields.append({"name": field_name, "type": of, **({"default": 1} if has_default else {})})
         return {"type": "record", "name": name, "fields": fields}
     if kind in {"array", "map"}:
         return {
@@ -167,5 +167,7 @@ def test_records_that_are_used_in_many_places_do_not_keep_the_registry_busy() ->
     for number in range(1, 60):
         inner = f"N{number - 1}"
         fields.append(field(f"f{number}", record(field("x", inner), field("y", inner), name=f"N{number}")))
-    one = schema(record(*fields))
-    assert incompatibilities(one, one) == ["the schemas have more than 100,000 pairs of types to compare"]
+    wide_schema = schema(record(*fields))
+    assert incompatibilities(wide_schema, wide_schema) == [
+        "the schemas have more than 100,000 pairs of types to compare"
+    ]

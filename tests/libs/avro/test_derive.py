@@ -187,6 +187,6 @@ def field(name: str, of: Any, **more: Any) -> dict[str, Any]:
 def test_a_declared_schema_that_does_not_take_what_the_json_schema_allows_is_found(
     properties: Any, required: Any, fields: Any, problems: list[str]
 ) -> None:
-    one = data([*required, "id"], id={"type": "boolean"}, **properties)
+    json_schema = data([*required, "id"], id={"type": "boolean"}, **properties)
     declared = schema({"type": "record", "name": "R", "fields": [field("id", "boolean"), *fields]})
-    assert disagreements(one, "orders", declared, drop_unknown=False) == problems
+    assert disagreements(json_schema, "orders", declared, drop_unknown=False) == problems

@@ -25,7 +25,7 @@ def record(name: str = "R", **fields: Any) -> dict[str, Any]:
     return {
         "type": "record",
         "name": name,
-        "fields": [{"name": each, "type": of} for each, of in fields.items()],
+        "fields": [{"name": field_name, "type": of} for field_name, of in fields.items()],
     }
 
 

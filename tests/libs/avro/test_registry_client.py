@@ -117,7 +117,9 @@ async def test_each_schema_is_asked_for_once_an_unknown_one_again_after_a_while_
     await schemas.load([1, 2])
     assert asked == [1, 2, 404, 404, 3, 2], "2 was not used for the longest time"
     await schemas.load([1, 2, 3, 4, 5])
-    assert [schemas.get(each).tree for each in (1, 2, 3, 4, 5)] == ["string"] * 5, "a batch may have more"
+    assert [schemas.get(schema_id).tree for schema_id in (1, 2, 3, 4, 5)] == ["string"] * 5, (
+        "a batch may have more"
+    )
 
 
 async def test_the_user_has_the_password_that_the_file_has_now_and_tls_needs_the_authority(

@@ -33,7 +33,9 @@ def test_pipes_that_passed_are_not_checked_by_spark_again(
     checked: list[list[str]] = []
     monkeypatch.setattr(
         "hifi.check.pipe_check._check_sql",
-        lambda loaded, trigger: checked.append([trigger, *(one.pipe.pipe for one in loaded)]) or [],
+        lambda loaded, trigger: (
+            checked.append([trigger, *(loaded_pipe.pipe.pipe for loaded_pipe in loaded)]) or []
+        ),
     )
     folder, passed = tmp_path / "pipes", tmp_path / "passed"
     folder.mkdir()

@@ -55,7 +55,7 @@ def test_only_the_newest_actions_are_remembered():
     history = ActionHistory(kept=3)
     for offset in range(5):
         history.put(begun(offset))
-    assert [one.token for one in history.newest_first] == [4, 3, 2]
+    assert [action.token for action in history.newest_first] == [4, 3, 2]
 
 
 def test_a_step_is_overdue_after_its_expected_end():

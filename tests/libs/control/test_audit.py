@@ -10,7 +10,7 @@ def test_the_newest_entries_are_kept_each_with_its_outcome(keep: int | None, kep
     audit = Audit(keep)
     entries = [AuditEntry("ann", "declare", f"pipe/p{number}", number) for number in range(4)]
     for entry in entries:
-        for one in (entry, entry.ended(AuditOutcome.DONE, entry.at_us)):
-            audit.take(None, one.record().value, 0)
+        for audit_entry in (entry, entry.ended(AuditOutcome.DONE, entry.at_us)):
+            audit.take(None, audit_entry.record().value, 0)
     assert list(audit.entries) == [entry.id for entry in entries[-kept:]]
-    assert {one.outcome for one in audit.entries.values()} == {AuditOutcome.DONE}
+    assert {audit_entry.outcome for audit_entry in audit.entries.values()} == {AuditOutcome.DONE}

@@ -31,7 +31,10 @@ def test_the_first_of_two_that_replace_the_same_declaration_counts():
     put(declared, 7, 3, "ben")
     put(declared, 8, 3, "cid")
     put(declared, 9, NONE, "dan")
-    assert [(one.number, one.author) for one in declared.versions("flights")] == [(3, "ann"), (7, "ben")]
+    assert [(version.number, version.author) for version in declared.versions("flights")] == [
+        (3, "ann"),
+        (7, "ben"),
+    ]
     put(declared, 12, 7, "eve")
     assert declared.newest["flights"].author == "eve"
 
@@ -41,7 +44,7 @@ def test_a_record_written_twice_counts_once():
     record = Declaration("flights", pipe("x"), "ann", 1).record()
     for offset in (0, 1):
         declared.take(record.key, record.value, offset)
-    assert [one.number for one in declared.versions("flights")] == [0]
+    assert [version.number for version in declared.versions("flights")] == [0]
 
 
 def test_a_pipe_that_this_release_cannot_read_keeps_the_one_before_and_can_be_replaced():
@@ -67,20 +70,22 @@ def test_of_a_trimmed_topic_the_first_record_that_is_left_counts():
 async def test_of_several_writers_at_the_same_time_exactly_one_wins_each_round(kafka, topic):
     name = await topic()
     logs = [DeclarationLog(kafka, name, f"writer-{number}", keep=100) for number in range(4)]
-    await asyncio.gather(*(one.start() for one in logs))
+    await asyncio.gather(*(log.start() for log in logs))
     try:
         number = NONE
         for _ in range(10):
-            wanted = [Declaration("flights", pipe("x"), f"writer-{at}", 1, number) for at in range(len(logs))]
+            declarations = [
+                Declaration("flights", pipe("x"), f"writer-{at}", 1, number) for at in range(len(logs))
+            ]
             counted = await asyncio.gather(
-                *(log.append([one]) for log, one in zip(logs, wanted, strict=True))
+                *(log.append([declaration]) for log, declaration in zip(logs, declarations, strict=True))
             )
-            won = [one for found in counted for one in found]
+            won = [declaration for declared_by_log in counted for declaration in declared_by_log]
             assert len(won) == 1
             number = won[0].number
-        await asyncio.gather(*(one.catch_up() for one in logs))
-        histories = [[one.id for one in log.declared.versions("flights")] for log in logs]
+        await asyncio.gather(*(log.catch_up() for log in logs))
+        histories = [[version.id for version in log.declared.versions("flights")] for log in logs]
         assert len(histories[0]) == 10
         assert histories.count(histories[0]) == len(logs)
     finally:
-        await asyncio.gather(*(one.stop() for one in logs))
+        await asyncio.gather(*(log.stop() for log in logs))

@@ -26,14 +26,14 @@ def detected_after(before: float, now: float, *, share: float, seed: int, limit:
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5])
 def test_two_percent_more_failures_are_found_within_2000_events_in_19_of_20_runs(share):
-    found = [detected_after(0.001, 0.021, share=share, seed=seed) for seed in range(20)]
-    assert sum(one is not None for one in found) >= 19
+    detections = [detected_after(0.001, 0.021, share=share, seed=seed) for seed in range(20)]
+    assert sum(detection is not None for detection in detections) >= 19
 
 
 @pytest.mark.parametrize(("rate", "share"), [(0.0, 0.1), (0.02, 0.1), (0.02, 0.5), (0.3, 0.5)])
 def test_equal_versions_are_called_worse_at_most_once_in_50_runs(rate, share):
-    found = [detected_after(rate, rate, share=share, seed=seed, limit=5000) for seed in range(50)]
-    assert sum(one is not None for one in found) <= 1
+    detections = [detected_after(rate, rate, share=share, seed=seed, limit=5000) for seed in range(50)]
+    assert sum(detection is not None for detection in detections) <= 1
 
 
 def test_a_better_version_is_never_called_worse():

@@ -26,9 +26,9 @@ def allowed(history):
 
 async def rights(kafka: str, topic: str, count: int) -> list[StepRight]:
     identity = f"test-{uuid.uuid4().hex}"
-    found = [StepRight(kafka, topic, identity, f"actor-{number}") for number in range(count)]
-    await asyncio.gather(*(one.start() for one in found))
-    return found
+    step_rights = [StepRight(kafka, topic, identity, f"actor-{number}") for number in range(count)]
+    await asyncio.gather(*(step_right.start() for step_right in step_rights))
+    return step_rights
 
 
 async def test_of_several_actors_at_the_same_time_one_takes_the_step(kafka, topic, caplog):
@@ -37,11 +37,14 @@ async def test_of_several_actors_at_the_same_time_one_takes_the_step(kafka, topi
     try:
         for number in range(3):
             begun = await asyncio.gather(
-                *(one.begin(step(f"actor-{at}", f"step {number}"), allowed) for at, one in enumerate(actors)),
+                *(
+                    actor.begin(step(f"actor-{at}", f"step {number}"), allowed)
+                    for at, actor in enumerate(actors)
+                ),
                 return_exceptions=True,
             )
-            assert all(isinstance(one, Action | StepRefused | Retryable) for one in begun), begun
-            won = [(at, one) for at, one in enumerate(begun) if isinstance(one, Action)]
+            assert all(isinstance(answer, Action | StepRefused | Retryable) for answer in begun), begun
+            won = [(at, answer) for at, answer in enumerate(begun) if isinstance(answer, Action)]
             assert len(won) <= 1
             if not won:  # each was fenced by the next one before it could write
                 begun_alone = await actors[0].begin(step("actor-0", f"step {number} again"), allowed)
@@ -50,7 +53,7 @@ async def test_of_several_actors_at_the_same_time_one_takes_the_step(kafka, topi
             tokens.append(action.token)
             await actors[at].end(action, ActionState.DONE, "done")
     finally:
-        await asyncio.gather(*(one.stop() for one in actors))
+        await asyncio.gather(*(actor.stop() for actor in actors))
     assert tokens == sorted(set(tokens))
     gc.collect()
     assert "never retrieved" not in caplog.text
@@ -68,7 +71,7 @@ async def test_a_step_that_runs_holds_up_the_next_one_until_it_ends(kafka, topic
         await first.end(action, ActionState.DONE, "10 %")
         later = await second.begin(step("deploy", "egest-1"), allowed)
         assert later.token > action.token
-        assert [one.state for one in second.log.history.newest_first] == [
+        assert [logged_action.state for logged_action in second.log.history.newest_first] == [
             ActionState.STARTED,
             ActionState.DONE,
         ]
@@ -115,6 +118,6 @@ async def test_an_actor_that_was_overtaken_while_it_decided_writes_nothing(kafka
         )
         assert isinstance(result[0], StepRefused), result
         await fast.log.catch_up()
-        assert [one.step for one in fast.log.history.newest_first] == ["overtakes"]
+        assert [logged_action.step for logged_action in fast.log.history.newest_first] == ["overtakes"]
     finally:
         await asyncio.gather(slow.stop(), fast.stop())

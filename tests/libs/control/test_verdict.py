@@ -12,8 +12,8 @@ def verdict(scope, condition, at_us=NOW):
 
 
 def test_a_verdict_survives_its_record():
-    one = verdict("pipe/flights", Condition.UNSTABLE)
-    assert decode(one.encode()) == one
+    unstable = verdict("pipe/flights", Condition.UNSTABLE)
+    assert decode(unstable.encode()) == unstable
 
 
 def test_other_records_are_refused():

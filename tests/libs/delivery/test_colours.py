@@ -7,11 +7,11 @@ from hifi.delivery.colours import Colour, Colours, ColourSetup, ColourState, Fro
 from hifi.runtime.errors import Misconfigured
 
 
-def colours(blue: int = 10_000, green_state: ColourState = ColourState.DARK) -> Colours:
+def colours(blue: int = 10_000, green_state: ColourState = ColourState.IDLE) -> Colours:
     return Colours(
         {
             "blue": Colour(
-                blue, ColourState.LIGHT, ("http://127.0.0.1:1",), "http://127.0.0.1:2", "127.0.0.1:3"
+                blue, ColourState.ACTIVE, ("http://127.0.0.1:1",), "http://127.0.0.1:2", "127.0.0.1:3"
             ),
             "green": Colour(10_000 - blue, green_state, ("http://127.0.0.1:4",), "http://127.0.0.1:5"),
         },
@@ -32,18 +32,18 @@ def test_a_setup_is_kept_in_the_record_and_given_only_to_a_colour_that_is_asleep
     setup = ColourSetup(8, "4.4.0", "/releases/1", {"HIFI_A": "1"})
     with pytest.raises(Misconfigured, match="hifi colour sleep green"):
         colours().with_setup("green", setup, 8, "me")
-    found = colours(green_state=ColourState.ASLEEP).with_setup("green", setup, 8, "me")
-    assert (found.colours["green"].setup, found.colours["green"].state) == (setup, ColourState.DARK)
-    assert decode(found.record().value) == found
+    changed = colours(green_state=ColourState.ASLEEP).with_setup("green", setup, 8, "me")
+    assert (changed.colours["green"].setup, changed.colours["green"].state) == (setup, ColourState.IDLE)
+    assert decode(changed.record().value) == changed
     assert setup.text() == "8 partitions, Kafka 4.4.0, release /releases/1, HIFI_A=1"
     assert ColourSetup().text() == ""
 
 
 def test_a_colour_is_light_while_it_has_a_share_and_dark_when_it_loses_it() -> None:
     split = colours().with_shares({"blue": 5000, "green": 5000}, 8, "me")
-    assert {one.state for one in split.colours.values()} == {ColourState.LIGHT}
+    assert {colour.state for colour in split.colours.values()} == {ColourState.ACTIVE}
     shifted = split.with_shares({"blue": 0, "green": 10_000}, 9, "me")
-    assert shifted.colours["blue"].state is ColourState.DARK
+    assert shifted.colours["blue"].state is ColourState.IDLE
     assert (shifted.at_ms, shifted.by) == (9, "me")
 
 

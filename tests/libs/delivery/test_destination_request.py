@@ -36,7 +36,7 @@ def made(
         {"name": "d", "url": "http://there.example:8080/in?a=b", **destination}
     )
     template = RequestTemplate(declared, headers or {}, signing)
-    data = template.request(records, [template.part(one) for one in records], NOW_US)
+    data = template.request(records, [template.part(event_record) for event_record in records], NOW_US)
     head, _, body = data.partition(b"\r\n\r\n")
     first, *lines = head.decode("ascii").split("\r\n")
     return first, dict(line.split(": ", 1) for line in lines), body
@@ -99,7 +99,7 @@ def test_the_data_alone() -> None:
 def test_batches() -> None:
     _, headers, body = made(record(id="1"), record(id="2"), batch={"size": 2})
     assert headers["Content-Type"] == "application/cloudevents-batch+json"
-    assert [one["id"] for one in orjson.loads(body)] == ["1", "2"]
+    assert [event["id"] for event in orjson.loads(body)] == ["1", "2"]
     _, headers, body = made(record({"n": 1}), record({"n": 2}), batch={"size": 2}, format="json")
     assert headers["Content-Type"] == "application/json"
     assert orjson.loads(body) == [{"n": 1}, {"n": 2}]
@@ -162,10 +162,10 @@ def test_signatures_are_what_the_library_verifies(binding: str, monkeypatch: pyt
 
 
 def test_the_id_of_a_batch_is_that_of_its_events() -> None:
-    one, two = record(id="1"), record(id="2")
-    assert webhook_id([one]) == b"1"
-    assert webhook_id([one, two]) == webhook_id([one, two])
-    assert len({webhook_id([one, two]), webhook_id([two, one]), webhook_id([one])}) == 3
+    first, second = record(id="1"), record(id="2")
+    assert webhook_id([first]) == b"1"
+    assert webhook_id([first, second]) == webhook_id([first, second])
+    assert len({webhook_id([first, second]), webhook_id([second, first]), webhook_id([first])}) == 3
 
 
 @pytest.mark.parametrize("secret", ["whsec_%%%", "", "a"])

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from hifi.delivery import several_logs
-from hifi.delivery.installed_kinds import GROUP, installed_kind
+from hifi.delivery.installed_kinds import installed_kind
 from hifi.delivery.kind import DestinationKind, DestinationWriter, WriterContext
 from hifi.delivery.several_logs import refuse_several_logs, require_fit_for_colours, require_usable
+from hifi.pipe.installed_kinds import DESTINATIONS
 from hifi.pipe.model import Pipe
 from hifi.pipe.strict_model import StrictModel
 from hifi.runtime.errors import Misconfigured
@@ -39,7 +40,7 @@ def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, DestinationKind[Any]]:
 
 
 def test_every_kind_of_hifi_but_http_is_refused() -> None:
-    names = sorted(entry_points(group=GROUP).names)
+    names = sorted(entry_points(group=DESTINATIONS).names)
     assert {"iceberg", "kafka", "objects", "postgres"} <= set(names)
     for name in names:
         assert refuse_several_logs(pipe(to(name)).destinations[0]), name

@@ -6,10 +6,10 @@ from hifi.delivery.stage_lag import OutputProgress, StageLag
 
 
 def lag(*readings: tuple[float, dict[int, int], dict[int, int]]) -> StageLag:
-    one = StageLag("enrich", 5)
+    stage_lag = StageLag("enrich", 5)
     for reading in readings:
-        one.add(*reading)
-    return one
+        stage_lag.add(*reading)
+    return stage_lag
 
 
 def test_a_stage_is_as_late_as_its_first_open_record_is_old() -> None:
@@ -50,21 +50,21 @@ def test_a_topic_that_was_created_again_starts_anew() -> None:
 
 
 def test_what_the_output_grew_by_since_the_last_commit_is_completed() -> None:
-    one = OutputProgress()
-    assert one.completed({0: 100}, {0: 50}, {0: 1000}) == {0: 50}
-    assert one.completed({0: 200}, {0: 50}, {0: 1090}) == {0: 140}
-    assert one.completed({0: 200}, {0: 50}, {0: 1900}) == {0: 200}, "copies count at most to the end"
-    assert one.completed({0: 300}, {0: 210}, {0: 1950}) == {0: 250}
-    assert one.completed({0: 300}, {0: 210}, {0: 1980}) == {0: 280}
+    progress = OutputProgress()
+    assert progress.completed({0: 100}, {0: 50}, {0: 1000}) == {0: 50}
+    assert progress.completed({0: 200}, {0: 50}, {0: 1090}) == {0: 140}
+    assert progress.completed({0: 200}, {0: 50}, {0: 1900}) == {0: 200}, "copies count at most to the end"
+    assert progress.completed({0: 300}, {0: 210}, {0: 1950}) == {0: 250}
+    assert progress.completed({0: 300}, {0: 210}, {0: 1980}) == {0: 280}
 
 
 def test_a_commit_takes_nothing_back_that_was_completed_after_it() -> None:
-    one = OutputProgress()
+    progress = OutputProgress()
     ends = {0: 100_000}
-    one.completed(ends, {0: 0}, {0: 0})
+    progress.completed(ends, {0: 0}, {0: 0})
     for second in range(1, 30):
-        assert one.completed(ends, {0: 0}, {0: 1000 * second}) == {0: 1000 * second}
-    assert one.completed(ends, {0: 29_400}, {0: 30_000}) == {0: 30_000}, "600 of them after the commit"
+        assert progress.completed(ends, {0: 0}, {0: 1000 * second}) == {0: 1000 * second}
+    assert progress.completed(ends, {0: 29_400}, {0: 30_000}) == {0: 30_000}, "600 of them after the commit"
 
 
 def test_a_commit_corrects_what_the_output_does_not_show() -> None:

@@ -18,7 +18,7 @@ from hifi.kafka.adaptive_fetcher import AdaptiveConsumer, AdaptiveFetcher
 from hifi.kafka.consumer import AssignedPartition, Batch, Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
 from hifi.kafka.settings import ServiceSettings
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime import metrics
 from hifi.runtime.service import Service
 from hifi_infra.kafka.cluster import KafkaCluster
@@ -133,11 +133,11 @@ async def stored(kafka: str, topic: str, partitions: int) -> dict[int, list[int]
     try:
         consumer.assign(tps)
         ends = await consumer.end_offsets(tps)
-        found: dict[int, list[int]] = {partition: [] for partition in range(partitions)}
+        numbers: dict[int, list[int]] = {partition: [] for partition in range(partitions)}
         while any([await consumer.position(tp) < ends[tp] for tp in tps]):
             for tp, records in (await consumer.getmany(timeout_ms=300)).items():
-                found[tp.partition] += [int(record.value) for record in records]
-        return found
+                numbers[tp.partition] += [int(record.value) for record in records]
+        return numbers
     finally:
         await consumer.stop()
 
@@ -164,9 +164,9 @@ async def test_members_come_and_go_and_every_record_passes_once_in_order(
         await until(lambda: len(sent) > goal)
     await until(lambda: sum(len(service.seen) for service in (first, second, third)) >= len(sent))
     await second.stop()
-    found = await stored(kafka, target, 4)
+    numbers = await stored(kafka, target, 4)
     for partition in range(4):
-        assert found[partition] == [number for number in sent if number % 4 == partition]
+        assert numbers[partition] == [number for number in sent if number % 4 == partition]
 
 
 async def test_a_partition_is_left_behind_by_a_dead_member_and_nothing_is_lost(
@@ -196,8 +196,8 @@ async def test_a_partition_is_left_behind_by_a_dead_member_and_nothing_is_lost(
     await second.stop()
     first.service.stop()
     await first.task
-    found = await stored(kafka, target, 2)
-    assert set(sent) <= set(found[0]) | set(found[1])
+    numbers = await stored(kafka, target, 2)
+    assert set(sent) <= set(numbers[0]) | set(numbers[1])
 
 
 async def test_a_member_that_drains_begins_nothing_that_it_is_given_meanwhile(
@@ -215,16 +215,16 @@ async def test_a_member_that_drains_begins_nothing_that_it_is_given_meanwhile(
 
     monkeypatch.setattr(second.consumer._dispatcher, "handle", held)
     await until(lambda: len(first.consumer.assigned) == len(second.consumer.assigned) == 1)
-    [own] = second.consumer.assigned
+    [assigned_partition] = second.consumer.assigned
     async with sender(kafka, source, 2, 100):
-        await until(lambda: not second.consumer.assigned[own].idle)
+        await until(lambda: not second.consumer.assigned[assigned_partition].idle)
         second.service.stop()
         await first.stop()
         await until(lambda: len(second.consumer.member.assignment()) == 2)
-        assert set(second.consumer.assigned) == {own}
+        assert set(second.consumer.assigned) == {assigned_partition}
         gate.set()
         await second.stop()
-    assert {partition for partition, _ in second.seen} == {own.partition}
+    assert {partition for partition, _ in second.seen} == {assigned_partition.partition}
 
 
 async def test_no_more_is_begun_than_may_be_incomplete_and_a_full_partition_stops_no_other(
@@ -384,8 +384,8 @@ async def test_partitions_that_are_added_from_outside_are_refused_and_the_others
         await until(lambda: len(sent) > 50)
     await until(lambda: len(service.seen) >= len(sent))
     await service.stop()
-    found = await stored(kafka, target, 2)
-    assert sorted(found[0] + found[1]) == sent
+    numbers = await stored(kafka, target, 2)
+    assert sorted(numbers[0] + numbers[1]) == sent
 
 
 async def test_a_topic_that_is_deleted_is_told_and_when_it_is_made_again_all_of_it_passes(
@@ -499,10 +499,10 @@ async def test_a_backlog_is_fetched_without_gathering(
     async with patient(
         kafka, source, asked, monkeypatch, max_partition_fetch_bytes=5000, **options
     ) as consumer:
-        found = 0
+        count = 0
         async with asyncio.timeout(slow_ms / 1000):
-            while found < 60:
-                found += sum(map(len, (await consumer.getmany(timeout_ms=1000)).values()))
+            while count < 60:
+                count += sum(map(len, (await consumer.getmany(timeout_ms=1000)).values()))
     assert len(asked) > 20
 
 
@@ -541,8 +541,8 @@ async def test_kafka_killed_and_back_loses_nothing(tmp_path: Path) -> None:
         )
         await until(lambda: sum(work.offsets.pending for work in service.consumer.assigned.values()) == 0)
         await service.stop()
-        found = await stored(cluster.bootstrap, "to", 2)
-        counts = Counter(found[0] + found[1])
+        numbers = await stored(cluster.bootstrap, "to", 2)
+        counts = Counter(numbers[0] + numbers[1])
         assert set(sent) <= set(counts)
 
 

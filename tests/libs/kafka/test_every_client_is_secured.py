@@ -20,7 +20,7 @@ EXCEPT = {
 """One names an address at which nothing listens, the other passes on the options of its callers."""
 FILES = [
     file
-    for folder in ("libs/hifi", "services", "infra/hifi_infra", "cli/hifi_cli")
+    for folder in ("libs/hifi", "connectors", "services", "infra/hifi_infra", "cli/hifi_cli")
     for file in (ROOT / folder).rglob("*.py")
     if SECURITY not in file.parents and "build" not in file.parts
 ]

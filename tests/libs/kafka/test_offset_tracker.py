@@ -19,9 +19,9 @@ def test_committable_is_the_first_unfinished_offset_whatever_the_order(data: st.
             offsets.start(todo[0])
             unfinished.append(todo.pop(0))
         else:
-            one = data.draw(st.sampled_from(unfinished))
-            offsets.finish(one)
-            unfinished.remove(one)
+            finished_offset = data.draw(st.sampled_from(unfinished))
+            offsets.finish(finished_offset)
+            unfinished.remove(finished_offset)
         begun = started[: len(started) - len(todo)]
         done_below = [offset for offset in begun if not unfinished or offset < min(unfinished)]
         highest_finished = done_below[-1] + 1 if done_below else None

@@ -14,7 +14,7 @@ from aiokafka.errors import OutOfOrderSequenceNumber
 
 from hifi.kafka import producer as producer_module
 from hifi.kafka.producer import MAX_BATCH_BYTES, Producer
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Overloaded, Rejected, Unacknowledged
 from hifi_infra.kafka.cluster import KafkaCluster
 
@@ -53,8 +53,8 @@ def record(number: int, size: int = 0) -> Record:
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[KafkaCluster]:
-    async with KafkaCluster(tmp_path / "kafka") as one:
-        yield one
+    async with KafkaCluster(tmp_path / "kafka") as kafka_cluster:
+        yield kafka_cluster
 
 
 async def an_hour_before_the_next_round(kafka: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> Producer:
@@ -76,7 +76,7 @@ async def test_a_full_batch_does_not_wait_for_the_next_round_and_a_small_one_doe
     assert not small.acknowledged.done()
     full = [producer.send(name, 1, [record(number, MAX_BATCH_BYTES // 4)]) for number in range(2, 12)]
     async with asyncio.timeout(60):
-        await asyncio.gather(small.acknowledged, *(one.acknowledged for one in full[:8]))
+        await asyncio.gather(small.acknowledged, *(batch.acknowledged for batch in full[:8]))
     assert [int(value) for value in await stored(kafka, name)] == [0, 1]
     assert [int(value) for value in await stored(kafka, name, 1)][:8] == [*range(2, 10)]
     await producer.stop(timeout_s=0)

@@ -12,7 +12,7 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import PartitionFollower, TopicFollower
 from hifi.kafka.topics import Topics
 from hifi.pipe.registry import PipeRegistry
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.health import Health
 
 PARKED = b'{"state": "parked", "by": "egest", "reason": "", "at_us": 1}'

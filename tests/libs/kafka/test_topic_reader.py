@@ -31,7 +31,9 @@ class FakeConsumer:
 
     async def offsets_for_times(self, times: dict[TopicPartition, int]) -> dict[TopicPartition, Any]:
         later = {tp: [n for n in self.offsets[tp] if n * 10 >= ms] for tp, ms in times.items()}
-        return {tp: FakeRecord(found[0]) if found else None for tp, found in later.items()}
+        return {
+            tp: FakeRecord(later_offsets[0]) if later_offsets else None for tp, later_offsets in later.items()
+        }
 
     def assign(self, tps: list[TopicPartition]) -> None:
         self.positions = dict.fromkeys(tps, 0)
@@ -47,9 +49,9 @@ class FakeConsumer:
             if offsets and not self.grown:  # others go on writing
                 offsets.append(offsets[-1] + 1)
         self.grown = True
-        found = {tp: [n for n in self.offsets[tp] if n >= self.positions[tp]][:3] for tp in tps}
-        self.positions |= {tp: offsets[-1] + 1 for tp, offsets in found.items() if offsets}
-        return {tp: [FakeRecord(n) for n in offsets] for tp, offsets in found.items() if offsets}
+        next_offsets = {tp: [n for n in self.offsets[tp] if n >= self.positions[tp]][:3] for tp in tps}
+        self.positions |= {tp: offsets[-1] + 1 for tp, offsets in next_offsets.items() if offsets}
+        return {tp: [FakeRecord(n) for n in offsets] for tp, offsets in next_offsets.items() if offsets}
 
 
 async def test_every_record_up_to_the_end_is_read_in_the_order_of_its_partition() -> None:

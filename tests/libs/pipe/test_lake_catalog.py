@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from hifi.check.pipe_check import check_folder
-from hifi.delivery.iceberg import IcebergSettings, LakeTable
 from hifi.pipe.lake_catalog import REST_PROPERTIES
 from hifi.pipe.limit_check import require_allowed
 from hifi.pipe.model import Pipe, SqlType
 from hifi.pipe.secret import Secret
 from hifi.runtime.errors import Misconfigured
-from hifi_lake.table.catalog import open_table
+from hifi_iceberg.declaration import IcebergSettings, LakeTable
+from hifi_iceberg.destination.catalog import open_table
 
 REST = "http://127.0.0.1:9"
 HOSTILE_NAMES = (

@@ -72,8 +72,11 @@ def test_what_is_not_allowed_is_reported_with_file_and_line(
     folder = _write(files, "HOME", "elsewhere/key", "elsewhere/items.csv")
     assert check_folder(folder, "micro-batch", sql=False)[1] == [], "without limits it passes"
     _limit(monkeypatch, files)
-    found = {(one.line, one.where): one.message for one in check_folder(folder, "micro-batch", sql=False)[1]}
-    assert set(found) == {
+    messages = {
+        (problem.line, problem.where): problem.message
+        for problem in check_folder(folder, "micro-batch", sql=False)[1]
+    }
+    assert set(messages) == {
         (4, "source.keys[0]"),
         (7, "normalize.mask.card.hash"),
         (12, "enrich.lookups.items.file"),
@@ -81,9 +84,9 @@ def test_what_is_not_allowed_is_reported_with_file_and_line(
     }
     assert (
         "HOME is not allowed as a secret: HIFI_PIPES_SECRET_PREFIXES allows SHOP_, PIPE_"
-        in found[4, "source.keys[0]"]
+        in messages[4, "source.keys[0]"]
     )
-    assert "HIFI_PIPES_LOOKUP_FOLDERS allows files below" in found[12, "enrich.lookups.items.file"]
+    assert "HIFI_PIPES_LOOKUP_FOLDERS allows files below" in messages[12, "enrich.lookups.items.file"]
 
 
 def test_what_is_not_allowed_is_not_published(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

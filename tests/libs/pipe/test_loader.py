@@ -60,8 +60,10 @@ def test_a_minimal_pipe_loads_with_its_defaults(tmp_path: Path) -> None:
 def test_a_problem_is_reported_with_its_line(
     tmp_path: Path, change: tuple[str, str], line: int, where: str, message: str
 ) -> None:
-    found = problems(tmp_path, GOOD.replace(*change))
-    assert any((one.line, one.where) == (line, where) and message in one.message for one in found), found
+    reported = problems(tmp_path, GOOD.replace(*change))
+    assert any(
+        (problem.line, problem.where) == (line, where) and message in problem.message for problem in reported
+    ), reported
 
 
 def test_two_files_may_not_declare_the_same_pipe_or_share_a_key(tmp_path: Path) -> None:
@@ -92,8 +94,8 @@ enrich:
 
 @pytest.mark.parametrize("schema", ["missing.json", "{type: 7}"])
 def test_a_missing_or_invalid_schema_is_reported(tmp_path: Path, schema: str) -> None:
-    found = problems(tmp_path, GOOD + f"normalize:\n  schema: {schema}\n")
-    assert [(one.line, one.where) for one in found] == [(8, "normalize.schema")]
+    reported = problems(tmp_path, GOOD + f"normalize:\n  schema: {schema}\n")
+    assert [(problem.line, problem.where) for problem in reported] == [(8, "normalize.schema")]
 
 
 def test_a_folder_without_pipes_is_reported(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry, publish, read_registry, stream_record
 from hifi.pipe.revision import deletion_record, pipe_record
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
 from hifi.runtime.lifetime import Lifetime

@@ -8,7 +8,7 @@ from hifi.pipe import rollout
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry, RegistrySnapshot
 from hifi.pipe.revision import WHOLE, Rollout, key_position
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
 
@@ -51,8 +51,8 @@ class Written:
 
     def url(self, revision: int) -> str:
         """What an event of a revision is sent to, by the last part of the path."""
-        found = self.registry.of_revision("flights", revision)
-        return str(found.pipe.destinations[0].url).rpartition("/")[2]
+        published = self.registry.of_revision("flights", revision)
+        return str(published.pipe.destinations[0].url).rpartition("/")[2]
 
     @property
     def current(self):
@@ -61,9 +61,9 @@ class Written:
 
 @pytest.fixture
 def written() -> Written:
-    one = Written()
-    one.write(rollout.put_at_once(one.snapshot, pipe("one")))
-    return one
+    log = Written()
+    log.write(rollout.put_at_once(log.snapshot, pipe("one")))
+    return log
 
 
 def test_a_rollout_gives_each_revision_its_own_declaration(written):
@@ -71,7 +71,7 @@ def test_a_rollout_gives_each_revision_its_own_declaration(written):
     assert (written.url(1), written.url(2)) == ("one", "two")
     assert written.current.number == 1
     assert (written.current.rollout.next.number, written.current.rollout.share) == (2, 100)
-    assert [one.key for one in written.registry.in_use()] == ["flights", "flights;2"]
+    assert [revision.key for revision in written.registry.in_use()] == ["flights", "flights;2"]
 
 
 def test_a_change_of_share_changes_no_content(written):

@@ -11,19 +11,19 @@ from hifi.runtime.process.cpu_time import thread_cpu_time
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not tell")
 def test_a_thread_that_shares_its_core_with_many_sees_that_it_waits() -> None:
-    cores, own = os.sched_getaffinity(0), threading.get_native_id()
+    cores, thread = os.sched_getaffinity(0), threading.get_native_id()
     others = [os.spawnlp(os.P_NOWAIT, "sh", "sh", "-c", "while :; do :; done") for _ in range(3)]
     try:
-        one = {min(cores)}
+        single_core = {min(cores)}
         for process in others:
-            os.sched_setaffinity(process, one)
-        os.sched_setaffinity(own, one)
+            os.sched_setaffinity(process, single_core)
+        os.sched_setaffinity(thread, single_core)
         before = thread_cpu_time()
         while (after := thread_cpu_time()).ran_ns - before.ran_ns < 50_000_000:
             pass
         assert after.waited_ns - before.waited_ns > after.ran_ns - before.ran_ns
     finally:
-        os.sched_setaffinity(own, cores)
+        os.sched_setaffinity(thread, cores)
         for process in others:
             os.kill(process, 9)
             os.waitpid(process, 0)

@@ -22,7 +22,10 @@ def catalyst() -> Iterator[Catalyst]:
 def problems(
     catalyst: Catalyst, trigger: Trigger = "micro-batch", destinations: Any = (), **enrich: Any
 ) -> dict[str, str]:
-    declared = [one if isinstance(one, tuple) else (one, None) for one in destinations or ["one"]]
+    declared = [
+        destination if isinstance(destination, tuple) else (destination, None)
+        for destination in destinations or ["one"]
+    ]
     pipe = Pipe.model_validate(
         {
             "pipe": "p",
@@ -34,8 +37,8 @@ def problems(
             ],
         }
     )
-    found = check_pipe(catalyst, pipe, trigger)
-    return {".".join(map(str, one.path)): one.message for one in found}
+    pipe_problems = check_pipe(catalyst, pipe, trigger)
+    return {".".join(map(str, problem.path)): problem.message for problem in pipe_problems}
 
 
 def test_a_good_pipe_has_no_problems(catalyst: Catalyst) -> None:
@@ -58,7 +61,7 @@ def test_a_good_pipe_has_no_problems(catalyst: Catalyst) -> None:
 
 
 def test_each_problem_is_reported_with_its_path(catalyst: Catalyst) -> None:
-    found = problems(
+    messages = problems(
         catalyst,
         destinations=[("x", "n"), ("y", "nosuch"), ("z", "n > 1")],
         fields={"n": "int"},
@@ -72,16 +75,16 @@ def test_each_problem_is_reported_with_its_path(catalyst: Catalyst) -> None:
         },
         filter="sum(n) > 1",
     )
-    assert list(found) == [
+    assert list(messages) == [
         "enrich.derive.a", "enrich.derive.b.sql", "enrich.derive.c", "enrich.derive.d",
         "enrich.filter", "destinations.0.when", "destinations.1.when",
     ]  # fmt: skip
-    assert "Syntax error" in found["enrich.derive.a"]
-    assert "`nosuch`" in found["enrich.derive.b.sql"]
-    assert found["enrich.derive.c"].startswith("`N` is not a field here; the fields are n, a")
-    assert "aggregates" in found["enrich.filter"]
-    assert "is int" in found["destinations.0.when"]
-    assert all("\n" not in message and len(message) < 300 for message in found.values())
+    assert "Syntax error" in messages["enrich.derive.a"]
+    assert "`nosuch`" in messages["enrich.derive.b.sql"]
+    assert messages["enrich.derive.c"].startswith("`N` is not a field here; the fields are n, a")
+    assert "aggregates" in messages["enrich.filter"]
+    assert "is int" in messages["destinations.0.when"]
+    assert all("\n" not in message and len(message) < 300 for message in messages.values())
 
 
 REFUSED = """
@@ -112,10 +115,10 @@ struct(*)
 
 
 def test_sql_that_raises_reads_more_than_the_event_or_is_random_is_refused(catalyst: Catalyst) -> None:
-    found = problems(
+    messages = problems(
         catalyst, fields={"n": "int"}, derive={f"d{index}": text for index, text in enumerate(REFUSED)}
     )
-    assert [text for index, text in enumerate(REFUSED) if f"enrich.derive.d{index}" not in found] == []
+    assert [text for index, text in enumerate(REFUSED) if f"enrich.derive.d{index}" not in messages] == []
 
 
 def test_a_function_is_refused_with_the_real_time_trigger(catalyst: Catalyst) -> None:
@@ -131,8 +134,8 @@ def test_a_double_cannot_be_a_key(catalyst: Catalyst) -> None:
 
 
 def test_a_result_that_cannot_be_written_as_json_is_reported(catalyst: Catalyst) -> None:
-    found = problems(catalyst, fields={"n": "int"}, derive={"v": "map(struct(n), 1)"})
-    assert list(found) in ([], ["enrich.derive.v"])
+    messages = problems(catalyst, fields={"n": "int"}, derive={"v": "map(struct(n), 1)"})
+    assert list(messages) in ([], ["enrich.derive.v"])
 
 
 def test_parsing_takes_one_expression_only(catalyst: Catalyst) -> None:

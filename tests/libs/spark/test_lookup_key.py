@@ -61,4 +61,4 @@ def test_a_table_is_shared_only_by_lookups_that_hold_the_same() -> None:
         lookup(types={"name": "int"}),
         lookup(refresh=1),
     ]
-    assert len({table_id(one) for one in (lookup(), *others)}) == 6
+    assert len({table_id(table_lookup) for table_lookup in (lookup(), *others)}) == 6

@@ -57,10 +57,10 @@ def test_a_sql_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         )
     monkeypatch.setenv("DB", f"sqlite:///{tmp_path / 'db'}")
     sql = {"url": {"env": "DB"}, "query": "select * from airlines"}
-    one = Lookup.model_validate(
+    sql_lookup = Lookup.model_validate(
         {"sql": sql, "key": {"c": "code"}, "fields": {"n": "name", "s": "size"}, "types": {"size": "int"}}
     )
-    assert [dict(row) for row in read_rows(one)] == [
+    assert [dict(row) for row in read_rows(sql_lookup)] == [
         {"code": "AA", "name": "American", "size": 9},
         {"code": "UA", "name": None, "size": None},
     ]
@@ -102,11 +102,11 @@ def test_a_parquet_file_without_rows_must_have_the_columns(tmp_path: Path) -> No
 
 def test_a_driver_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DB", "cockroachdb+psycopg2cffi://host/db")
-    one = Lookup.model_validate(
+    sql_lookup = Lookup.model_validate(
         {"sql": {"url": {"env": "DB"}, "query": "select 1"}, "key": {"c": "c"}, "fields": {"n": "n"}}
     )
     with pytest.raises(Misconfigured, match="the query of the SQL table"):
-        read_rows(one)
+        read_rows(sql_lookup)
     monkeypatch.setenv("DB", "mysql+mysqldb://host/db")
     with pytest.raises(Misconfigured, match="driver that is not installed"):
-        read_rows(one)
+        read_rows(sql_lookup)

@@ -19,7 +19,7 @@ from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish, read_registry
 from hifi.pipe.revision import deletion_record, pipe_record
 from hifi.pipe.rollout import change_pause
-from hifi.record import event
+from hifi.record.fields import fields as header_fields
 
 SOURCE_PARTITIONS = 3
 
@@ -137,7 +137,11 @@ async def until(condition: Callable[[], bool], bound_s: float = 90) -> None:
 
 def fields(record: ConsumerRecord) -> dict[str, bytes]:
     """Headers and fields of packed headers by name."""
-    return event.fields(record.headers)
+    return header_fields(record.headers)
+
+
+def ids_of(records: list[Any]) -> set[bytes]:
+    return {fields(one)["ce_id"] for one in records}
 
 
 async def _created(admin: AIOKafkaAdminClient, name: str) -> bool:

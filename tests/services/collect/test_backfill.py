@@ -13,7 +13,8 @@ from collected_stream import collected_stream, fields
 from tests.stream_process import free_port
 
 from hifi.pipe.model import Pipe
-from hifi.record import event
+from hifi.record.headers import ORIGIN
+from hifi.record.identity import BACKFILL
 
 BACKLOG = 1200
 LIVE = 60
@@ -78,11 +79,11 @@ async def test_a_backlog_keeps_its_rate_beside_live_events_and_its_minutes_balan
 
         raw = await stream.read(stream.topics.raw, lambda found: len(found) == BACKLOG + 2 * LIVE)
         of = {name: [one for one in raw if fields(one)["hifi_pipe"] == name] for name in (b"orders", b"live")}
-        backfill = [one for one in of[b"orders"] if event.ORIGIN in fields(one)]
-        fresh = [one for one in of[b"orders"] if event.ORIGIN not in fields(one)]
+        backfill = [one for one in of[b"orders"] if ORIGIN in fields(one)]
+        fresh = [one for one in of[b"orders"] if ORIGIN not in fields(one)]
         assert numbers(backfill) == [*range(BACKLOG)]
         assert numbers(fresh) == [*range(BACKLOG, BACKLOG + LIVE)]
-        assert not any(event.ORIGIN in fields(one) for one in of[b"live"])
+        assert not any(ORIGIN in fields(one) for one in of[b"live"])
         assert most_in_a_second([one.timestamp for one in backfill]) <= RATE * 1.3
         last_ms = max(one.timestamp for one in backfill)
         assert max(one.timestamp for one in of[b"live"]) < last_ms, "another pipe waits for no backfill"
@@ -90,8 +91,8 @@ async def test_a_backlog_keeps_its_rate_beside_live_events_and_its_minutes_balan
         normalized = await stream.read(
             stream.topics.normalized, lambda found: len(found) == BACKLOG + 2 * LIVE
         )
-        kept = [fields(one).get(event.ORIGIN) for one in normalized]
-        assert kept.count(event.BACKFILL) == BACKLOG, "every topic has the fact"
+        kept = [fields(one).get(ORIGIN) for one in normalized]
+        assert kept.count(BACKFILL) == BACKLOG, "every topic has the fact"
 
         at_end = await seen(port, "orders", lambda found: not found["now"]["source"]["backfill"])
         source = at_end["now"]["source"]

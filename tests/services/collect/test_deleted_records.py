@@ -10,7 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from collected_stream import SOURCE_PARTITIONS, CollectedStream, collected_stream, until
 from tests.stream_process import free_port, readyz
 
-from hifi_collect.kafka.deleted_records import deleted
+from hifi_collect.topic.deleted_records import deleted
 
 RECORDS = 300
 DELETED = 40

@@ -3,10 +3,12 @@
 from hifi.delivery.ack_report import PartitionAcks
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import PipeRevision
-from hifi.record.event import fields, identity, source_position
+from hifi.pipe.sources.event import SourceEvent
+from hifi.record.fields import fields
+from hifi.record.identity import identity
 from hifi.record.partitioner import partition_of
+from hifi.record.source_position import source_position
 from hifi_collect.raw_records import raw_records
-from hifi_collect.source_event import SourceEvent
 
 MINUTE_US = 60_000_000
 ACCEPTED_US = 29_400_000 * MINUTE_US

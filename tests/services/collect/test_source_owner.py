@@ -3,8 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from collected_stream import CollectedStream, collected_stream, until
-from test_kafka_source import ids_of
+from collected_stream import CollectedStream, collected_stream, ids_of, until
 from tests.stream_process import readyz
 
 from hifi.delivery.colours import Colour, Colours, ColourState
@@ -18,7 +17,7 @@ RECORDS = 300
 async def write(stream: CollectedStream, control: ControlTopics, blue: int) -> None:
     """Give blue a share of the requests."""
     each = {
-        name: Colour(share, ColourState.LIGHT if share else ColourState.DARK, (), "")
+        name: Colour(share, ColourState.ACTIVE if share else ColourState.IDLE, (), "")
         for name, share in (("blue", blue), ("green", 10_000 - blue))
     }
     producer = Producer(stream.kafka, "test")

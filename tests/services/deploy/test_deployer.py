@@ -24,7 +24,7 @@ from hifi.control.request import RequestKind
 from hifi.control.steps import ActionLog
 from hifi.control.verdict import Condition, Verdict
 from hifi.kafka.producer import Producer
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 from hifi_cli.mesh_state.control_plane import ControlPlane, author
 from hifi_infra.mesh import fleet

@@ -23,8 +23,24 @@ from hifi.kafka.topics import Topics, parse_tiers
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish, stream_record
 from hifi.pipe.revision import deletion_record, pipe_record
-from hifi.record import event
-from hifi.record.event import Headers, Record, seq_text
+from hifi.record.fields import fields, packed
+from hifi.record.headers import (
+    ACCEPTED,
+    CONTENT_TYPE,
+    IN,
+    MINUTE,
+    OUTCOME,
+    PIPE,
+    RAW,
+    REVISION,
+    REVISION_OFFSET,
+    SEQ,
+    TO,
+    Headers,
+)
+from hifi.record.headers import TIME as TIME_HEADER
+from hifi.record.identity import seq_text
+from hifi.record.record import Record
 from hifi.runtime.service import Service
 from hifi_egest.__main__ import egest
 from hifi_egest.settings import EgestSettings
@@ -61,8 +77,8 @@ def attributes(number: int) -> Headers:
         ("ce_id", b"%d" % number),
         ("ce_source", b"/test"),
         ("ce_type", b"made"),
-        (event.TIME, TIME),
-        (event.CONTENT_TYPE, b"application/json"),
+        (TIME_HEADER, TIME),
+        (CONTENT_TYPE, b"application/json"),
     ]
 
 
@@ -98,18 +114,18 @@ class EgestStream:
         number = next(self._numbers)
         data = more.pop("data", {"number": number})
         version = b"%d" % more.pop("version", self.version)
-        headers = event.packed(
+        headers = packed(
             {
                 **dict(attributes(number)),
-                event.PIPE: pipe.encode(),
-                event.REVISION: version,
-                event.REVISION_OFFSET: version,
-                event.SEQ: seq_text(EPOCH, number),
-                event.ACCEPTED: b"%d" % (time.time_ns() // 1000),
-                event.MINUTE: b"%d" % (time.time_ns() // 60_000_000_000),
-                event.IN: b"%d" % (time.time_ns() // 1000),
-                event.RAW: b"%d" % next(self.raw[partition]),
-                event.TO: to.encode(),
+                PIPE: pipe.encode(),
+                REVISION: version,
+                REVISION_OFFSET: version,
+                SEQ: seq_text(EPOCH, number),
+                ACCEPTED: b"%d" % (time.time_ns() // 1000),
+                MINUTE: b"%d" % (time.time_ns() // 60_000_000_000),
+                IN: b"%d" % (time.time_ns() // 1000),
+                RAW: b"%d" % next(self.raw[partition]),
+                TO: to.encode(),
                 **more,
             }
         )
@@ -166,7 +182,7 @@ class EgestStream:
 
 def texts(record: ConsumerRecord | Record) -> dict[str, str]:
     """Headers, and the fields of packed ones, as text."""
-    return {name: value.decode() for name, value in event.fields(record.headers).items()}
+    return {name: value.decode() for name, value in fields(record.headers).items()}
 
 
 class RunningEgest:
@@ -211,7 +227,7 @@ async def running_egest(stream: EgestStream, *pipes: Pipe, **settings: Any) -> A
 
 
 def outcomes(receipts: Sequence[dict[str, str]]) -> list[str]:
-    return [receipt[event.OUTCOME] for receipt in receipts]
+    return [receipt[OUTCOME] for receipt in receipts]
 
 
 class ServiceProcess:

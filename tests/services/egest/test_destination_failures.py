@@ -8,7 +8,19 @@ import pytest
 from egest_stream import EgestStream, outcomes, pipe, running_egest, texts, until
 from fake_destination import OK, ReceivedRequest, Reset, answer, destination
 
-from hifi.record import event
+from hifi.record.headers import (
+    AMBIGUOUS,
+    ATTEMPT,
+    DESTINATION,
+    DETAIL,
+    DUE,
+    OUTCOME,
+    PASS,
+    REASON,
+    SERVICE,
+    SOURCE,
+    STATUS,
+)
 
 
 def says(data: bytes | None):
@@ -51,14 +63,14 @@ async def test_what_may_pass_by_itself_goes_to_the_retrier(
         (receipt,) = await stream.receipts(1)
         (retry,) = await stream.at_least(stream.topics.retry_in(stream.topics.tiers[0]), 1)
     headers = texts(retry)
-    assert receipt[event.OUTCOME] == "retry"
-    assert receipt[event.REASON] == headers[event.REASON]
-    assert receipt[event.REASON] in {reason, "closed" if reason == "reset" else reason}
-    assert receipt.get(event.AMBIGUOUS) == headers.get(event.AMBIGUOUS) == ambiguous
-    assert headers[event.DESTINATION] == "d"
-    assert (headers[event.ATTEMPT], headers[event.PASS]) == ("1", "0")
+    assert receipt[OUTCOME] == "retry"
+    assert receipt[REASON] == headers[REASON]
+    assert receipt[REASON] in {reason, "closed" if reason == "reset" else reason}
+    assert receipt.get(AMBIGUOUS) == headers.get(AMBIGUOUS) == ambiguous
+    assert headers[DESTINATION] == "d"
+    assert (headers[ATTEMPT], headers[PASS]) == ("1", "0")
     assert headers["ce_id"] == "0"
-    assert headers[event.SOURCE] == "enriched:0"
+    assert headers[SOURCE] == "enriched:0"
     assert (retry.key, retry.value) == (b"k", b'{"number":0}')
 
 
@@ -68,8 +80,8 @@ async def test_no_connection_goes_to_the_retrier_and_is_not_ambiguous(stream: Eg
     async with running_egest(stream, pipe(url, retry=ONCE)):
         await stream.send(1)
         (receipt,) = await stream.receipts(1)
-    assert (receipt[event.OUTCOME], receipt[event.REASON]) == ("retry", "connect")
-    assert event.AMBIGUOUS not in receipt
+    assert (receipt[OUTCOME], receipt[REASON]) == ("retry", "connect")
+    assert AMBIGUOUS not in receipt
 
 
 @pytest.mark.parametrize(
@@ -83,9 +95,9 @@ async def test_a_refusal_is_a_dead_letter(stream: EgestStream, status: int, head
         (letter,) = await stream.at_least(stream.topics.dead_letter, 1)
         assert len(there.requests) == 1, "redirects are not followed, refusals not repeated"
     headers_of = texts(letter)
-    assert (receipt[event.OUTCOME], receipt[event.STATUS]) == ("dead-letter", str(status))
-    assert headers_of[event.REASON] == f"status-{status}"
-    assert (headers_of[event.SERVICE], headers_of[event.DESTINATION]) == ("egest", "d")
+    assert (receipt[OUTCOME], receipt[STATUS]) == ("dead-letter", str(status))
+    assert headers_of[REASON] == f"status-{status}"
+    assert (headers_of[SERVICE], headers_of[DESTINATION]) == ("egest", "d")
     assert (letter.key, letter.value) == (b"k", b'{"number":0}')
 
 
@@ -94,7 +106,7 @@ async def delivered_on_the_spot(stream: EgestStream) -> dict[str, str]:
     for number in range(20):
         await stream.send(1)
         receipt = (await stream.receipts(number + 1))[-1]
-        if receipt[event.OUTCOME] == "delivered":
+        if receipt[OUTCOME] == "delivered":
             return receipt
     raise AssertionError(f"20 events were not delivered on the spot; the last one: {receipt}")
 
@@ -111,8 +123,8 @@ async def test_a_2xx_after_the_time_out_is_flagged_as_what_may_arrive_twice(stre
 
     async with destination(late_at_first) as there, running_egest(stream, pipe(there.url, timeout=0.3)):
         receipt = await delivered_on_the_spot(stream)
-    assert receipt[event.AMBIGUOUS] == "1"
-    assert receipt[event.ATTEMPT] == "2"
+    assert receipt[AMBIGUOUS] == "1"
+    assert receipt[ATTEMPT] == "2"
     assert there.ids[-2] == there.ids[-1]
 
 
@@ -126,15 +138,15 @@ async def test_a_hiccup_is_got_over_on_the_spot(stream: EgestStream) -> None:
 
     async with destination(twice_not) as there, running_egest(stream, pipe(there.url)):
         receipt = await delivered_on_the_spot(stream)
-    assert receipt[event.ATTEMPT] == "3"
-    assert event.AMBIGUOUS not in receipt
+    assert receipt[ATTEMPT] == "3"
+    assert AMBIGUOUS not in receipt
 
 
 async def test_retry_after_takes_the_largest_tier_not_above_it(stream: EgestStream) -> None:
     receipt = await first_receipt(stream, says(answer(429, "Retry-After: 3")))
-    assert receipt[event.STATUS] == "429"
+    assert receipt[STATUS] == "429"
     (retry,) = await stream.read(stream.topics.retry_in(stream.topics.tiers[1]))
-    due_s = int(texts(retry)[event.DUE]) / 1e6 - time.time()
+    due_s = int(texts(retry)[DUE]) / 1e6 - time.time()
     assert 0 < due_s <= 3, "1 s is not enough, so it goes round again for the rest"
 
 
@@ -164,7 +176,7 @@ async def test_a_long_pause_is_not_waited_for(stream: EgestStream) -> None:
         receipts = await stream.receipts(50)
         assert len(there.requests) <= 2
     assert outcomes(receipts) == ["retry"] * 50
-    assert {receipt[event.REASON] for receipt in receipts} == {"status-429", "paused"}
+    assert {receipt[REASON] for receipt in receipts} == {"status-429", "paused"}
     assert len(await stream.read(stream.topics.retry_in(stream.topics.tiers[-1]))) == 50
 
 
@@ -172,18 +184,18 @@ async def test_the_limits_count_requests_that_were_sent(stream: EgestStream) -> 
     retry = {"local_attempts": 1, "max_attempts": 2}
     async with destination(says(answer(500))) as there, running_egest(stream, pipe(there.url, retry=retry)):
         record = stream.record()
-        again = [*record.headers, (event.DESTINATION, b"d"), (event.PASS, b"1"), (event.ATTEMPT, b"1")]
+        again = [*record.headers, (DESTINATION, b"d"), (PASS, b"1"), (ATTEMPT, b"1")]
         await stream.producer.send_and_wait(
             stream.topics.retry_out, 0, [type(record)(record.key, record.value, again)]
         )
         (receipt,) = await stream.receipts(1)
         (letter,) = await stream.read(stream.topics.dead_letter)
-    assert (receipt[event.OUTCOME], receipt[event.REASON], receipt[event.ATTEMPT]) == (
+    assert (receipt[OUTCOME], receipt[REASON], receipt[ATTEMPT]) == (
         "dead-letter",
         "gave-up",
         "2",
     )
-    assert "500" in texts(letter)[event.DETAIL]
+    assert "500" in texts(letter)[DETAIL]
 
 
 async def test_a_breaker_opens_and_what_comes_then_is_handed_over_without_a_request(
@@ -198,9 +210,7 @@ async def test_a_breaker_opens_and_what_comes_then_is_handed_over_without_a_requ
         receipts = await stream.receipts(25)
         assert len(there.requests) == 3
     assert outcomes(receipts) == ["retry"] * 25
-    assert {receipt[event.ATTEMPT] for receipt in receipts if receipt[event.REASON] == "breaker-open"} == {
-        "0"
-    }
+    assert {receipt[ATTEMPT] for receipt in receipts if receipt[REASON] == "breaker-open"} == {"0"}
 
 
 async def test_a_probe_closes_the_breaker(stream: EgestStream) -> None:

@@ -16,19 +16,35 @@ from hifi.delivery.destination_state import DestinationStates
 from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
-from hifi.record import event
-from hifi.record.event import Record, seq_text
+from hifi.record.fields import fields, packed
+from hifi.record.headers import (
+    ACCEPTED,
+    DESTINATION,
+    IN,
+    MINUTE,
+    OUTCOME,
+    PIPE,
+    RAW,
+    REVISION,
+    REVISION_OFFSET,
+    SEQ,
+    SOURCE,
+    TO,
+)
+from hifi.record.identity import seq_text
+from hifi.record.record import Record
 from hifi.runtime.health import Health
 from hifi_egest.dedup.commit_metadata import CommitMetadata
 from hifi_egest.dedup.outcome_reader import RecordedOutcomes
-from hifi_egest.delivery.delivery import Delivery
+from hifi_egest.delivery.delivery import Delivery, complete_all
+from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.http.name_resolver import NameResolver
 from hifi_egest.intake import DeliveryIntake
 from hifi_egest.lanes.lanes import Lanes
 from hifi_egest.lanes.resources import LaneResources
-from hifi_egest.receipts.outcome_recorder import OutcomeRecorder
+from hifi_egest.outcomes.recorder import OutcomeRecorder
 from hifi_egest.settings import EgestSettings
 
 TOPICS = Topics("s")
@@ -55,17 +71,12 @@ class FakeLane:
         self.deliveries: list[Delivery] = []
         self.failures = 0
 
-    def fits(self, _: Any) -> bool:
-        return True
-
-    def offer(self, delivery: Delivery) -> None:
+    def offer(self, record: EventRecord, name: bytes) -> bool:
         if self.failures:
             self.failures -= 1
             raise RuntimeError("not now")
-        self.deliveries.append(delivery)
-
-    def dispatch(self) -> None:
-        pass
+        self.deliveries.append(Delivery(record, name, record.earlier))
+        return True
 
     @property
     def offsets(self) -> list[int]:
@@ -83,6 +94,10 @@ class AcknowledgingOutbox:
         asyncio.get_running_loop().call_soon(acknowledged)
 
 
+class Beating:
+    last_heartbeat_monotonic_s = float("inf")
+
+
 class IntakeBench:
     """The intake with doubles around it."""
 
@@ -92,31 +107,31 @@ class IntakeBench:
         self.assigned = AssignedPartition(TopicPartition(TOPICS.enriched, 0))
         lanes: Any = SimpleNamespace(get=lambda _, name: self.lanes[name], revoke=lambda _: None)
         registry: Any = SimpleNamespace(offset=1)
-        recorder: Any = None
         reader: Any = self.reader
         outbox: Any = self.outbox
+        recorder = OutcomeRecorder(TOPICS, outbox, PartitionLease(Beating, 10.0))  # type: ignore[arg-type]
         budget = InFlightBudget(1000, 10**7)
         health = Health("egest", "i")
         self.intake = DeliveryIntake(
-            TOPICS, registry, lanes, recorder, outbox, reader, budget, health, pipes_wait_s=1
+            TOPICS, registry, lanes, recorder, reader, budget, health, pipes_wait_s=1
         )
 
     def records(self, count: int, to: bytes = b"one", keys: int = 1) -> list[ConsumerRecord]:
         made = []
         for offset in range(count):
             self.assigned.offsets.start(offset)
-            headers = event.packed(
+            headers = packed(
                 {
                     **dict(attributes(offset)),
-                    event.PIPE: b"flights",
-                    event.REVISION: b"1",
-                    event.REVISION_OFFSET: b"1",
-                    event.SEQ: seq_text(EPOCH, offset),
-                    event.ACCEPTED: b"%d" % offset,
-                    event.MINUTE: b"0",
-                    event.IN: b"0",
-                    event.RAW: b"%d" % offset,
-                    event.TO: to,
+                    PIPE: b"flights",
+                    REVISION: b"1",
+                    REVISION_OFFSET: b"1",
+                    SEQ: seq_text(EPOCH, offset),
+                    ACCEPTED: b"%d" % offset,
+                    MINUTE: b"0",
+                    IN: b"0",
+                    RAW: b"%d" % offset,
+                    TO: to,
                 }
             )
             made.append(
@@ -163,10 +178,6 @@ def nothing(*_: Any) -> None:
     pass
 
 
-class Beating:
-    last_heartbeat_monotonic_s = float("inf")
-
-
 async def handle(bench: IntakeBench, assigned: AssignedPartition, records: Sequence[ConsumerRecord]) -> None:
     """As the consumer does."""
     waiting = bench.intake.handle(assigned, records)
@@ -211,10 +222,10 @@ async def test_the_offset_of_a_poison_record_waits_for_its_deliveries_in_lanes(b
             await handle(bench, bench.assigned, [record])
     await bench.intake.poisoned(bench.assigned, record, RuntimeError("never"))
     (letter,) = bench.outbox.written
-    assert event.fields(letter.headers)[event.DESTINATION] == b"two"
+    assert fields(letter.headers)[DESTINATION] == b"two"
     assert bench.assigned.offsets.committable is None, "the delivery for `one` is in flight"
     (delivery,) = bench.lanes[b"one"].deliveries
-    delivery.complete()
+    complete_all([delivery])
     await until(lambda: bench.assigned.offsets.committable == 1, 1)
 
 
@@ -223,7 +234,7 @@ async def test_a_poison_record_that_no_lane_holds_is_complete_with_its_dead_lett
 ) -> None:
     (record,) = bench.records(1, b"one,two")
     await bench.intake.poisoned(bench.assigned, record, RuntimeError("never"))
-    assert [event.fields(letter.headers)[event.DESTINATION] for letter in bench.outbox.written] == [
+    assert [fields(letter.headers)[DESTINATION] for letter in bench.outbox.written] == [
         b"one",
         b"two",
     ]
@@ -239,7 +250,7 @@ async def test_copies_in_a_batch_are_complete_without_a_delivery(bench: IntakeBe
     await handle(bench, bench.assigned, [first, *copies])
     assert bench.lanes[b"one"].offsets == [0]
     assert bench.assigned.offsets.committable is None
-    bench.lanes[b"one"].deliveries[0].complete()
+    complete_all(bench.lanes[b"one"].deliveries[:1])
     assert bench.assigned.offsets.committable == 3
 
 
@@ -276,22 +287,20 @@ async def test_a_batch_that_is_larger_than_its_lane_is_given_as_there_is_room_in
         )
         await lanes.start()
         reader: Any = bench.reader
-        intake = DeliveryIntake(
-            TOPICS, pipes, lanes, recorder, outbox, reader, budget, health, pipes_wait_s=1
-        )
+        intake = DeliveryIntake(TOPICS, pipes, lanes, recorder, reader, budget, health, pipes_wait_s=1)
         waiting = intake.handle(bench.assigned, bench.records(200, b"one,two", keys=5))
         assert waiting is not None
         await waiting
         await until(lambda: bench.assigned.offsets.committable == 200, 20)
         await lanes.stop()
         ids = there.ids
-    found = [event.fields(receipt.headers) for receipt in bench.outbox.written]
-    assert Counter(found_one[event.OUTCOME] for found_one in found) == {b"delivered": 400}
+    receipts = [fields(receipt.headers) for receipt in bench.outbox.written]
+    assert Counter(receipt[OUTCOME] for receipt in receipts) == {b"delivered": 400}
     assert Counter(ids) == {str(number): 2 for number in range(200)}
     for name in (b"one", b"two"):
         for key in range(5):
             offsets = [
-                int(one[event.SOURCE].split(b":")[1]) for one in found if one[event.DESTINATION] == name
+                int(receipt[SOURCE].split(b":")[1]) for receipt in receipts if receipt[DESTINATION] == name
             ]
             of_key = [offset for offset in offsets if offset % 5 == key]
             assert of_key == sorted(of_key)

@@ -9,7 +9,7 @@ import pytest
 from egest_stream import EgestStream, outcomes, pipe_to, running_egest, until
 from fake_destination import OK, ReceivedRequest, Reply, answer, destination
 
-from hifi.record import event
+from hifi.record.headers import ACCEPTED, ANSWERED, DESTINATION, OUTCOME, REASON
 
 
 async def hangs(_: ReceivedRequest) -> bytes | None:
@@ -28,9 +28,9 @@ async def crawls(_: ReceivedRequest) -> bytes:
 def p95(receipts: list[dict[str, str]], name: str) -> float:
     """Of accepted to answered, seconds."""
     lags = [
-        (int(one[event.ANSWERED]) - int(one[event.ACCEPTED])) / 1e6
+        (int(one[ANSWERED]) - int(one[ACCEPTED])) / 1e6
         for one in receipts
-        if one[event.OUTCOME] == "delivered" and one[event.DESTINATION] == name
+        if one[OUTCOME] == "delivered" and one[DESTINATION] == name
     ]
     return statistics.quantiles(lags, n=20)[-1]
 
@@ -67,11 +67,11 @@ async def test_a_sick_destination_is_not_noticed_by_the_others(stream: EgestStre
             assert time.monotonic() - began_s < 20, "the commit is not held back either"
             again = await paced(stream, "well", 100, 2)
             later = (await stream.receipts(alone + 2 * both + again))[alone + 2 * both :]
-    of_well = [one for one in after if one[event.DESTINATION] == "well"]
-    of_sick = [one for one in after if one[event.DESTINATION] == "sick"]
+    of_well = [one for one in after if one[DESTINATION] == "well"]
+    of_sick = [one for one in after if one[DESTINATION] == "sick"]
     assert outcomes(of_well) == ["delivered"] * both
     assert set(outcomes(of_sick)) <= ({"delivered", "retry"} if sick is crawls else {"retry"})
-    reasons = {one.get(event.REASON) for one in of_sick if one[event.OUTCOME] == "retry"}
+    reasons = {one.get(REASON) for one in of_sick if one[OUTCOME] == "retry"}
     # While cores are scarce, what a destination would take waits in egest, so a slow one may get all of it.
     assert {"lane-full", "not-in-time", "breaker-open"} & reasons or sick is crawls
     # All on one noisy machine, which can be busier at one time: a factor, and what some turns of the loop may take.

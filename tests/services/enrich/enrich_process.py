@@ -11,7 +11,7 @@ from running_instance import LiveStream
 
 
 async def start(stream: LiveStream, port: int, **settings: str) -> asyncio.subprocess.Process:
-    own = {
+    variables = {
         "HIFI_KAFKA": stream.kafka,
         "HIFI_STREAM": stream.topics.stream,
         "HIFI_PORT": str(port),
@@ -21,7 +21,7 @@ async def start(stream: LiveStream, port: int, **settings: str) -> asyncio.subpr
         sys.executable,
         "-m",
         "hifi_enrich",
-        env=os.environ | own,
+        env=os.environ | variables,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
     )

@@ -19,8 +19,9 @@ from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry, publish, stream_record
 from hifi.pipe.revision import pipe_record
-from hifi.record import event
-from hifi.record.event import Record
+from hifi.record.fields import fields
+from hifi.record.headers import SEQ
+from hifi.record.record import Record
 from hifi.runtime.service import Service
 from hifi_enrich.lookup.tables import LookupTables
 from hifi_enrich.query.engine import SparkEngine
@@ -94,12 +95,12 @@ class LiveStream:
         async with asyncio.timeout(TIMEOUT_S):
             while True:
                 records = await self.read(self.topics.enriched) + await self.read(self.topics.dead_letter)
-                found: dict[int, list[Any]] = {}
+                records_by_number: dict[int, list[Any]] = {}
                 for record in records:
-                    seq = event.fields(record.headers).get(event.SEQ, b":-1")
-                    found.setdefault(int(seq.partition(b":")[2]), []).append(record)
-                if set(numbers) <= set(found):
-                    return found
+                    seq = fields(record.headers).get(SEQ, b":-1")
+                    records_by_number.setdefault(int(seq.partition(b":")[2]), []).append(record)
+                if set(numbers) <= set(records_by_number):
+                    return records_by_number
                 await asyncio.sleep(0.2)
 
     async def committed(self) -> dict[int, int]:

@@ -6,7 +6,22 @@ from typing import Any
 
 from hifi.pipe.model import Pipe, QueryTrigger
 from hifi.pipe.revision import PipeRevision
-from hifi.record import event
+from hifi.record.fields import fields, packed
+from hifi.record.headers import (
+    ACCEPTED,
+    DETAIL,
+    IN,
+    MINUTE,
+    PIPE,
+    RAW,
+    REASON,
+    REVISION,
+    REVISION_OFFSET,
+    SEQ,
+    TO,
+    Headers,
+)
+from hifi.record.identity import seq_text
 from hifi.spark.catalyst import Catalyst
 from hifi.spark.lookup_key import table_id
 from hifi_enrich.lookup.table import build_table
@@ -21,33 +36,36 @@ SCHEMA = "key binary, value binary, partition int, headers array<struct<key stri
 
 def make_pipe(name: str = "p", /, destinations: Sequence[Any] = (), **enrich: Any) -> Pipe:
     """A pipe; destinations are names, or pairs of a name and a condition."""
-    declared = [one if isinstance(one, tuple) else (one, None) for one in destinations or ["one"]]
+    declared = [
+        destination if isinstance(destination, tuple) else (destination, None)
+        for destination in destinations or ["one"]
+    ]
     return Pipe.model_validate(
         {
             "pipe": name,
             "source": {"keys": [{"env": "KEY"}]},
             "enrich": enrich,
             "destinations": [
-                {"name": one, "url": "http://127.0.0.1/", **({"when": when} if when else {})}
-                for one, when in declared
+                {"name": destination, "url": "http://127.0.0.1/", **({"when": when} if when else {})}
+                for destination, when in declared
             ],
         }
     )
 
 
-def make_headers(pipe: str = "p", version: int = 0, number: int = 1, **more: bytes) -> event.Headers:
-    known = {
-        event.PIPE: pipe.encode(),
-        event.REVISION: b"%d" % version,
-        event.REVISION_OFFSET: b"%d" % version,
-        event.SEQ: event.seq_text(7, number),
-        event.ACCEPTED: b"1700000000000000",
-        event.MINUTE: b"28333333",
-        event.IN: b"1",
-        event.RAW: b"%d" % number,
+def make_headers(pipe: str = "p", version: int = 0, number: int = 1, **more: bytes) -> Headers:
+    event_fields = {
+        PIPE: pipe.encode(),
+        REVISION: b"%d" % version,
+        REVISION_OFFSET: b"%d" % version,
+        SEQ: seq_text(7, number),
+        ACCEPTED: b"1700000000000000",
+        MINUTE: b"28333333",
+        IN: b"1",
+        RAW: b"%d" % number,
         "ce_id": b"%d" % number,
     }
-    return event.packed(known | more)
+    return packed(event_fields | more)
 
 
 @dataclass(frozen=True)
@@ -62,16 +80,16 @@ class OutputRecord:
 
     @property
     def to(self) -> str:
-        return event.fields(self.headers)[event.TO].decode()
+        return fields(self.headers)[TO].decode()
 
     @property
     def reason(self) -> str | None:
-        reason = event.fields(self.headers).get(event.REASON)
+        reason = fields(self.headers).get(REASON)
         return reason.decode() if reason is not None else None
 
     @property
     def detail(self) -> str:
-        return event.fields(self.headers)[event.DETAIL].decode()
+        return fields(self.headers)[DETAIL].decode()
 
 
 class SparkBench:

@@ -32,12 +32,12 @@ async def test_it_reports_what_it_waits_for_then_runs_and_drains_on_sigterm(
     assert body["state"] == "running"
     assert f"Spark is warming up, for at most {WARM_UP_TIMEOUT_S:g} s" in seen
     numbers = await stream.send(*[b'{"n":1}'] * 10)
-    found = await stream.outcomes(numbers)
+    outcomes = await stream.outcomes(numbers)
     await stream.caught_up()
     process.send_signal(signal.SIGTERM)
     _, errors = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
     assert process.returncode == 0, errors.decode()
-    assert {len(records) for records in found.values()} == {1}
+    assert {len(records) for records in outcomes.values()} == {1}
 
 
 @pytest.mark.timeout(200)
@@ -54,7 +54,9 @@ async def test_a_standby_whose_spark_exited_exits_so_that_a_new_one_can_start(
             async with asyncio.timeout(TIMEOUT_S):
                 while (await asyncio.to_thread(readyz, port))[1].get("state") != state:
                     await asyncio.sleep(0.1)
-        [java] = [one for one in psutil.Process(process.pid).children(recursive=True) if "java" in one.name()]
+        [java] = [
+            child for child in psutil.Process(process.pid).children(recursive=True) if "java" in child.name()
+        ]
         java.kill()
         _, errors = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
         assert process.returncode not in (0, None)
@@ -78,8 +80,8 @@ async def test_a_standby_follows_a_killed_process_long_before_its_session_expire
     try:
         for state in ("running", "standby"):
             port = unused_tcp_port_factory()
-            own = {"HIFI_INSTANCE": state, "HIFI_SESSION_TIMEOUT_S": str(session_s)}
-            processes.append(await start(stream, port, **own, HIFI_ENRICH_TRIGGER="real-time"))
+            environment = {"HIFI_INSTANCE": state, "HIFI_SESSION_TIMEOUT_S": str(session_s)}
+            processes.append(await start(stream, port, **environment, HIFI_ENRICH_TRIGGER="real-time"))
             async with asyncio.timeout(TIMEOUT_S):
                 while (await asyncio.to_thread(readyz, port))[1].get("state") != state:
                     await asyncio.sleep(0.1)
@@ -90,13 +92,13 @@ async def test_a_standby_follows_a_killed_process_long_before_its_session_expire
         assert await remove_group_members(kafka, stream.topics.stream, "running") == 1
         numbers += await stream.send(*[b'{"n":1}'] * 40)
         async with asyncio.timeout(session_s / 2):
-            found = await stream.outcomes(numbers)
+            outcomes = await stream.outcomes(numbers)
     finally:
         for process in processes:
             if process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 await process.communicate()
-    assert sorted(found) == numbers
+    assert sorted(outcomes) == numbers
 
 
 @pytest.mark.timeout(60)

@@ -40,7 +40,7 @@ class OpenCluster(KafkaCluster):
 
     def _write_settings(self, file: Path, broker: int, log: Path) -> None:
         super()._write_settings(file, broker, log)
-        ports = self._known.ports[0]
+        ports = self._loaded.ports[0]
         clients = f"BROKER://127.0.0.1:{ports.broker},TLS://127.0.0.1:{self.tls},SASL://127.0.0.1:{self.sasl}"
         settings = {
             "listeners": f"{clients},CONTROLLER://127.0.0.1:{ports.controller}",
@@ -92,8 +92,8 @@ async def running_enrich(stream: LiveStream, **settings: str) -> AsyncIterator[N
 
 async def pass_once(stream: LiveStream) -> None:
     numbers = await stream.send(*[b'{"n":1}'] * 10)
-    found = await stream.outcomes(numbers)
-    assert {len(found[number]) for number in numbers} == {1}
+    outcomes = await stream.outcomes(numbers)
+    assert {len(outcomes[number]) for number in numbers} == {1}
 
 
 @pytest.mark.parametrize("kind", ["certificate", "password"])

@@ -16,8 +16,10 @@ from spark_bench import make_headers, make_pipe
 from hifi.kafka.group_offsets import GroupOffsets
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import deletion_record, pipe_record
-from hifi.record import event
-from hifi.record.event import Record
+from hifi.record.fields import fields
+from hifi.record.headers import DETAIL, IN, REASON, SERVICE, TO, WATCH
+from hifi.record.headers import PIPE as PIPE_FIELD
+from hifi.record.record import Record
 from hifi_enrich.query import kafka_io
 
 pytestmark = pytest.mark.timeout(300)
@@ -25,7 +27,7 @@ PIPE = make_pipe("p", [("large", "n >= 10"), "all"], fields={"n": "int"}, derive
 
 
 def reason(record: Any) -> str | None:
-    value = dict(record.headers).get(event.REASON)
+    value = dict(record.headers).get(REASON)
     return value.decode() if value is not None else None
 
 
@@ -45,24 +47,24 @@ async def test_events_pass_once_in_order_with_key_headers_and_partition(
     watch = [{"field": "double", "bounds": [10, 30]}]
     watched = PIPE.model_dump(mode="json", by_alias=True, exclude_defaults=True) | {"watch": watch}
     stream = await LiveStream(kafka).create(Pipe.model_validate(watched))
-    async with running_enrich(stream, spark, tmp_path, enrich_trigger=trigger) as one:
-        await one.until_state("running")
+    async with running_enrich(stream, spark, tmp_path, enrich_trigger=trigger) as instance:
+        await instance.until_state("running")
         stray = [(0, Record(None, b"\xff", [])), (1, Record(b"", None, [("x", b"")]))]
         await stream.append(stream.topics.normalized, stray)
         numbers = [number for _ in range(5) for number in await stream.send(*numbered(range(20)))]
-        found = await stream.outcomes([*numbers, -1])
+        outcomes = await stream.outcomes([*numbers, -1])
         await stream.caught_up()
-    assert [reason(record) for record in found.pop(-1)] == ["not-an-event", "not-an-event"]
-    for number, records in found.items():
+    assert [reason(record) for record in outcomes.pop(-1)] == ["not-an-event", "not-an-event"]
+    for number, records in outcomes.items():
         [record] = records
         assert record.value == b'{"n":%d,"double":%d}' % (number % 20, number % 20 * 2)
         assert (record.key, record.partition) == (b"k%d" % number, number % PARTITIONS)
         kept = make_headers("p", 0, number)
         assert [record.headers[0], *record.headers[2:]] == [kept[0], *kept[2:]]
-        assert event.fields(record.headers)[event.TO] == (b"large,all" if number % 20 >= 10 else b"all")
-        bucket = event.fields(record.headers)[event.WATCH].partition(b":")[2]
+        assert fields(record.headers)[TO] == (b"large,all" if number % 20 >= 10 else b"all")
+        bucket = fields(record.headers)[WATCH].partition(b":")[2]
         assert bucket == (b"0" if number % 20 < 5 else b"1" if number % 20 < 15 else b"2")
-        stamp_ms = int(event.fields(record.headers)[event.IN]) / 1000
+        stamp_ms = int(fields(record.headers)[IN]) / 1000
         assert stamp_ms <= record.timestamp + 1
     for partition in range(PARTITIONS):
         order = [
@@ -78,22 +80,22 @@ async def test_a_udf_with_the_real_time_trigger_affects_its_own_pipe_only(
 ) -> None:
     udf = {"function": "udfs:double", "args": ["n"], "returns": {"twice": "int"}}
     stream = await LiveStream(kafka).create(PIPE, make_pipe("u", fields={"n": "int"}, udf=udf))
-    async with running_enrich(stream, spark, tmp_path, enrich_trigger="real-time") as one:
-        await one.until_state("running")
+    async with running_enrich(stream, spark, tmp_path, enrich_trigger="real-time") as instance:
+        await instance.until_state("running")
         [refused, passed] = [*await stream.send(b'{"n":1}', pipe="u"), *await stream.send(b'{"n":1}')]
-        found = await stream.outcomes([refused, passed])
-    assert (reason(found[refused][0]), reason(found[passed][0])) == ("pipe-broken", None)
+        outcomes = await stream.outcomes([refused, passed])
+    assert (reason(outcomes[refused][0]), reason(outcomes[passed][0])) == ("pipe-broken", None)
 
 
 async def test_the_warm_up_runs_events_of_the_pipes_in_force_with_their_fields(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     stream = await LiveStream(kafka).create(PIPE, make_pipe("q", derive={"one": "1"}))
-    async with running_enrich(stream, spark, tmp_path) as one:
-        await one.until_state("running")
+    async with running_enrich(stream, spark, tmp_path) as instance:
+        await instance.until_state("running")
     added: dict[str, set[str]] = {}
     for record in await stream.read(stream.topics.enrich_warm_up):
-        pipe = event.fields(record.headers)[event.PIPE].decode()
+        pipe = fields(record.headers)[PIPE_FIELD].decode()
         added.setdefault(pipe, set()).update(json.loads(record.value))
     assert added == {"p": {"n", "padding", "double"}, "q": {"padding", "one"}}
     assert not await stream.read(stream.topics.enriched) + await stream.read(stream.topics.dead_letter)
@@ -104,11 +106,11 @@ async def test_a_pipe_that_ends_the_query_of_the_warm_up_does_not_hold_up_the_st
 ) -> None:
     udf = {"function": "udfs:exit_unless_real", "args": ["n", "kind"], "returns": {"twice": "int"}}
     stream = await LiveStream(kafka).create(make_pipe("p", fields={"n": "int", "kind": "string"}, udf=udf))
-    async with running_enrich(stream, spark, tmp_path) as one:
-        await one.until_state("running")
+    async with running_enrich(stream, spark, tmp_path) as instance:
+        await instance.until_state("running")
         [number] = await stream.send(b'{"n":2,"kind":"real"}')
-        found = await stream.outcomes([number])
-    assert json.loads(found[number][0].value) == {"n": 2, "kind": "real", "twice": 4}
+        outcomes = await stream.outcomes([number])
+    assert json.loads(outcomes[number][0].value) == {"n": 2, "kind": "real", "twice": 4}
 
 
 async def test_a_udf_that_hangs_or_takes_too_much_memory_costs_its_own_events_only(
@@ -120,20 +122,20 @@ async def test_a_udf_that_hangs_or_takes_too_much_memory_costs_its_own_events_on
 
     hangs, big = with_udf("hangs", "hang_unless_real"), with_udf("big", "fill_memory")
     stream = await LiveStream(kafka).create(PIPE, hangs, big)
-    async with running_enrich(stream, spark, tmp_path, enrich_udf_deadline_s=1) as one:
-        await one.until_state("running")
+    async with running_enrich(stream, spark, tmp_path, enrich_udf_deadline_s=1) as instance:
+        await instance.until_state("running")
         good = await stream.send(*numbered(range(10)), version=stream.version)
         bodies = [b'{"n":%d,"kind":"%s"}' % (n, b"hangs" if n == 3 else b"real") for n in range(8)]
         slow = await stream.send(*bodies, pipe="hangs", version=stream.version)
         filling = await stream.send(
             b'{"n":1,"kind":"big"}', b'{"n":2,"kind":"real"}', pipe="big", version=stream.version
         )
-        found = await stream.outcomes([*good, *slow, *filling])
-    dead = {number for number, records in found.items() if records[0].topic == stream.topics.dead_letter}
+        outcomes = await stream.outcomes([*good, *slow, *filling])
+    dead = {number for number, records in outcomes.items() if records[0].topic == stream.topics.dead_letter}
     assert dead == {slow[3], filling[0]}
-    assert b"longer than 1 s" in event.fields(found[slow[3]][0].headers)[event.DETAIL]
-    assert b"MemoryError" in event.fields(found[filling[0]][0].headers)[event.DETAIL]
-    assert {len(records) for records in found.values()} == {1}
+    assert b"longer than 1 s" in fields(outcomes[slow[3]][0].headers)[DETAIL]
+    assert b"MemoryError" in fields(outcomes[filling[0]][0].headers)[DETAIL]
+    assert {len(records) for records in outcomes.values()} == {1}
 
 
 async def test_a_batch_that_does_not_end_is_stopped_and_started_again(
@@ -141,14 +143,14 @@ async def test_a_batch_that_does_not_end_is_stopped_and_started_again(
 ) -> None:
     udf = {"function": "udfs:hang_once", "args": ["n", "folder"], "returns": {"twice": "int"}}
     stream = await LiveStream(kafka).create(make_pipe("p", fields={"n": "int", "folder": "string"}, udf=udf))
-    async with running_enrich(stream, spark, tmp_path, enrich_stall_s=10) as one:
-        await one.until_state("running")
+    async with running_enrich(stream, spark, tmp_path, enrich_stall_s=10) as instance:
+        await instance.until_state("running")
         before = restarts("stalled")
         [number] = await stream.send(json.dumps({"n": 4, "folder": str(tmp_path)}).encode())
-        found = await stream.outcomes([number])
+        outcomes = await stream.outcomes([number])
     assert restarts("stalled") == before + 1
     assert (tmp_path / "called").is_dir()
-    assert [json.loads(record.value)["twice"] for record in found[number]] == [8]
+    assert [json.loads(record.value)["twice"] for record in outcomes[number]] == [8]
 
 
 async def test_udfs_do_not_see_the_variables_of_the_service(
@@ -156,12 +158,12 @@ async def test_udfs_do_not_see_the_variables_of_the_service(
 ) -> None:
     udf = {"function": "udfs:sees_secret", "args": ["n"], "returns": {"seen": "boolean"}}
     stream = await LiveStream(kafka).create(make_pipe("p", fields={"n": "int"}, udf=udf))
-    async with running_enrich(stream, spark, tmp_path) as one:
-        await one.until_state("running")
+    async with running_enrich(stream, spark, tmp_path) as instance:
+        await instance.until_state("running")
         [number] = await stream.send(b'{"n":4}')
-        found = await stream.outcomes([number])
+        outcomes = await stream.outcomes([number])
     assert os.environ["PLANTED_SECRET"]
-    assert [json.loads(record.value)["seen"] for record in found[number]] == [False]
+    assert [json.loads(record.value)["seen"] for record in outcomes[number]] == [False]
 
 
 async def test_a_standby_warms_up_again_when_the_plan_has_changed_and_stays_ready_to_take_over(
@@ -183,9 +185,9 @@ async def test_a_standby_warms_up_again_when_the_plan_has_changed_and_stays_read
             await asyncio.sleep(0.1)
     await first.stop()  # in the middle of the warm-up
     [number] = await stream.send(b'{"n":1}', version=version)
-    found = await stream.outcomes([number])
+    outcomes = await stream.outcomes([number])
     await second.stop()
-    assert [record.value for record in found[number]] == [b'{"n":1,"triple":3}']
+    assert [record.value for record in outcomes[number]] == [b'{"n":1,"triple":3}']
 
 
 async def test_auto_changes_the_trigger_while_a_pipe_has_a_udf_and_loses_nothing(
@@ -194,7 +196,7 @@ async def test_auto_changes_the_trigger_while_a_pipe_has_a_udf_and_loses_nothing
     udf = {"function": "udfs:double", "args": ["n"], "returns": {"twice": "int"}}
     stream = await LiveStream(kafka).create(PIPE)
     numbers: list[int] = []
-    async with running_enrich(stream, spark, tmp_path, enrich_trigger="auto") as one:
+    async with running_enrich(stream, spark, tmp_path, enrich_trigger="auto") as instance:
 
         async def runs_with(trigger: str) -> None:
             """Events come in, before and after a query with this trigger runs; all of them get an outcome."""
@@ -204,7 +206,7 @@ async def test_auto_changes_the_trigger_while_a_pipe_has_a_udf_and_loses_nothing
             numbers.extend(await stream.send(*numbered(range(10)), version=stream.version))
             await stream.outcomes(numbers)
 
-        await one.until_state("running")
+        await instance.until_state("running")
         await runs_with("RealTimeTrigger")
         version = await stream.publish(pipe_record(make_pipe("u", fields={"n": "int"}, udf=udf)))
         called = await stream.send(*numbered(range(10)), pipe="u", version=version)
@@ -212,10 +214,10 @@ async def test_auto_changes_the_trigger_while_a_pipe_has_a_udf_and_loses_nothing
         twice = await stream.outcomes(called)
         await stream.publish(deletion_record("u"))
         await runs_with("RealTimeTrigger")
-        found = await stream.outcomes(numbers)
+        outcomes = await stream.outcomes(numbers)
     for value, number in enumerate(called):
         assert json.loads(twice[number][0].value) == {"n": value, "twice": 2 * value}
-    assert {reason(record) for number in numbers for record in found[number]} == {None}
+    assert {reason(record) for number in numbers for record in outcomes[number]} == {None}
     for partition in range(PARTITIONS):
         first_seen = list(
             dict.fromkeys(
@@ -240,13 +242,13 @@ async def test_a_restart_continues_where_it_stopped_and_the_trigger_can_change(
     numbers: list[int] = []
     for turn, trigger in enumerate(["micro-batch", "real-time", "micro-batch"]):
         numbers += await stream.send(*numbered(range(30)))  # before the start
-        async with running_enrich(stream, spark, tmp_path, f"i{turn}", enrich_trigger=trigger) as one:
-            await one.until_state("running")
+        async with running_enrich(stream, spark, tmp_path, f"i{turn}", enrich_trigger=trigger) as instance:
+            await instance.until_state("running")
             numbers += await stream.send(*numbered(range(30)))
             await stream.outcomes(numbers)
             await stream.caught_up()
-    found = await stream.outcomes(numbers)
-    assert {len(records) for records in found.values()} == {1}
+    outcomes = await stream.outcomes(numbers)
+    assert {len(records) for records in outcomes.values()} == {1}
 
 
 async def test_a_changed_deleted_and_new_pipe_take_effect_without_losing_an_event(
@@ -254,8 +256,8 @@ async def test_a_changed_deleted_and_new_pipe_take_effect_without_losing_an_even
 ) -> None:
     # In real time a batch that the deletion cuts short is repeated, and what it had written becomes dead letters, too.
     stream = await LiveStream(kafka).create(PIPE)
-    async with running_enrich(stream, spark, tmp_path, enrich_trigger="micro-batch") as one:
-        await one.until_state("running")
+    async with running_enrich(stream, spark, tmp_path, enrich_trigger="micro-batch") as instance:
+        await instance.until_state("running")
         old = await stream.send(*numbered(range(10)), version=1)
         version = await stream.publish(
             pipe_record(make_pipe("p", fields={"n": "int"}, derive={"triple": "n * 3"})),
@@ -265,20 +267,22 @@ async def test_a_changed_deleted_and_new_pipe_take_effect_without_losing_an_even
         other = await stream.send(b"anything", pipe="q", version=version)
         await stream.outcomes([*old, *changed, *other])
         version = await stream.publish(deletion_record("p"))
-        await one.until(lambda: one.engine.pipes_offset == version)
+        await instance.until(lambda: instance.engine.pipes_offset == version)
         deleted = await stream.send(b'{"n":1}', version=version - 1)
-        found = await stream.outcomes([*old, *changed, *other, *deleted])
-    assert {json.loads(record.value).get("triple") is None for number in old for record in found[number]} <= {
+        outcomes = await stream.outcomes([*old, *changed, *other, *deleted])
+    assert {
+        json.loads(record.value).get("triple") is None for number in old for record in outcomes[number]
+    } <= {
         True,
         False,
     }
     assert all(
         json.loads(record.value)["triple"] == json.loads(record.value)["n"] * 3
         for number in changed
-        for record in found[number]
+        for record in outcomes[number]
     )
-    assert found[other[0]][0].value == b"anything"
-    assert reason(found[deleted[0]][0]) == "pipe-deleted"
+    assert outcomes[other[0]][0].value == b"anything"
+    assert reason(outcomes[deleted[0]][0]) == "pipe-deleted"
 
 
 # Faster than the others: the kill, which leaves the least behind.
@@ -297,41 +301,43 @@ async def test_an_interrupted_real_time_batch_is_not_repeated_where_its_output_e
 ) -> None:
     """Also not for a pipe that was deleted meanwhile: its events would become dead letters."""
     stream = await LiveStream(kafka).create(PIPE)
-    one, two = (
+    leader, standby = (
         EnrichInstance(stream, spark, tmp_path, name, enrich_trigger="real-time", enrich_batch_s=60)
         for name in ("one", "two")
     )
-    await one.start()
-    await one.until_state("running")
+    await leader.start()
+    await leader.until_state("running")
     first = [query.runId for query in spark.streams.active]
     numbers = await stream.send(*numbered(range(20)))
     await stream.outcomes(numbers)
     if interruption in ("kill", "stop"):
-        await getattr(one, interruption)()
+        await getattr(leader, interruption)()
     version = await stream.publish(deletion_record("p"), pipe_record(make_pipe("q")))
     if interruption in ("kill", "stop"):
-        await two.start()
+        await standby.start()
     elif interruption == "changed-plan":
-        await one.until(lambda: [query.runId for query in spark.streams.active] not in ([], first))
+        await leader.until(lambda: [query.runId for query in spark.streams.active] not in ([], first))
     [other] = await stream.send(b"{}", pipe="q", version=version)
-    found = await stream.outcomes([*numbers, other])
-    await (two if interruption in ("kill", "stop") else one).stop()
-    assert {reason(record) for records in found.values() for record in records} == {None}
-    assert {len(records) for records in found.values()} == {1}
+    outcomes = await stream.outcomes([*numbers, other])
+    await (standby if interruption in ("kill", "stop") else leader).stop()
+    assert {reason(record) for records in outcomes.values() for record in records} == {None}
+    assert {len(records) for records in outcomes.values()} == {1}
 
 
 async def test_an_event_that_is_ahead_of_its_pipe_waits_for_it(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     stream = await LiveStream(kafka).create(PIPE)
-    async with running_enrich(stream, spark, tmp_path) as one:
-        await one.until_state("running")
+    async with running_enrich(stream, spark, tmp_path) as instance:
+        await instance.until_state("running")
         [early] = await stream.send(b"{}", pipe="late", version=stream.version + 1)
-        await one.until(lambda: one.registry.offset < stream.version + 1 and not spark.streams.active)
+        await instance.until(
+            lambda: instance.registry.offset < stream.version + 1 and not spark.streams.active
+        )
         assert await stream.read(stream.topics.enriched) == await stream.read(stream.topics.dead_letter) == []
         await stream.publish(pipe_record(make_pipe("late", derive={"x": "1"})))
-        found = await stream.outcomes([early])
-        assert found[early][0].value == b'{"x":1}'
+        outcomes = await stream.outcomes([early])
+        assert outcomes[early][0].value == b'{"x":1}'
 
 
 async def test_a_pipe_whose_lookup_is_not_allowed_is_broken_and_does_not_hold_up_the_start(
@@ -346,9 +352,9 @@ async def test_a_pipe_whose_lookup_is_not_allowed_is_broken_and_does_not_hold_up
     async with running_enrich(stream, spark, tmp_path, enrich_batch_s=5):
         good = await stream.send(*numbered(range(2)))
         bad = await stream.send(b'{"c":"x"}', pipe="q")
-        found = await stream.outcomes([*good, *bad])
-    assert [reason(found[number][0]) for number in good] == [None, None]
-    assert reason(found[bad[0]][0]) == "pipe-broken"
+        outcomes = await stream.outcomes([*good, *bad])
+    assert [reason(outcomes[number][0]) for number in good] == [None, None]
+    assert reason(outcomes[bad[0]][0]) == "pipe-broken"
 
 
 async def test_the_start_waits_for_a_missing_lookup_and_a_changed_one_takes_effect(
@@ -357,16 +363,18 @@ async def test_the_start_waits_for_a_missing_lookup_and_a_changed_one_takes_effe
     file = tmp_path / "names.csv"
     lookup = {"file": str(file), "key": {"c": "code"}, "fields": {"name": "name"}, "refresh": 0.2}
     stream = await LiveStream(kafka).create(make_pipe("p", fields={"c": "string"}, lookups={"names": lookup}))
-    async with running_enrich(stream, spark, tmp_path) as one:
-        await one.until_state("waiting")
-        assert "names.csv does not exist" in one.waiting
-        assert not one.service.health.ready
+    async with running_enrich(stream, spark, tmp_path) as instance:
+        await instance.until_state("waiting")
+        assert "names.csv does not exist" in instance.waiting
+        assert not instance.service.health.ready
         file.write_text("code,name\nA,Anna\n")
-        await one.until_state("running")
+        await instance.until_state("running")
         first = await stream.send(b'{"c":"A"}')
         assert (await stream.outcomes(first))[first[0]][0].value == b'{"c":"A","name":"Anna"}'
         file.write_text("code,name\nA,Ada\n")
-        await one.until(lambda: "Ada" in str([table.rows for table in one.tables.current().values()]))
+        await instance.until(
+            lambda: "Ada" in str([table.rows for table in instance.tables.current().values()])
+        )
         seen = b""
         while b"Ada" not in seen:
             [number] = await stream.send(b'{"c":"A"}')
@@ -385,19 +393,19 @@ async def test_a_poison_record_is_quarantined_and_its_neighbours_pass(
     )
     poison = b'{"s":"%s"}' % (b"ab" * 400_000)
     numbers = await stream.send(*[b'{"s":"abc"}'] * 12, poison, *[b'{"s":"x"}'] * 7)
-    async with running_enrich(stream, spark, tmp_path) as one:
+    async with running_enrich(stream, spark, tmp_path) as instance:
         await stream.outcomes(numbers)
-        await one.until_state("running")
+        await instance.until_state("running")
         numbers += await stream.send(b'{"s":"c"}')
-        found = await stream.outcomes(numbers)
+        outcomes = await stream.outcomes(numbers)
     refused = {
-        number: reason(record) for number, records in found.items() for record in records if reason(record)
+        number: reason(record) for number, records in outcomes.items() for record in records if reason(record)
     }
     assert refused == {12: "poisoned"}
-    assert found[12][0].value == poison
-    assert event.fields(found[12][0].headers)[event.SERVICE] == b"enrich"
-    assert found[11][0].value == b'{"s":"abc","m":true}'
-    assert await stream.read(stream.topics.dead_letter) == found[12]
+    assert outcomes[12][0].value == poison
+    assert fields(outcomes[12][0].headers)[SERVICE] == b"enrich"
+    assert outcomes[11][0].value == b'{"s":"abc","m":true}'
+    assert await stream.read(stream.topics.dead_letter) == outcomes[12]
 
 
 async def test_records_deleted_by_retention_are_skipped_and_the_rest_passes(
@@ -412,11 +420,11 @@ async def test_records_deleted_by_retention_are_skipped_and_the_rest_passes(
         start = await offsets.start()
         assert (start.offsets, start.notes) == ({0: 2, 1: 4}, {1: "a note"})
     await delete_before(stream, {0: 6})
-    async with running_enrich(stream, spark, tmp_path) as one:
-        await one.until_state("running")
+    async with running_enrich(stream, spark, tmp_path) as instance:
+        await instance.until_state("running")
         left = [number for number in numbers if number // 2 >= (6 if number % 2 == 0 else 4)]
-        found = await stream.outcomes(left)
-    assert sorted(found) == left
+        outcomes = await stream.outcomes(left)
+    assert sorted(outcomes) == left
 
 
 async def delete_before(stream: LiveStream, offsets: dict[int, int]) -> None:
@@ -426,11 +434,11 @@ async def delete_before(stream: LiveStream, offsets: dict[int, int]) -> None:
 
     admin = AIOKafkaAdminClient(bootstrap_servers=stream.kafka)
     await admin.start()
-    wanted = {
+    deletions = {
         TopicPartition(stream.topics.normalized, part): RecordsToDelete(before_offset=offset)
         for part, offset in offsets.items()
     }
-    await admin.delete_records(wanted)
+    await admin.delete_records(deletions)
     await admin.close()
 
 
@@ -451,8 +459,8 @@ async def test_a_standby_takes_over_and_nothing_is_lost(
     await getattr(first, ending)()
     numbers += await stream.send(*numbered(range(20)))
     await second.until_state("running")
-    found = await stream.outcomes(numbers)
+    outcomes = await stream.outcomes(numbers)
     await second.stop()
-    assert sorted(found) == numbers
+    assert sorted(outcomes) == numbers
     if ending == "stop":
-        assert {len(records) for records in found.values()} == {1}
+        assert {len(records) for records in outcomes.values()} == {1}

@@ -47,7 +47,7 @@ def hang_unless_real(frame: pd.DataFrame) -> pd.DataFrame:
 
 def hang_once(frame: pd.DataFrame) -> pd.DataFrame:
     """Hang within a library, where no signal is handled, the first time that a folder is given."""
-    for folder in {Path(one) for one in frame["folder"] if one and Path(one).is_dir()}:
+    for folder in {Path(path) for path in frame["folder"] if path and Path(path).is_dir()}:
         try:
             (folder / "called").mkdir()
         except FileExistsError:

@@ -18,7 +18,7 @@ from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish
 from hifi.pipe.revision import deletion_record, pipe_record
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Overloaded
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ class Stream:
         return Topics(self.name)
 
     async def publish(self, *pipes: Pipe) -> None:
-        await publish(self.kafka, self.topics, [pipe_record(each) for each in pipes])
+        await publish(self.kafka, self.topics, [pipe_record(declared) for declared in pipes])
 
     async def delete(self, name: str) -> None:
         await publish(self.kafka, self.topics, [deletion_record(name)])
@@ -122,10 +122,10 @@ class Ingest:
 def wait_until(look: Callable[[], T], bound_s: float = 20) -> T:
     """Wait until `look` returns a true value, and return it."""
     end = time.monotonic() + bound_s
-    while not (found := look()):
+    while not (value := look()):
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.05)
-    return found
+    return value
 
 
 @contextlib.contextmanager
@@ -133,11 +133,13 @@ def ingest(kafka: str, stream: str, log: Path, *, ready: bool = True, **settings
     """A running ingest process; killed at the end if it still runs."""
     port, admin = int(str(settings.pop("ingest_port", 0))) or free_port(), free_port()
     process = start_service("hifi-ingest", kafka, stream, admin, log, ingest_port=port, **settings)
-    one = Ingest(process, port, admin, log)
+    instance = Ingest(process, port, admin, log)
     try:
-        wait_until(lambda: process.poll() is not None or one.readyz()[0] in ((200,) if ready else (200, 503)))
+        wait_until(
+            lambda: process.poll() is not None or instance.readyz()[0] in ((200,) if ready else (200, 503))
+        )
         assert process.poll() is None, log.read_text()
-        yield one
+        yield instance
     finally:
         if process.poll() is None:
             process.kill()

@@ -17,9 +17,15 @@ class Sender:
     """Posts batches, one after the other, over many connections, and notes every answer."""
 
     def __init__(
-        self, one: Ingest, batch: int = BATCH, *, pipe_name: str = "flights", key: str = KEY, pad: int = 0
+        self,
+        instance: Ingest,
+        batch: int = BATCH,
+        *,
+        pipe_name: str = "flights",
+        key: str = KEY,
+        pad: int = 0,
     ) -> None:
-        self.url = f"{one.url}/v1/pipes/{pipe_name}/events"
+        self.url = f"{instance.url}/v1/pipes/{pipe_name}/events"
         self.bearer = {"authorization": f"Bearer {key}"}
         self.body = orjson.dumps([{"n": n, "pad": "." * pad} for n in range(batch)])
         self.statuses: Counter[int] = Counter()

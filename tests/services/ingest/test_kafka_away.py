@@ -14,7 +14,7 @@ import pytest
 from ingest_harness import KEY, Ingest, Stream, ingest, new_stream, pipe, wait_until
 
 from hifi.pipe.registry import publish, stream_record
-from hifi.record.event import fields
+from hifi.record.fields import fields
 from hifi_infra.kafka.cluster import KafkaCluster
 
 BEARER = {"authorization": f"Bearer {KEY}"}
@@ -25,10 +25,10 @@ PLAIN = "/v1/pipes/flights/events"
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """A cluster whose broker can be paused."""
     with asyncio.Runner() as runner:
-        one = KafkaCluster(tmp_path_factory.mktemp("kafka"))
-        runner.run(one.start())
-        yield one
-        runner.run(one.stop())
+        kafka_cluster = KafkaCluster(tmp_path_factory.mktemp("kafka"))
+        runner.run(kafka_cluster.start())
+        yield kafka_cluster
+        runner.run(kafka_cluster.stop())
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def silent() -> Iterator[str]:
 
         threading.Thread(target=accept, daemon=True).start()
         yield "{}:{}".format(*server.getsockname())
-    for each in held:
-        each.close()
+    for connection in held:
+        connection.close()
 
 
 @pytest.fixture
@@ -57,11 +57,11 @@ async def client() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def post(
-    client: aiohttp.ClientSession, one: Ingest, body: object
+    client: aiohttp.ClientSession, instance: Ingest, body: object
 ) -> tuple[int, Any, float, str | None]:
     """Status, body, seconds, Retry-After."""
     start = time.monotonic()
-    async with client.post(one.url + PLAIN, json=body) as answer:
+    async with client.post(instance.url + PLAIN, json=body) as answer:
         return (
             answer.status,
             await answer.json(content_type=None),
@@ -73,22 +73,22 @@ async def post(
 async def test_kafka_that_never_answers_is_503_at_once_and_not_ready(
     silent: str, client: aiohttp.ClientSession, log: Path
 ) -> None:
-    with ingest(silent, "none", log, ready=False) as one:
-        status, _, took_s, retry_after = await post(client, one, {})
+    with ingest(silent, "none", log, ready=False) as instance:
+        status, _, took_s, retry_after = await post(client, instance, {})
         assert (status, retry_after) == (503, "1")
         assert took_s < 5
-        code, body = one.readyz()
+        code, body = instance.readyz()
         assert code == 503
         assert "pipes" in body["waiting"]
-        assert one.stop() == 0
+        assert instance.stop() == 0
 
 
 async def test_a_stream_that_is_not_created_is_waited_for(
     kafka: str, client: aiohttp.ClientSession, log: Path
 ) -> None:
-    with ingest(kafka, "not-created", log, ready=False) as one:
-        assert (await post(client, one, {}))[0] == 503
-        assert one.readyz()[0] == 503
+    with ingest(kafka, "not-created", log, ready=False) as instance:
+        assert (await post(client, instance, {}))[0] == 503
+        assert instance.readyz()[0] == 503
 
 
 async def test_topics_with_another_partition_count_are_refused(
@@ -96,49 +96,55 @@ async def test_topics_with_another_partition_count_are_refused(
 ) -> None:
     stream = await new_stream(kafka, pipe())
     await publish(kafka, stream.topics, [stream_record(5)])
-    with ingest(kafka, stream.name, log, ready=False) as one:
-        wait_until(lambda: "5 partitions" in one.readyz()[1].get("waiting", {}).get("partitions", ""))
-        assert (await post(client, one, {}))[0] == 503
-        assert one.stop() == 0
+    with ingest(kafka, stream.name, log, ready=False) as instance:
+        wait_until(lambda: "5 partitions" in instance.readyz()[1].get("waiting", {}).get("partitions", ""))
+        assert (await post(client, instance, {}))[0] == 503
+        assert instance.stop() == 0
 
 
 async def test_a_frozen_kafka_leaves_unknowns_then_refuses_at_once_and_all_is_well_after(
     cluster: KafkaCluster, client: aiohttp.ClientSession, log: Path
 ) -> None:
     stream = await new_stream(cluster.bootstrap, pipe())
-    with ingest(cluster.bootstrap, stream.name, log) as one:
-        accepted = set((await post(client, one, [{"n": n} for n in range(50)]))[1]["ids"])
+    with ingest(cluster.bootstrap, stream.name, log) as instance:
+        accepted = set((await post(client, instance, [{"n": n} for n in range(50)]))[1]["ids"])
         assert len(accepted) == 50
         cluster.pause_broker(1)
-        status, first, took_s, _ = await post(client, one, [{"n": n} for n in range(50)])
+        status, first, took_s, _ = await post(client, instance, [{"n": n} for n in range(50)])
         assert (status, took_s < 10) == (503, True)
         assert (first["unknown"], first["accepted"], first["refused"]) == (50, 0, 0)
-        assert [each["index"] for each in first["events"]] == list(range(50))
-        answers = await asyncio.gather(*(post(client, one, {"n": n}) for n in range(300)))
+        assert [refusal["index"] for refusal in first["events"]] == list(range(50))
+        answers = await asyncio.gather(*(post(client, instance, {"n": n}) for n in range(300)))
         assert {answer[0] for answer in answers} == {503}
         assert not any("events" in answer[1] for answer in answers), "none of them was accepted"
         # Who had waited for Kafka would have got the outcome "unknown". The bound is for a machine of any speed.
         assert max(answer[2] for answer in answers) < 30
-        wait_until(lambda: one.readyz()[0] == 503)
+        wait_until(lambda: instance.readyz()[0] == 503)
         cluster.resume_broker(1)
-        wait_until(lambda: one.readyz()[0] == 200, 40)
-        maybe = {each["id"] for each in first["events"]}
+        wait_until(lambda: instance.readyz()[0] == 200, 40)
+        maybe = {refusal["id"] for refusal in first["events"]}
         async with asyncio.timeout(20):
-            while (again := await post(client, one, {"back": True}))[0] != 202:
-                maybe |= {each["id"] for each in again[1].get("events", ()) if each["outcome"] == "unknown"}
+            while (again := await post(client, instance, {"back": True}))[0] != 202:
+                maybe |= {
+                    refusal["id"] for refusal in again[1].get("events", ()) if refusal["outcome"] == "unknown"
+                }
         accepted |= set(again[1]["ids"])
-        assert one.stop() == 0
+        assert instance.stop() == 0
     await reported_what_it_acknowledged(stream, accepted, maybe)
 
 
 async def reported_what_it_acknowledged(stream: Stream, accepted: set[str], maybe: set[str]) -> None:
     """Every acknowledged event is on raw, no refused one is, and the reports name exactly the acknowledged ones."""
     raw = [fields(record.headers) | {"partition": record.partition} for record in await stream.raw()]
-    ids = {each["ce_id"].decode() for each in raw}
+    ids = {event_fields["ce_id"].decode() for event_fields in raw}
     assert accepted <= ids
     assert ids <= accepted | maybe
     told = reported([orjson.loads(record.value) for record in await stream.accepted()])
-    assert told == {each["hifi_seq"].decode() for each in raw if each["ce_id"].decode() in accepted}
+    assert told == {
+        event_fields["hifi_seq"].decode()
+        for event_fields in raw
+        if event_fields["ce_id"].decode() in accepted
+    }
 
 
 def reported(reports: list[dict[str, Any]]) -> set[str]:
@@ -157,12 +163,12 @@ async def test_a_full_buffer_is_refused_and_memory_stays_bounded(
 ) -> None:
     stream = await new_stream(cluster.bootstrap, pipe())
     settings = {"ingest_ack_timeout_s": 3, "ingest_buffer_bytes": 2_000_000}
-    with ingest(cluster.bootstrap, stream.name, log, **settings) as one:
-        assert (await post(client, one, {}))[0] == 202
+    with ingest(cluster.bootstrap, stream.name, log, **settings) as instance:
+        assert (await post(client, instance, {}))[0] == 202
         cluster.pause_broker(1)
         try:
             answers = await asyncio.gather(
-                *(post(client, one, {"n": n, "pad": "x" * 500_000}) for n in range(40))
+                *(post(client, instance, {"n": n, "pad": "x" * 500_000}) for n in range(40))
             )
         finally:
             cluster.resume_broker(1)
@@ -171,8 +177,8 @@ async def test_a_full_buffer_is_refused_and_memory_stays_bounded(
         assert len(full) >= 30
         assert max(answer[2] for answer in full) < 2
         assert sum(answer[1].get("unknown", 0) for answer in answers) <= 4
-        wait_until(lambda: one.readyz()[0] == 200, 40)
-        assert one.stop() == 0
+        wait_until(lambda: instance.readyz()[0] == 200, 40)
+        assert instance.stop() == 0
 
 
 async def test_draining_loses_nothing_that_was_acknowledged_and_closes_the_reports(
@@ -181,14 +187,14 @@ async def test_draining_loses_nothing_that_was_acknowledged_and_closes_the_repor
     stream = await new_stream(kafka, pipe())
     accepted: set[str] = set()
     refused = 0
-    with ingest(kafka, stream.name, log) as one:
+    with ingest(kafka, stream.name, log) as instance:
         stopping = asyncio.Event()
 
         async def send() -> None:
             nonlocal refused
             while True:
                 try:
-                    status, answer, _, _ = await post(client, one, [{"n": n} for n in range(20)])
+                    status, answer, _, _ = await post(client, instance, [{"n": n} for n in range(20)])
                 except aiohttp.ClientError:
                     return
                 if status == 202:
@@ -200,9 +206,9 @@ async def test_draining_loses_nothing_that_was_acknowledged_and_closes_the_repor
 
         senders = [asyncio.create_task(send()) for _ in range(8)]
         await asyncio.wait_for(stopping.wait(), 30)
-        one.process.terminate()
+        instance.process.terminate()
         await asyncio.gather(*senders)
-        assert one.process.wait(20) == 0
+        assert instance.process.wait(20) == 0
     await reported_what_it_acknowledged(stream, accepted, maybe=set())
     reports = [orjson.loads(record.value) for record in await stream.accepted()]
     closing = {report["epoch"] for report in reports if report["closed"]}
@@ -217,17 +223,17 @@ async def test_two_processes_share_the_port_and_one_may_go(
 ) -> None:
     stream = await new_stream(kafka, pipe())
     with (
-        ingest(kafka, stream.name, log) as one,
-        ingest(kafka, stream.name, tmp_path / "two", ingest_port=one.port) as two,
+        ingest(kafka, stream.name, log) as first,
+        ingest(kafka, stream.name, tmp_path / "two", ingest_port=first.port) as second,
     ):
         for _ in range(40):
-            async with client.post(one.url + PLAIN, json={}, headers={"connection": "close"}) as answer:
+            async with client.post(first.url + PLAIN, json={}, headers={"connection": "close"}) as answer:
                 assert answer.status == 202
-        assert one.stop() == 0
+        assert first.stop() == 0
         for _ in range(10):
-            async with client.post(two.url + PLAIN, json={}, headers={"connection": "close"}) as answer:
+            async with client.post(second.url + PLAIN, json={}, headers={"connection": "close"}) as answer:
                 assert answer.status == 202
-        assert two.stop() == 0
+        assert second.stop() == 0
     reports = [orjson.loads(record.value) for record in await stream.accepted()]
     assert len({report["epoch"] for report in reports}) == 8
     assert len(reported(reports)) == 50

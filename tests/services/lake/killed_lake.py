@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hifi_iceberg.destination.commits import TableCommits
 from hifi_lake.__main__ import main
 from hifi_lake.batch import outcomes
 from hifi_lake.stream import LakeStream
-from hifi_lake.table.commits import TableCommits
 
 POINTS: dict[str, tuple[Any, str]] = {
     "before the commit": (TableCommits, "_commit"),

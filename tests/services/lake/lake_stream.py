@@ -25,8 +25,11 @@ from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish
 from hifi.pipe.revision import pipe_record
-from hifi.record import event
-from hifi.record.event import Record
+from hifi.record.fields import fields
+from hifi.record.headers import OUTCOME
+from hifi.record.hop import write_enriched_hop
+from hifi.record.identity import identity, identity_prefix, identity_stem, write_identity
+from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 
 WITHIN_S = 120
@@ -68,7 +71,7 @@ class LakeStream:
         self._revision += 1
 
     def record(
-        self, number: int, data: bytes, *, raw: int | None = None, row: int | None = None, **fields: bytes
+        self, number: int, data: bytes, *, raw: int | None = None, row: int | None = None, **more: bytes
     ) -> tuple[int, Record]:
         """An event as enrich writes it, and its partition.
 
@@ -77,16 +80,15 @@ class LakeStream:
             data: of the event.
             raw: offset in `raw`; default: above that of all before it.
             row: of the table, which decides the partition; default: the same number.
-            fields: more headers.
+            more: headers.
         """
         partition = (number if row is None else row) % PARTITIONS
         if raw is None:
             raw = self._raw[partition]
             self._raw[partition] += 1
-        seq = event.seq_text(EPOCH, number)
-        identity = event.identity_prefix("p", 1, 1, now_us()) + b"%d;%b" % (now_us() // 60_000_000, seq)
-        hop = b"%d;%d;lake" % (now_us(), raw)
-        headers = [(event.IDENTITY, identity), (event.HOP, hop), ("ce_id", b"%d" % number), *fields.items()]
+        stem = identity_stem(identity_prefix("p", 1, 1, now_us()), now_us() // 60_000_000, EPOCH)
+        hop = write_enriched_hop(now_us(), raw, b"lake")
+        headers = [write_identity(stem, number), hop, ("ce_id", b"%d" % number), *more.items()]
         return partition, Record(b"k%d" % number, data, headers)
 
     async def enrich(self, records: Sequence[tuple[int, Record]]) -> None:
@@ -168,20 +170,20 @@ class LakeStream:
 
     async def receipts(self) -> Counter[tuple[int, str]]:
         """How many receipts there are by number of the event and outcome."""
-        found = Counter[tuple[int, str]]()
+        counts = Counter[tuple[int, str]]()
         for record in await read_all(self.kafka, self.topics.receipts):
-            fields = event.fields(record.headers)
-            number = int(event.identity(record.headers).seq.rpartition(b":")[2])
-            found[number, fields[event.OUTCOME].decode()] += 1
-        return found
+            receipt_fields = fields(record.headers)
+            number = int(identity(record.headers).seq.rpartition(b":")[2])
+            counts[number, receipt_fields[OUTCOME].decode()] += 1
+        return counts
 
     async def until_receipts(self, count: int) -> Counter[tuple[int, str]]:
         """The receipts once there are so many."""
         end_s = time.monotonic() + WITHIN_S
-        while (found := await self.receipts()).total() < count:
-            assert time.monotonic() < end_s, f"{found}\n{self.log.read_text()[-6000:]}"
+        while (counts := await self.receipts()).total() < count:
+            assert time.monotonic() < end_s, f"{counts}\n{self.log.read_text()[-6000:]}"
             await asyncio.sleep(0.3)
-        return found
+        return counts
 
     async def until_caught_up(self) -> None:
         """Wait until the group has committed everything in `enriched`."""
@@ -199,9 +201,9 @@ class LakeStream:
     def unreferenced_files(self) -> list[str]:
         """Data files that no snapshot of the table refers to."""
         table = self.table()
-        known = set(table.inspect.all_files()["file_path"].to_pylist())
-        found = (f"file://{path}" for path in (self.warehouse / "shop/orders/data").rglob("*.parquet"))
-        return [url for url in found if url not in known]
+        referenced = set(table.inspect.all_files()["file_path"].to_pylist())
+        urls = (f"file://{path}" for path in (self.warehouse / "shop/orders/data").rglob("*.parquet"))
+        return [url for url in urls if url not in referenced]
 
 
 def order(number: int, total: float) -> bytes:

@@ -10,7 +10,7 @@ import pytest
 from lake_stream import LakeStream, order
 from pyiceberg.exceptions import CommitFailedException
 
-from hifi.record.event import Record
+from hifi.record.record import Record
 
 pytestmark = pytest.mark.timeout(300)
 FIELDS = {"id": "int", "total": "double"}
@@ -127,7 +127,12 @@ async def test_commits_of_others_are_no_obstacle(kafka: str, tmp_path: Path) -> 
         row = table.scan().to_arrow()
         sent = 1
         for at in range(8):  # another writer appends rows while lake commits
-            await stream.enrich([stream.record(sent + one, order(sent + one, 1)) for one in range(4)])
+            await stream.enrich(
+                [
+                    stream.record(sent + order_number, order(sent + order_number, 1))
+                    for order_number in range(4)
+                ]
+            )
             sent += 4
             other = row.set_column(0, row.schema.field(0), pa.array([-1 - at], row.schema.field(0).type))
             for attempt in range(50):

@@ -18,7 +18,7 @@ from hifi.control.principals.principal import Principal, Role, new_token, token_
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics, Topics
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 from hifi.runtime.http.openapi import document
 from hifi_infra.kafka.stream_setup import prepare

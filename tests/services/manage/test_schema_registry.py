@@ -93,7 +93,9 @@ def use_references(managed: Managed) -> None:
     assert code(two.register_schema, "carts/all", avro(cart)) == 42201
     number = two.register_schema("carts/all", avro(cart, SchemaReference("shop.Item", "items", 1)))
     fetched = client(managed, 0).get_schema(number)
-    assert [(each.subject, each.version) for each in fetched.references or []] == [("items", 1)]
+    assert [(reference.subject, reference.version) for reference in fetched.references or []] == [
+        ("items", 1)
+    ]
     assert code(first.delete_subject, "items") == 42206
     assert first.delete_subject("carts/all") == [1]
 

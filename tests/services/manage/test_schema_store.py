@@ -40,7 +40,7 @@ async def test_an_instance_that_was_overtaken_after_it_had_read_gives_the_next_i
         assert await register(first, "int") == 1
         await two.catch_up()
         assert ids == [2, 4, 6]
-        assert sorted(each.id for each in two.registered.all()) == [1, 2, 3, 4, 5, 6]
+        assert sorted(version.id for version in two.registered.all()) == [1, 2, 3, 4, 5, 6]
         with pytest.raises(RegistryRefusal):
             await register(two, "nothing")
         assert await register(two, "boolean") == 7

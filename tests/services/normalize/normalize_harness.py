@@ -18,8 +18,10 @@ from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish
 from hifi.pipe.revision import deletion_record, pipe_record
-from hifi.record import event
-from hifi.record.event import Record, seq_text
+from hifi.record.fields import fields, packed
+from hifi.record.headers import ACCEPTED, CONTENT_TYPE, IN, MINUTE, PIPE, REVISION, REVISION_OFFSET, SEQ
+from hifi.record.identity import seq_text
+from hifi.record.record import Record
 
 
 def pipe(name: str, **normalize: Any) -> Pipe:
@@ -52,19 +54,19 @@ class Stream:
     def event(self, name: str, data: object, *, version: int | None = None) -> Record:
         """An event as ingest would write it."""
         self.sequence += 1
-        known = b"%d" % (self.version if version is None else version)
-        headers = event.packed(
+        revision = b"%d" % (self.version if version is None else version)
+        headers = packed(
             {
-                event.PIPE: name.encode(),
-                event.REVISION: known,
-                event.REVISION_OFFSET: known,
-                event.ACCEPTED: b"1800000000000000",
-                event.MINUTE: b"30000000",
-                event.SEQ: seq_text(0xABC, self.sequence),
-                event.IN: b"1800000000000001",
+                PIPE: name.encode(),
+                REVISION: revision,
+                REVISION_OFFSET: revision,
+                ACCEPTED: b"1800000000000000",
+                MINUTE: b"30000000",
+                SEQ: seq_text(0xABC, self.sequence),
+                IN: b"1800000000000001",
                 "ce_id": b"%d" % self.sequence,
                 "ce_specversion": b"1.0",
-                event.CONTENT_TYPE: b"application/json",
+                CONTENT_TYPE: b"application/json",
             }
         )
         return Record(b"key", data if isinstance(data, bytes) else orjson.dumps(data), headers)
@@ -73,29 +75,29 @@ class Stream:
         await self.producer.send_and_wait(self.topics.raw, partition, records)
 
     async def publish(self, *pipes: Pipe) -> None:
-        await publish(self.kafka, self.topics, [pipe_record(each) for each in pipes])
+        await publish(self.kafka, self.topics, [pipe_record(declared) for declared in pipes])
         self.version += len(pipes)
 
     async def delete(self, name: str) -> None:
         await publish(self.kafka, self.topics, [deletion_record(name)])
         self.version += 1
 
-    async def read(self, topic: str, wanted: int, bound_s: float = 30) -> list[ConsumerRecord]:
-        """Wait until a topic has `wanted` records, and return all of them by partition and offset."""
+    async def read(self, topic: str, count: int, bound_s: float = 30) -> list[ConsumerRecord]:
+        """Wait until a topic has `count` records, and return all of them by partition and offset."""
         end = time.monotonic() + bound_s
-        while len(found := await self.all(topic)) < wanted:
-            assert time.monotonic() < end, f"{len(found)} of {wanted} records on {topic}"
+        while len(records := await self.all(topic)) < count:
+            assert time.monotonic() < end, f"{len(records)} of {count} records on {topic}"
             await asyncio.sleep(0.1)
-        return found
+        return records
 
-    async def until(self, topic: str, wanted: int) -> None:
-        """Wait until a topic has `wanted` records."""
+    async def until(self, topic: str, count: int) -> None:
+        """Wait until a topic has `count` records."""
         consumer = AIOKafkaConsumer(bootstrap_servers=self.kafka)
         await consumer.start()
-        partitions = [TopicPartition(topic, each) for each in range(PARTITIONS)]
+        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
         try:
             async with asyncio.timeout(40):
-                while sum((await consumer.end_offsets(partitions)).values()) < wanted:
+                while sum((await consumer.end_offsets(partitions)).values()) < count:
                     await asyncio.sleep(0.005)
         finally:
             await consumer.stop()
@@ -137,9 +139,9 @@ class Normalize:
         """Wait until /readyz has this status and these warnings, and return its body."""
         async with asyncio.timeout(40):
             while True:
-                found, body = await asyncio.to_thread(self.readyz)
+                answered, body = await asyncio.to_thread(self.readyz)
                 assert self.process.poll() is None, "it ended"
-                if found == status and set(warned) <= set(body["warnings"]):
+                if answered == status and set(warned) <= set(body["warnings"]):
                     return body
                 await asyncio.sleep(0.05)
 
@@ -155,10 +157,10 @@ async def normalize(stream: Stream, log: Path, **settings: object) -> AsyncItera
     """A running, ready normalize process; killed at the end if it still runs."""
     admin = free_port()
     process = start_service("hifi-normalize", stream.kafka, stream.name, admin, log, **settings)
-    one = Normalize(process, admin)
+    instance = Normalize(process, admin)
     try:
-        await one.until(200)
-        yield one
+        await instance.until(200)
+        yield instance
     finally:
         if process.poll() is None:
             process.kill()
@@ -167,7 +169,7 @@ async def normalize(stream: Stream, log: Path, **settings: object) -> AsyncItera
 
 def headers(record: ConsumerRecord) -> dict[str, bytes]:
     """Headers and fields of packed headers by name."""
-    return event.fields(record.headers)
+    return fields(record.headers)
 
 
 def ids(records: Sequence[ConsumerRecord]) -> list[int]:

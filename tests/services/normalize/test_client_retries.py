@@ -7,7 +7,8 @@ from pathlib import Path
 from aiokafka import ConsumerRecord
 from normalize_harness import Normalize, Stream, headers, ids, new_stream, normalize, pipe
 
-from hifi.record.event import Record, fields, with_fields
+from hifi.record.fields import fields, with_fields
+from hifi.record.record import Record
 
 TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 UUID7 = b"0198c0de-0000-7000-8000-000000000000"
@@ -22,12 +23,12 @@ def sent(stream: Stream, identifier: bytes, data: object = None, *, name: str = 
 
 def about(records: list[ConsumerRecord]) -> list[tuple[bytes, int]]:
     """Id and offset in `raw` of events."""
-    return [(headers(one)["ce_id"], int(headers(one)["hifi_raw"])) for one in records]
+    return [(headers(record)["ce_id"], int(headers(record)["hifi_raw"])) for record in records]
 
 
-def metric(one: Normalize, name: str) -> float:
+def metric(instance: Normalize, name: str) -> float:
     """The value of a metric."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{one.admin}/metrics", timeout=2) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{instance.admin}/metrics", timeout=2) as answer:
         lines = answer.read().decode().splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
@@ -52,13 +53,13 @@ async def test_a_repeated_event_ends_as_duplicate_and_a_different_one_passes(kaf
             "refused again": sent(stream, b"a", name="strict"),
         }
         await stream.put(1, *sequences.values())
-        async with normalize(stream, log) as one:
+        async with normalize(stream, log) as instance:
             passed = await stream.read(stream.topics.normalized, 8)
             receipts = await stream.read(stream.topics.receipts, 4)
             dead = await stream.read(stream.topics.dead_letter, 1)
-            assert metric(one, "hifi_normalize_duplicates_total") == 4
-            assert metric(one, "hifi_normalize_reused_ids_total") == 1
-            assert await one.stop() == 0
+            assert metric(instance, "hifi_normalize_duplicates_total") == 4
+            assert metric(instance, "hifi_normalize_reused_ids_total") == 1
+            assert await instance.stop() == 0
         assert len(await stream.all(stream.topics.receipts)) == 4
     names = list(sequences)
     assert [names[place] for _, place in about(passed)] == [
@@ -72,15 +73,18 @@ async def test_a_repeated_event_ends_as_duplicate_and_a_different_one_passes(kaf
         "made again",
     ]
     assert len(dead) == 1
-    told = [headers(one) for one in receipts]
-    assert [(names[int(one["hifi_raw"])], names[int(one["hifi_first"])]) for one in told] == [
+    told = [headers(receipt) for receipt in receipts]
+    assert [
+        (names[int(receipt_headers["hifi_raw"])], names[int(receipt_headers["hifi_first"])])
+        for receipt_headers in told
+    ] == [
         ("again", "first"),
         ("other data again", "other data"),
         ("first once more", "first"),
         ("refused again", "refused"),
     ]
-    for one, receipt in zip(told, receipts, strict=True):
-        origin = fields(sequences[names[int(one["hifi_raw"])]].headers)
+    for receipt_headers, receipt in zip(told, receipts, strict=True):
+        origin = fields(sequences[names[int(receipt_headers["hifi_raw"])]].headers)
         same = (
             "hifi_seq",
             "hifi_pipe",
@@ -89,10 +93,10 @@ async def test_a_repeated_event_ends_as_duplicate_and_a_different_one_passes(kaf
             "hifi_accepted",
             "hifi_minute",
         )
-        assert {name: one[name] for name in same} == {name: origin[name] for name in same}
-        assert one["hifi_outcome"] == b"duplicate"
-        assert one.get("ce_traceparent") == origin.get("ce_traceparent")
-        assert "hifi_destination" not in one
+        assert {name: receipt_headers[name] for name in same} == {name: origin[name] for name in same}
+        assert receipt_headers["hifi_outcome"] == b"duplicate"
+        assert receipt_headers.get("ce_traceparent") == origin.get("ce_traceparent")
+        assert "hifi_destination" not in receipt_headers
         assert (receipt.partition, receipt.value) == (1, None)
         assert [name for name, _ in receipt.headers[:3]] == ["hifi", "hifi_hop", "hifi_receipt"]
 
@@ -102,20 +106,20 @@ async def test_the_next_owner_of_a_partition_recognizes_events_of_the_previous_o
 ) -> None:
     async with new_stream(kafka, pipe("p")) as stream:
         many = [b"m%d" % n for n in range(3000)]
-        async with normalize(stream, log) as one:
-            await stream.put(2, *(sent(stream, each) for each in many))
+        async with normalize(stream, log) as instance:
+            await stream.put(2, *(sent(stream, event_id) for event_id in many))
             await stream.read(stream.topics.normalized, len(many))
-            one.process.kill()
-            await asyncio.to_thread(one.process.wait)
+            instance.process.kill()
+            await asyncio.to_thread(instance.process.wait)
         written = len(await stream.all(stream.topics.normalized))
-        async with normalize(stream, log) as one:
-            await stream.put(2, *(sent(stream, each) for each in many), sent(stream, b"new"))
+        async with normalize(stream, log) as instance:
+            await stream.put(2, *(sent(stream, event_id) for event_id in many), sent(stream, b"new"))
             receipts = await stream.read(stream.topics.receipts, len(many))
-            assert await one.stop() == 0
-        async with normalize(stream, log) as one:
-            await stream.put(2, *(sent(stream, each) for each in many), sent(stream, b"newest"))
+            assert await instance.stop() == 0
+        async with normalize(stream, log) as instance:
+            await stream.put(2, *(sent(stream, event_id) for event_id in many), sent(stream, b"newest"))
             receipts = await stream.read(stream.topics.receipts, 2 * len(many))
-            assert await one.stop() == 0
+            assert await instance.stop() == 0
         passed = await stream.all(stream.topics.normalized)
     assert set(dict(about(passed))) == {*many, b"new", b"newest"}
     firsts = {place for _, place in about(passed)}
@@ -123,17 +127,17 @@ async def test_the_next_owner_of_a_partition_recognizes_events_of_the_previous_o
         "only first copies pass; what a kill repeats has its old place"
     )
     assert len(passed) >= written
-    assert sorted({int(headers(one)["hifi_raw"]) for one in receipts}) == [
+    assert sorted({int(headers(receipt)["hifi_raw"]) for receipt in receipts}) == [
         *range(3000, 6000),
         *range(6001, 9001),
     ]
-    assert [int(headers(one)["hifi_first"]) for one in receipts] == [*range(3000), *range(3000)]
+    assert [int(headers(receipt)["hifi_first"]) for receipt in receipts] == [*range(3000), *range(3000)]
 
 
 async def test_after_the_window_the_same_id_is_a_new_event(kafka: str, log: Path) -> None:
     async with (
         new_stream(kafka, pipe("p")) as stream,
-        normalize(stream, log, normalize_idempotency_window_s=0.5) as one,
+        normalize(stream, log, normalize_idempotency_window_s=0.5) as instance,
     ):
         passed = 0
         async with asyncio.timeout(30):
@@ -141,23 +145,23 @@ async def test_after_the_window_the_same_id_is_a_new_event(kafka: str, log: Path
                 await stream.put(0, sent(stream, b"a"))
                 passed = len(await stream.all(stream.topics.normalized))
                 await asyncio.sleep(0.05)
-        found = await stream.all(stream.topics.normalized)
-        assert found[1].timestamp - found[0].timestamp >= 400
-        assert await one.stop() == 0
+        records = await stream.all(stream.topics.normalized)
+        assert records[1].timestamp - records[0].timestamp >= 400
+        assert await instance.stop() == 0
 
 
 async def test_a_window_shortened_by_the_limit_is_shown_in_readyz_and_metrics(kafka: str, log: Path) -> None:
     async with (
         new_stream(kafka, pipe("p")) as stream,
-        normalize(stream, log, normalize_max_fingerprints=1000) as one,
+        normalize(stream, log, normalize_max_fingerprints=1000) as instance,
     ):
-        assert metric(one, "hifi_normalize_idempotency_window_seconds") == 600
+        assert metric(instance, "hifi_normalize_idempotency_window_seconds") == 600
         for partition in range(4):
             await stream.put(partition, *(sent(stream, b"%d" % n) for n in range(900)))
         await stream.read(stream.topics.normalized, 3600)
-        body = await one.until(200, ["client retries"])
+        body = await instance.until(200, ["client retries"])
         assert "HIFI_NORMALIZE_MAX_FINGERPRINTS" in body["warnings"]["client retries"]
-        assert metric(one, "hifi_normalize_idempotency_window_seconds") < 600
-        assert metric(one, "hifi_normalize_fingerprints") <= 1000
+        assert metric(instance, "hifi_normalize_idempotency_window_seconds") < 600
+        assert metric(instance, "hifi_normalize_fingerprints") <= 1000
         assert ids(await stream.all(stream.topics.normalized)) != []
-        assert await one.stop() == 0
+        assert await instance.stop() == 0

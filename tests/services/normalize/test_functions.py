@@ -9,7 +9,8 @@ import orjson
 import pytest
 from normalize_harness import new_stream, normalize, pipe
 
-from hifi.record import event
+from hifi.record.fields import fields
+from hifi.record.headers import REASON
 from hifi.runtime.errors import Rejected
 from hifi.runtime.health import Health
 from hifi_normalize.functions.function_runner import FunctionLimits, FunctionRunner, PipeFunction
@@ -62,8 +63,10 @@ async def runner(module: str) -> AsyncIterator[FunctionRunner]:
 
 
 async def call(runner: FunctionRunner, name: str, *data: object, version: int = 1) -> list[object]:
-    found = await runner.call(PipeFunction("p", version, f"own_functions:{name}"), [*map(orjson.dumps, data)])
-    return [one.reason if isinstance(one, Rejected) else orjson.loads(one) for one in found]
+    answers = await runner.call(
+        PipeFunction("p", version, f"own_functions:{name}"), [*map(orjson.dumps, data)]
+    )
+    return [answer.reason if isinstance(answer, Rejected) else orjson.loads(answer) for answer in answers]
 
 
 async def test_a_function_is_called_for_each_event_in_order(runner: FunctionRunner) -> None:
@@ -89,11 +92,11 @@ async def test_a_function_that_forks_or_forges_answers_gives_no_event_the_answer
 ) -> None:
     for _ in range(2):
         assert await call(runner, "fork", *({"n": n} for n in range(20))) == [{"n": n} for n in range(20)]
-    found = await call(runner, "forge", {"n": 0}, {"forge": 1}, *({"n": n} for n in range(2, 9)))
-    assert [one for one in found if isinstance(one, dict) and "n" in one] == [
-        {"n": n} for n, one in enumerate(found) if isinstance(one, dict) and "n" in one
+    answers = await call(runner, "forge", {"n": 0}, {"forge": 1}, *({"n": n} for n in range(2, 9)))
+    assert [answer for answer in answers if isinstance(answer, dict) and "n" in answer] == [
+        {"n": n} for n, answer in enumerate(answers) if isinstance(answer, dict) and "n" in answer
     ]
-    assert found[2:] == [{"n": n} for n in range(2, 9)]
+    assert answers[2:] == [{"n": n} for n in range(2, 9)]
 
 
 async def test_memory_is_bounded(runner: FunctionRunner) -> None:
@@ -113,9 +116,9 @@ async def test_events_beyond_the_budget_of_a_fetch_are_dead_letters_and_quaranti
 ) -> None:
     runner = FunctionRunner(FunctionLimits(0.5, 0.001, LIMITS.memory_bytes), Health("normalize", "test"))
     for _ in range(3):
-        found = await call(runner, "slow", *({"n": n} for n in range(60)))
-        assert found[0] == {"n": 0}
-        assert found[-1] == "function-timeout"
+        answers = await call(runner, "slow", *({"n": n} for n in range(60)))
+        assert answers[0] == {"n": 0}
+        assert answers[-1] == "function-timeout"
     assert await call(runner, "slow", {}) == ["function-quarantined"]
     await runner.stop()
 
@@ -127,10 +130,12 @@ async def test_a_module_that_cannot_be_imported_holds_nothing_up_again(
     stuck = PipeFunction("p", 1, "stuck_functions:f")
     with monkeypatch.context() as patch:
         patch.setattr("hifi_normalize.functions.worker_process._START_S", 1.0)
-        found = [one.reason for one in await runner.call(stuck, [b"{}"] * 3) if isinstance(one, Rejected)]
+        reasons = [
+            answer.reason for answer in await runner.call(stuck, [b"{}"] * 3) if isinstance(answer, Rejected)
+        ]
     missing = await runner.call(PipeFunction("p", 1, "own_functions:missing"), [b"{}"])
     await runner.stop()
-    assert found == ["function-timeout", "function-quarantined", "function-quarantined"]
+    assert reasons == ["function-timeout", "function-quarantined", "function-quarantined"]
     assert isinstance(missing[0], Rejected)
     assert missing[0].reason == "pipe-broken"
 
@@ -154,9 +159,9 @@ async def test_a_function_that_hangs_delays_no_other_pipe_of_its_partition_for_l
         ]
         records[1] = stream.event("hanging", {"n": 1, "hang": True})
         await stream.put(1, *records)
-        async with normalize(stream, log) as one:
+        async with normalize(stream, log) as instance:
             passed = await stream.read(stream.topics.normalized, 39)
             [dead] = await stream.read(stream.topics.dead_letter, 1)
-            assert await one.stop() == 0
+            assert await instance.stop() == 0
     assert [orjson.loads(record.value)["n"] for record in passed] == [0, *range(2, 40)]
-    assert event.fields(dead.headers)[event.REASON] == b"function-timeout"
+    assert fields(dead.headers)[REASON] == b"function-timeout"

@@ -14,8 +14,10 @@ CANARY = "canary-4711"
 async def letters(stream: Stream) -> list[DeadLetter]:
     """The dead letters of the stream."""
     return [
-        DeadLetter(each.partition, each.offset, each.timestamp, each.key, each.value, list(each.headers))
-        for each in await stream.all(stream.topics.dead_letter)
+        DeadLetter(
+            record.partition, record.offset, record.timestamp, record.key, record.value, list(record.headers)
+        )
+        for record in await stream.all(stream.topics.dead_letter)
     ]
 
 
@@ -26,28 +28,31 @@ async def test_a_version_whose_mask_cannot_be_applied_makes_dead_letters_without
     masked = pipe("people", mask={"ssn": {"hash": {"file": str(key)}}, "n": "drop"})
     async with new_stream(kafka, pipe("people"), pipe("other")) as stream:
         await stream.put(1, stream.event("people", {"n": 1}))
-        async with normalize(stream, log, normalize_broken_retry_s=0.2) as one:
+        async with normalize(stream, log, normalize_broken_retry_s=0.2) as instance:
             await stream.read(stream.topics.normalized, 1)
             await stream.publish(masked)
             events = [stream.event("people", {"n": n, "ssn": CANARY}) for n in range(3)]
             await stream.put(1, *events, stream.event("other", {}))
             dead = await stream.read(stream.topics.dead_letter, 3)
-            await one.until(200, ["pipe people"])
-            assert {each.value for each in dead} == {None}
+            await instance.until(200, ["pipe people"])
+            assert {letter.value for letter in dead} == {None}
             assert CANARY not in repr(dead)
-            assert [headers(each)["hifi_reason"] for each in dead] == [b"mask-unavailable"] * 3
-            assert [int(headers(each)["hifi_raw"]) for each in dead] == [1, 2, 3]
+            assert [headers(letter)["hifi_reason"] for letter in dead] == [b"mask-unavailable"] * 3
+            assert [int(headers(letter)["hifi_raw"]) for letter in dead] == [1, 2, 3]
             assert ids(await stream.read(stream.topics.normalized, 2)) == [1, 5], "the other pipe goes on"
 
             key.write_text("secret")
-            await one.until_no_warnings()
+            await instance.until_no_warnings()
             pipes = (await read_registry(stream.kafka, stream.topics)).pipes
             replayed = [
-                each async for each in replay(stream.producer, stream.topics, await letters(stream), pipes)
+                letter_with_topic
+                async for letter_with_topic in replay(
+                    stream.producer, stream.topics, await letters(stream), pipes
+                )
             ]
             assert [topic for _, topic in replayed] == [stream.topics.raw] * 3
             passed = await stream.read(stream.topics.normalized, 5)
-            assert await one.stop() == 0
+            assert await instance.stop() == 0
     assert sorted(ids(passed)) == [1, 2, 3, 4, 5]
     assert CANARY not in repr(passed)
 
@@ -58,11 +63,11 @@ async def test_a_broken_version_with_further_masks_is_not_replaced_by_the_one_be
     broken = pipe("people", mask={"ssn": "drop"}, function="nowhere:function")
     async with new_stream(kafka, pipe("people", mask={"n": "drop"})) as stream:
         await stream.put(1, stream.event("people", {"n": 1}))
-        async with normalize(stream, log) as one:
+        async with normalize(stream, log) as instance:
             await stream.read(stream.topics.normalized, 1)
             await stream.publish(broken)
             await stream.put(1, stream.event("people", {"ssn": CANARY}))
             (dead,) = await stream.read(stream.topics.dead_letter, 1)
             assert dead.value is None
-            assert await one.stop() == 0
+            assert await instance.stop() == 0
         assert CANARY not in repr(await stream.all(stream.topics.normalized))

@@ -9,7 +9,8 @@ import pytest
 from normalize_harness import headers, ids, new_stream, normalize, pipe
 from tests.stream_process import PARTITIONS
 
-from hifi.record.event import Record, fields
+from hifi.record.fields import fields
+from hifi.record.record import Record
 
 SCHEMA = {"properties": {"n": {"type": "integer"}}}
 HOP = ("hifi_hop", b"1800000000000001")
@@ -51,23 +52,23 @@ async def test_events_go_on_with_their_headers_partition_and_order_and_bad_ones_
         ]
         await stream.put(2, good, *(record for record, _, _ in bad), *after)
         await stream.put(3, stream.event("plain", {}))
-        async with normalize(stream, log) as one:
+        async with normalize(stream, log) as instance:
             passed = await stream.read(stream.topics.normalized, 2 + len(after))
             dead = await stream.read(stream.topics.dead_letter, len(bad))
-            assert await one.stop() == 0
+            assert await instance.stop() == 0
 
     assert [record.partition for record in passed] == [2] * (1 + len(after)) + [3]
     assert passed[0].value == b'{"n":1,"m":"1"}'
     assert [record.value for record in passed[1:-1]] == [record.value for record in after]
     for record, sent in zip(passed, [good, *after], strict=False):
-        found = headers(record)
+        record_headers = headers(record)
         assert record.key == sent.key
         assert (record.headers[0], list(record.headers[2:])) == (sent.headers[0], sent.headers[2:])
-        assert {name: found[name] for name in fields(sent.headers) if name != "hifi_in"} == {
+        assert {name: record_headers[name] for name in fields(sent.headers) if name != "hifi_in"} == {
             name: value for name, value in fields(sent.headers).items() if name != "hifi_in"
         }
-        assert int(found["hifi_in"]) <= record.timestamp * 1000 + 1000
-        assert int(found["hifi_in"]) != 1800000000000001
+        assert int(record_headers["hifi_in"]) <= record.timestamp * 1000 + 1000
+        assert int(record_headers["hifi_in"]) != 1800000000000001
     assert [int(headers(record)["hifi_raw"]) for record in passed[:-1]] == [
         0,
         *range(1 + len(bad), 1 + len(bad) + len(after)),
@@ -75,14 +76,18 @@ async def test_events_go_on_with_their_headers_partition_and_order_and_bad_ones_
 
     assert {record.partition for record in dead} == {2}
     for record, (sent, reason, pointer) in zip(dead, bad, strict=True):
-        found = headers(record)
+        record_headers = headers(record)
         assert (record.key, record.value) == (sent.key, sent.value)
-        assert (found["hifi_reason"], found.get("hifi_pointer"), found["hifi_service"]) == (
+        assert (
+            record_headers["hifi_reason"],
+            record_headers.get("hifi_pointer"),
+            record_headers["hifi_service"],
+        ) == (
             reason.encode(),
             pointer,
             b"normalize",
         )
-        assert b'"one"' not in found["hifi_detail"]
+        assert b'"one"' not in record_headers["hifi_detail"]
         assert set(sent.headers) - {HOP} <= set(record.headers)
 
 
@@ -96,9 +101,9 @@ async def test_a_changed_pipe_takes_effect_a_broken_one_does_not_and_no_event_is
         new_stream(
             kafka, pipe("changing"), pipe("other"), broken.model_copy(update={"pipe": "never"})
         ) as stream,
-        normalize(stream, log, normalize_broken_retry_s=0.3) as one,
+        normalize(stream, log, normalize_broken_retry_s=0.3) as instance,
     ):
-        body = await one.until(200, ["pipe never"])
+        body = await instance.until(200, ["pipe never"])
         assert str(schema) in body["warnings"]["pipe never"]
         await stream.put(0, stream.event("changing", {"a": 1}))
         await stream.read(stream.topics.normalized, 1)
@@ -115,17 +120,17 @@ async def test_a_changed_pipe_takes_effect_a_broken_one_does_not_and_no_event_is
             stream.event("never", {"a": 5}),
         )
         await stream.read(stream.topics.normalized, 4)
-        body = await one.until(200, ["pipe changing"])
+        body = await instance.until(200, ["pipe changing"])
         assert "stays in use" in body["warnings"]["pipe changing"]
         (dead,) = await stream.read(stream.topics.dead_letter, 1)
 
         schema.write_text("{}")
         async with asyncio.timeout(20):
-            while one.readyz()[1]["warnings"]:
+            while instance.readyz()[1]["warnings"]:
                 await asyncio.sleep(0.05)
         await stream.put(0, stream.event("changing", {"a": 6}), stream.event("never", {"a": 7}))
         passed = await stream.read(stream.topics.normalized, 6)
-        assert await one.stop() == 0
+        assert await instance.stop() == 0
     values = [orjson.loads(record.value)["a"] for record in passed]
     assert values[:4] == [1, "[redacted]", "[redacted]", 4]
     assert [len(value) for value in values[4:]] == [64, 64]
@@ -139,18 +144,18 @@ async def test_an_event_of_an_unknown_pipe_version_waits_without_blocking_other_
     async with new_stream(kafka, pipe("p")) as stream:
         ahead = stream.event("p", {"a": 2}, version=stream.version + 1)
         await stream.put(0, stream.event("p", {"a": 1}), ahead, stream.event("p", {"a": 3}))
-        async with normalize(stream, log, normalize_pipe_wait_s=0.5) as one:
+        async with normalize(stream, log, normalize_pipe_wait_s=0.5) as instance:
             await stream.put(1, stream.event("p", {"a": 4}))
             assert ids(await stream.read(stream.topics.normalized, 2)) == [2, 4]
-            body = await one.until(200, [f"{stream.topics.raw}[0]"])
+            body = await instance.until(200, [f"{stream.topics.raw}[0]"])
             assert "waits for version" in body["warnings"][f"{stream.topics.raw}[0]"]
             await stream.publish(pipe("p", mask={"a": "redact"}))
             passed = [
                 record for record in await stream.read(stream.topics.normalized, 4) if record.partition == 0
             ]
-            await one.until(200)
-            assert one.readyz()[1]["warnings"] == {}
-            assert await one.stop() == 0
+            await instance.until(200)
+            assert instance.readyz()[1]["warnings"] == {}
+            assert await instance.stop() == 0
     assert [orjson.loads(record.value)["a"] for record in passed] == [1, "[redacted]", "[redacted]"]
 
 
@@ -161,13 +166,13 @@ async def test_stopping_while_a_partition_waits_for_a_version_is_quick_and_loses
         await stream.put(
             0, stream.event("p", {"a": 1}), stream.event("p", {"a": 2}, version=stream.version + 1)
         )
-        async with normalize(stream, log) as one:
+        async with normalize(stream, log) as instance:
             await stream.read(stream.topics.normalized, 1)
-            assert await one.stop() == 0
+            assert await instance.stop() == 0
         await stream.publish(pipe("p"))
-        async with normalize(stream, log) as one:
+        async with normalize(stream, log) as instance:
             passed = await stream.read(stream.topics.normalized, 2)
-            assert await one.stop() == 0
+            assert await instance.stop() == 0
     assert [orjson.loads(record.value)["a"] for record in passed] == [1, 2]
 
 
@@ -177,35 +182,37 @@ async def test_every_event_arrives_in_order_through_restarts_and_kills_and_clean
     async with new_stream(kafka, pipe("p", mask={"x": "drop"})) as stream:
         normalized, total = stream.topics.normalized, 0
 
-        async def put(each: int) -> None:
+        async def put(events_of_partition: int) -> None:
             nonlocal total
-            events = [[stream.event("p", {"x": 1}) for _ in range(each)] for _ in range(PARTITIONS)]
+            events = [
+                [stream.event("p", {"x": 1}) for _ in range(events_of_partition)] for _ in range(PARTITIONS)
+            ]
             await asyncio.gather(
                 *(stream.put(partition, *events[partition]) for partition in range(PARTITIONS))
             )
-            total += each * PARTITIONS
+            total += events_of_partition * PARTITIONS
 
         await put(1000)
         for share in (0.1, 0.5):
-            async with normalize(stream, log, commit_interval_s=0.2) as one:
+            async with normalize(stream, log, commit_interval_s=0.2) as instance:
                 await put(1000)
                 await stream.until(normalized, int(total * share))
-                assert await one.stop() == 0
+                assert await instance.stop() == 0
         clean = Counter(ids(await stream.all(normalized)))
         assert max(clean.values()) == 1, "a clean stop writes no copies"
         done = clean.total()
         for _ in range(2):
-            async with normalize(stream, log, commit_interval_s=0.02) as one:
+            async with normalize(stream, log, commit_interval_s=0.02) as instance:
                 await put(1500)
                 await stream.until(normalized, done + 2000)
-                one.process.kill()
-                await asyncio.to_thread(one.process.wait)
+                instance.process.kill()
+                await asyncio.to_thread(instance.process.wait)
             done = len(await stream.all(normalized))
-        async with normalize(stream, log) as one:
+        async with normalize(stream, log) as instance:
             async with asyncio.timeout(60):
                 while len(set(ids(passed := await stream.all(normalized)))) < total:
                     await asyncio.sleep(0.2)
-            assert await one.stop() == 0
+            assert await instance.stop() == 0
         assert await stream.all(stream.topics.dead_letter) == []
     for partition in range(PARTITIONS):
         offsets = [int(headers(record)["hifi_raw"]) for record in passed if record.partition == partition]
@@ -216,13 +223,13 @@ async def test_every_event_arrives_in_order_through_restarts_and_kills_and_clean
 async def test_two_processes_share_the_partitions(kafka: str, log: Path, tmp_path: Path) -> None:
     async with (
         new_stream(kafka, pipe("p")) as stream,
-        normalize(stream, log) as one,
+        normalize(stream, log) as first,
         normalize(stream, tmp_path / "two") as two,
     ):
         for partition in range(PARTITIONS):
             await stream.put(partition, *(stream.event("p", {}) for _ in range(100)))
         passed = await stream.read(stream.topics.normalized, 400)
-        assert await one.stop() == 0
+        assert await first.stop() == 0
         await stream.put(0, *(stream.event("p", {}) for _ in range(100)))
         passed = await stream.read(stream.topics.normalized, 500)
         assert await two.stop() == 0

@@ -7,7 +7,26 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from hifi.record import event
+from hifi.record.fields import fields, packed
+from hifi.record.headers import (
+    ACCEPTED,
+    ANSWERED,
+    DESTINATION,
+    IN,
+    MINUTE,
+    OUTCOME,
+    PASS,
+    PIPE,
+    REASON,
+    REVISION,
+    REVISION_OFFSET,
+    SENT,
+    SEQ,
+    SERVICE,
+    TO,
+    WATCH,
+)
+from hifi.record.identity import seq_text
 
 TIERS = ("5s", "30s")
 DESTINATIONS = ("a", "b")
@@ -32,23 +51,23 @@ class Row:
 def identity(seq: bytes, minute: int, pipe: bytes = b"flights") -> Headers:
     """The fields that every record of an event has, accepted at the beginning of its minute."""
     return {
-        event.PIPE: pipe,
-        event.REVISION: b"1",
-        event.REVISION_OFFSET: b"1",
-        event.ACCEPTED: b"%d" % (minute * 60_000_000),
-        event.MINUTE: b"%d" % minute,
-        event.SEQ: seq,
-        event.IN: b"%d" % (minute * 60_000_000),
+        PIPE: pipe,
+        REVISION: b"1",
+        REVISION_OFFSET: b"1",
+        ACCEPTED: b"%d" % (minute * 60_000_000),
+        MINUTE: b"%d" % minute,
+        SEQ: seq,
+        IN: b"%d" % (minute * 60_000_000),
     }
 
 
 def bucket(seq: bytes) -> Headers:
     """What enrich adds for the watched fields of an event."""
-    return {event.WATCH: b"w:%d,x" % (int(seq.partition(b":")[2]) % 3)}
+    return {WATCH: b"w:%d,x" % (int(seq.partition(b":")[2]) % 3)}
 
 
 def id_of(headers: Headers) -> Id:
-    epoch, _, sequence = headers[event.SEQ].partition(b":")
+    epoch, _, sequence = headers[SEQ].partition(b":")
     return epoch.decode(), int(sequence)
 
 
@@ -77,7 +96,7 @@ class Mesh:
 
     def append(self, topic: str, headers: Headers, value: bytes | None = None) -> None:
         log = self.logs[topic]
-        log.append(Row(len(log), self.now_ms, event.packed(headers), value))
+        log.append(Row(len(log), self.now_ms, packed(headers), value))
 
     def restart_ingest(self, *, drained: bool = False) -> None:
         if self._epoch:
@@ -91,11 +110,9 @@ class Mesh:
             accepted_ms = self.now_ms
             minute = (accepted_ms - self.random.choice((0, 0, 0, 90_000))) // 60_000
             known_as = (self._epoch, self._sequence)
-            headers = identity(
-                event.seq_text(int(self._epoch, 16), self._sequence), minute, pipe.encode()
-            ) | {
-                event.ACCEPTED: b"%d" % (accepted_ms * 1000),
-                event.IN: b"%d" % (accepted_ms * 1000 - 500),
+            headers = identity(seq_text(int(self._epoch, 16), self._sequence), minute, pipe.encode()) | {
+                ACCEPTED: b"%d" % (accepted_ms * 1000),
+                IN: b"%d" % (accepted_ms * 1000 - 500),
             }
             self._sequence += 1
             lost = self.random.random() < self.drop
@@ -121,12 +138,12 @@ class Mesh:
         batch = self.logs[topic][first : first + limit]
         outputs: list[tuple[str, Headers]] = []
         for row in batch:
-            outputs += self._outputs(topic, event.fields(row.headers))
+            outputs += self._outputs(topic, fields(row.headers))
         if self.random.random() < 0.5 and READS[topic] == "egest":
             self.random.shuffle(outputs)
         dying = self.random.random() < self.crash
         for target, headers in outputs[: self.random.randint(0, len(outputs))] if dying else outputs:
-            self.append(target, headers | {event.IN: b"%d" % (self.now_ms * 1000)})
+            self.append(target, headers | {IN: b"%d" % (self.now_ms * 1000)})
         if dying:
             self.position[topic] = self.committed[topic]
             return
@@ -141,24 +158,18 @@ class Mesh:
             if self._drops(service, "", headers):
                 return []
             if self._fate(headers, service) < ENDING:
-                return [("dead-letter", headers | {event.SERVICE: service.encode(), event.REASON: b"schema"})]
+                return [("dead-letter", headers | {SERVICE: service.encode(), REASON: b"schema"})]
             if service == "normalize":
                 again = self._fate(headers, "sent-before") < ENDING
-                repeated = ("receipts", headers | {event.OUTCOME: b"duplicate"})
+                repeated = ("receipts", headers | {OUTCOME: b"duplicate"})
                 return [repeated if again else ("normalized", headers)] * copies
             to = (b"", b"a", b"a,b")[int(self._fate(headers, "to") * 3)]
-            return [
-                ("enriched", headers | {event.TO: to} | (bucket(headers[event.SEQ]) if to else {}))
-            ] * copies
+            return [("enriched", headers | {TO: to} | (bucket(headers[SEQ]) if to else {}))] * copies
         if service == "retrier":
-            name = headers[event.DESTINATION].decode()
-            back = headers | {event.PASS: b"%d" % (int(headers.get(event.PASS, b"0")) + 1)}
+            name = headers[DESTINATION].decode()
+            back = headers | {PASS: b"%d" % (int(headers.get(PASS, b"0")) + 1)}
             return [] if self._drops(service, name, headers) else [("retry-out", back)] * copies
-        names = (
-            [headers[event.DESTINATION].decode()]
-            if topic == "retry-out"
-            else headers[event.TO].decode().split(",")
-        )
+        names = [headers[DESTINATION].decode()] if topic == "retry-out" else headers[TO].decode().split(",")
         made = []
         for name in names:
             if not self._drops("retry" if topic == "retry-out" else "egest", name, headers):
@@ -166,26 +177,26 @@ class Mesh:
         return made
 
     def _deliver(self, name: str, headers: Headers) -> list[tuple[str, Headers]]:
-        about = headers | {event.DESTINATION: name.encode()}
+        about = headers | {DESTINATION: name.encode()}
         if not name:
-            return [("receipts", about | {event.OUTCOME: b"filtered"})]
-        trip = int(headers.get(event.PASS, b"0"))
+            return [("receipts", about | {OUTCOME: b"filtered"})]
+        trip = int(headers.get(PASS, b"0"))
         luck = self._fate(headers, f"{name}{trip}")
         if luck < 0.75:
             times = {
-                event.SENT: b"%d" % (self.now_ms * 1000),
-                event.ANSWERED: b"%d" % (self.now_ms * 1000 + 700),
+                SENT: b"%d" % (self.now_ms * 1000),
+                ANSWERED: b"%d" % (self.now_ms * 1000 + 700),
             }
-            return [("receipts", about | times | {event.OUTCOME: b"delivered"})]
+            return [("receipts", about | times | {OUTCOME: b"delivered"})]
         if luck < 0.8:
             return [
-                ("dead-letter", about | {event.SERVICE: b"egest", event.REASON: b"status-400"}),
-                ("receipts", about | {event.OUTCOME: b"dead-letter"}),
+                ("dead-letter", about | {SERVICE: b"egest", REASON: b"status-400"}),
+                ("receipts", about | {OUTCOME: b"dead-letter"}),
             ]
-        again = about | {event.PASS: b"%d" % trip}
+        again = about | {PASS: b"%d" % trip}
         return [
             (f"retry-in.{self.random.choice(TIERS)}", again),
-            ("receipts", about | {event.OUTCOME: b"retry"}),
+            ("receipts", about | {OUTCOME: b"retry"}),
         ]
 
     def _drops(self, hop: str, name: str, headers: Headers) -> bool:
@@ -196,12 +207,12 @@ class Mesh:
 
     def _fate(self, headers: Headers, about: str) -> float:
         """What becomes of an event is the same at every try: a copy ends like its original."""
-        text = b"%d %s %s" % (self.seed, headers[event.SEQ], about.encode())
+        text = b"%d %s %s" % (self.seed, headers[SEQ], about.encode())
         return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest(), "big") / 2**48
 
     def ends_before_egest(self, sequence: int) -> bool:
         """Whether normalize or enrich will refuse this event of the present epoch, or know it as sent before."""
-        headers = {event.SEQ: event.seq_text(int(self._epoch, 16), sequence)}
+        headers = {SEQ: seq_text(int(self._epoch, 16), sequence)}
         return any(self._fate(headers, about) < ENDING for about in ("normalize", "sent-before", "enrich"))
 
     def drain(self) -> None:
@@ -218,19 +229,19 @@ class Mesh:
     def index(self) -> None:
         """Read the whole logs once; call when nothing changes any more."""
         self.found: defaultdict[tuple[object, ...], list[Id]] = defaultdict(list)
-        names = (event.DESTINATION, event.OUTCOME, event.SERVICE, event.PASS)
+        names = (DESTINATION, OUTCOME, SERVICE, PASS)
         for topic, log in self.logs.items():
             for row in log:
-                headers = event.fields(row.headers)
+                headers = fields(row.headers)
                 if not headers:
                     continue
-                key = (headers[event.PIPE].decode(), int(headers[event.MINUTE]), topic)
+                key = (headers[PIPE].decode(), int(headers[MINUTE]), topic)
                 about = [headers.get(name, b"").decode() for name in names]
                 self.found[key].append(id_of(headers))
                 self.found[*key, *about[:2]].append(id_of(headers))
                 self.found[*key, "service", about[0], about[2]].append(id_of(headers))
                 self.found[*key, "trip", about[0], int(about[3] or 0)].append(id_of(headers))
-                for name in headers.get(event.TO, b"").decode().split(",") if topic == "enriched" else ():
+                for name in headers.get(TO, b"").decode().split(",") if topic == "enriched" else ():
                     self.found[*key, "to", name].append(id_of(headers))
 
     def ids(self, pipe: str, minute: int, topic: str, *about: object) -> set[Id]:

@@ -17,8 +17,25 @@ from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish, stream_record
 from hifi.pipe.revision import pipe_record
-from hifi.record import event
-from hifi.record.event import Record
+from hifi.record.fields import packed
+from hifi.record.headers import (
+    ACCEPTED,
+    ANSWERED,
+    DESTINATION,
+    IN,
+    MINUTE,
+    OUTCOME,
+    PIPE,
+    REVISION,
+    REVISION_OFFSET,
+    SENT,
+    SEQ,
+    SOURCE,
+    STATUS,
+    TO,
+    WATCH,
+)
+from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 from hifi.runtime.health import Health
 from hifi.runtime.http import server
@@ -41,7 +58,7 @@ def pipe(name: str = "flights", p95_s: float = 100_000, **more: Any) -> Pipe:
 
 
 Fields = dict[str, bytes]
-"""Of a record, as `event.fields` shows them."""
+"""Of a record, as `hifi.record.fields` shows them."""
 
 
 def added(now: bytes) -> dict[str, Fields]:
@@ -49,14 +66,14 @@ def added(now: bytes) -> dict[str, Fields]:
     return {
         "raw": {},
         "normalized": {},
-        "enriched": {event.TO: b"crm"},
+        "enriched": {TO: b"crm"},
         "receipts": {
-            event.DESTINATION: b"crm",
-            event.OUTCOME: b"delivered",
-            event.SOURCE: b"enriched:0",
-            event.STATUS: b"200",
-            event.SENT: now,
-            event.ANSWERED: now,
+            DESTINATION: b"crm",
+            OUTCOME: b"delivered",
+            SOURCE: b"enriched:0",
+            STATUS: b"200",
+            SENT: now,
+            ANSWERED: now,
         },
     }
 
@@ -77,13 +94,13 @@ class Stream:
         self.sequences[partition] += 1
         now = b"%d" % now_us()
         return {
-            event.PIPE: name.encode(),
-            event.REVISION: b"1",
-            event.REVISION_OFFSET: b"1",
-            event.SEQ: f"{self.epoch}:{sequence}".encode(),
-            event.ACCEPTED: now,
-            event.MINUTE: b"%d" % minute,
-            event.IN: now,
+            PIPE: name.encode(),
+            REVISION: b"1",
+            REVISION_OFFSET: b"1",
+            SEQ: f"{self.epoch}:{sequence}".encode(),
+            ACCEPTED: now,
+            MINUTE: b"%d" % minute,
+            IN: now,
             "ce_id": f"id-{partition}-{sequence}".encode(),
         }
 
@@ -91,7 +108,8 @@ class Stream:
         self, name: str, partition: int, fields: list[Fields], values: list[bytes] | None = None
     ) -> None:
         records = [
-            Record(b"k", values[n] if values else b"{}", event.packed(one)) for n, one in enumerate(fields)
+            Record(b"k", values[n] if values else b"{}", packed(event_fields))
+            for n, event_fields in enumerate(fields)
         ]
         await self.producer.send_and_wait(f"{self.topics.stream}.{name}", partition, records)
 
@@ -121,7 +139,7 @@ class Stream:
         """
         lose = lose or {}
         batch = [self.fields(partition, minute, name) for _ in range(count)]
-        first = int(batch[0][event.SEQ].partition(b":")[2])
+        first = int(batch[0][SEQ].partition(b":")[2])
         tally = {
             "epoch": self.epoch,
             "pipes": {name: {str(minute): [[first, first + count - 1]]}},
@@ -130,11 +148,14 @@ class Stream:
         alive = list(range(count))
         now = b"%d" % now_us()
         for topic, more in added(now).items():
-            alive = [one for one in alive if one not in lose.get(topic, ())]
+            alive = [position for position in alive if position not in lose.get(topic, ())]
             if alive:
-                fields = [batch[one] | more for one in alive]
+                fields = [batch[position] | more for position in alive]
                 if watch and topic == "enriched":
-                    fields = [one | {event.WATCH: watch[n]} for n, one in zip(alive, fields, strict=True)]
+                    fields = [
+                        event_fields | {WATCH: watch[n]}
+                        for n, event_fields in zip(alive, fields, strict=True)
+                    ]
                 await self.write(topic, partition, fields)
         await self.write("accepted", partition, [{}], [orjson.dumps(tally)])
         return batch
@@ -185,7 +206,9 @@ async def new_stream(kafka: str, *pipes: Pipe):
     topics = Topics(f"t{secrets.token_hex(4)}")
     await create_topics(kafka, topics, partitions=PARTITIONS, replication=1)
     await publish(
-        kafka, topics, [stream_record(PARTITIONS), *(pipe_record(one) for one in pipes or (pipe(),))]
+        kafka,
+        topics,
+        [stream_record(PARTITIONS), *(pipe_record(declared) for declared in pipes or (pipe(),))],
     )
     producer = Producer(kafka, "double")
     await producer.start()

@@ -26,7 +26,8 @@ from sqlalchemy.exc import OperationalError
 from tests.stream_process import PARTITIONS, read_all
 
 from hifi.pipe.model import Pipe
-from hifi.record import event
+from hifi.record.fields import fields
+from hifi.record.headers import DESTINATION, OUTCOME, PIPE, SEQ
 from hifi_infra.connect.worker import ConnectWorker
 from hifi_infra.kafka.stream_setup import put_in_force
 from hifi_infra.mesh.mesh import Mesh, processes
@@ -126,14 +127,14 @@ class Scene:
         topics, bootstrap = self.mesh.topics, self.mesh.bootstrap
         names: dict[bytes, bytes] = {}
         for record in await read_all(bootstrap, topics.raw):
-            known = event.fields(record.headers)
-            if known[event.PIPE] == pipe.encode():
-                names[known[event.SEQ]] = known["ce_id"]
+            known = fields(record.headers)
+            if known[PIPE] == pipe.encode():
+                names[known[SEQ]] = known["ce_id"]
         ended: dict[str, set[bytes]] = {name: set() for name in DESTINATIONS}
         for record in await read_all(bootstrap, topics.receipts):
-            known = event.fields(record.headers)
-            if known.get(event.OUTCOME) == b"delivered" and known[event.SEQ] in names:
-                ended[known[event.DESTINATION].decode()].add(names[known[event.SEQ]])
+            known = fields(record.headers)
+            if known.get(OUTCOME) == b"delivered" and known[SEQ] in names:
+                ended[known[DESTINATION].decode()].add(names[known[SEQ]])
         return Counter(names.values()), ended
 
 

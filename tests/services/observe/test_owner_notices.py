@@ -9,7 +9,7 @@ import pytest
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.owner import Owner
-from hifi.record import event
+from hifi.record.headers import DESTINATION, DETAIL, OUTCOME, POINTER, REASON, SERVICE, SOURCE, STATUS
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Misconfigured
 from hifi_observe.alarms.alarm import Alarm, Alarms
@@ -38,14 +38,14 @@ async def refuse(stream: Stream, name: str, pointers: list[str]) -> None:
     minute = now_us() // 60_000_000
     refused = [stream.fields(0, minute, name) for _ in pointers]
     await stream.write("raw", 0, refused)
-    about = {event.SERVICE: b"normalize", event.REASON: b"schema", event.DETAIL: b"is missing"}
+    about = {SERVICE: b"normalize", REASON: b"schema", DETAIL: b"is missing"}
     letters = [
-        one | about | {event.POINTER: pointer.encode()}
-        for one, pointer in zip(refused, pointers, strict=True)
+        fields | about | {POINTER: pointer.encode()}
+        for fields, pointer in zip(refused, pointers, strict=True)
     ]
     await stream.write("dead-letter", 0, letters)
-    answer = {event.DESTINATION: b"crm", event.OUTCOME: b"retry", event.REASON: b"status-401"}
-    answer |= {event.STATUS: b"401", event.SOURCE: b"enriched:0"}
+    answer = {DESTINATION: b"crm", OUTCOME: b"retry", REASON: b"status-401"}
+    answer |= {STATUS: b"401", SOURCE: b"enriched:0"}
     await stream.write("receipts", 1, [stream.fields(1, minute, name) | answer for _ in range(10)])
 
 
@@ -64,18 +64,22 @@ async def test_the_owner_is_told_once_by_mail_and_webhook_what_to_do_also_over_a
                 async with stream.observing(**more) as (observer, _):
                     await refuse(stream, "flights", ["/from", "/from", "/from", "/to", "/delay"])
                     await until(lambda: len(mailbox.messages) == 2 and len(posted) == 2)
-                    ways = lambda: [told for _, told in observer.notifier.told if told]  # noqa: E731
+                    ways = lambda: [told for _, told in observer.judge.notifier.told if told]  # noqa: E731
                     await until(lambda: ways() == [["webhook", "email"]] * 2)
                 async with stream.observing(**more):
                     # What is told next comes after everything that would be told again.
                     await refuse(stream, "trains", ["/from"] * 5)
-                    await until(lambda: {one["To"] for one in mailbox.messages[2:]} == {"ben@example.com"})
+                    await until(
+                        lambda: {message["To"] for message in mailbox.messages[2:]} == {"ben@example.com"}
+                    )
                     await until(lambda: len(mailbox.messages) == 4)
     assert mailbox.refuse == 0
-    assert {one["data"]["kind"] for one in posted} == {"credentials", "events-refused"}
+    assert {notice["data"]["kind"] for notice in posted} == {"credentials", "events-refused"}
     assert len(posted) == 2
-    assert [one["To"] for one in mailbox.messages] == ["ann@example.com"] * 2 + ["ben@example.com"] * 2
-    by_subject = {one["Subject"]: one for one in mailbox.messages}
+    assert [message["To"] for message in mailbox.messages] == ["ann@example.com"] * 2 + [
+        "ben@example.com"
+    ] * 2
+    by_subject = {message["Subject"]: message for message in mailbox.messages}
     text = by_subject["flights: A destination refuses the credentials of its pipe."].get_content()
     assert "destination crm" in text
     assert "10 outcomes in a row were 401" in text
@@ -99,9 +103,9 @@ async def test_the_owner_is_told_again_only_when_the_problem_ended_and_came_back
         for at_s, now in ((0, holding), (60, {}), (100, holding), (200, {}), (400, {}), (500, holding)):
             alarms.step(now, at_s * 1_000_000)
             for _ in range(2):
-                await notifier.step([(one, told.get(one.id, [])) for one in alarms.active])
+                await notifier.step([(alarm, told.get(alarm.id, [])) for alarm in alarms.active])
     assert len(mailbox.messages) == 2
-    assert len({one["Message-ID"] for one in mailbox.messages}) == 2
+    assert len({message["Message-ID"] for message in mailbox.messages}) == 2
     assert told == {f"credentials/flights/crm/{started_us}": ["email"] for started_us in (0, 500_000_000)}
 
 

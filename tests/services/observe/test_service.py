@@ -19,7 +19,7 @@ from hifi.delivery.destination_state import (
 )
 from hifi.kafka.admin import create_topics
 from hifi.kafka.topics import Topics, parse_tiers
-from hifi.record import event
+from hifi.record.headers import BREAKER, DESTINATION, OUTCOME, PIPE, REASON, SERVICE, SOURCE, STATUS
 from hifi.runtime.clock import now_us
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -67,7 +67,8 @@ async def test_the_very_events_that_were_lost_are_named_at_their_hop(stream: Str
         assert (body["state"], body["causes"]) == ("down", ["loss"])
         lost = (await ask(url, path + "/lost"))["lost"]
         assert {
-            (one["hop"], one["destination"], one["partition"], one["sequence"], one["ce_id"]) for one in lost
+            (event["hop"], event["destination"], event["partition"], event["sequence"], event["ce_id"])
+            for event in lost
         } == {
             ("normalize", "", 0, 3, "id-0-3"),
             ("normalize", "", 0, 50, "id-0-50"),
@@ -95,11 +96,11 @@ async def test_what_no_node_committed_past_is_in_flight_and_amends_the_minute_wh
 async def test_deliveries_in_a_removed_retry_tier_are_seen_until_they_return(stream: Stream) -> None:
     removed = parse_tiers("7s")
     await create_topics(stream.kafka, Topics(stream.topics.stream, removed), partitions=2, replication=1)
-    waiting = [stream.fields(0, past_minute()) | {event.DESTINATION: b"crm"} for _ in range(3)]
+    waiting = [stream.fields(0, past_minute()) | {DESTINATION: b"crm"} for _ in range(3)]
     await stream.write("retry-in.7s", 0, waiting)
     async with stream.observing() as (_, url):
         body = await until(url, "/api/v1/pipes/flights", lambda body: body["now"]["retrying"])
-        (tier,) = [one for one in body["now"]["waiting"] if one["topic"] == "retry-in.7s"]
+        (tier,) = [backlog for backlog in body["now"]["waiting"] if backlog["topic"] == "retry-in.7s"]
         assert tier == {"topic": "retry-in.7s", "destination": "crm", "records": 3}
 
 
@@ -127,10 +128,10 @@ async def test_two_instances_share_the_partitions_and_say_the_same_as_one(kafka:
     minute = past_minute()
     async with stream.observing() as (first, url), stream.observing() as (second, other_url):
         async with asyncio.timeout(90):
-            while not (first.partitions.numbers and second.partitions.numbers):
+            while not (first.stream.partitions.numbers and second.stream.partitions.numbers):
                 await asyncio.sleep(0.05)
-        assert first.partitions.numbers | second.partitions.numbers == {0, 1}
-        assert not first.partitions.numbers & second.partitions.numbers
+        assert first.stream.partitions.numbers | second.stream.partitions.numbers == {0, 1}
+        assert not first.stream.partitions.numbers & second.stream.partitions.numbers
         await eighty(stream, minute)
         path = f"/api/v1/pipes/flights/minutes/{minute}"
         body = await until(url, path, lambda body: body.get("in") == 80 and body["lost"] == 3)
@@ -154,7 +155,9 @@ async def test_two_instances_share_the_partitions_and_say_the_same_as_one(kafka:
             assert [single[name] for name in counts] == [body[name] for name in counts]
             said = (await ask(url, path + "/lost"))["lost"]
     about = ("partition", "sequence", "hop", "destination", "ce_id")
-    assert [[one[name] for name in about] for one in said] == [[one[name] for name in about] for one in named]
+    assert [[event[name] for name in about] for event in said] == [
+        [event[name] for name in about] for event in named
+    ]
 
 
 async def eighty(stream: Stream, minute: int) -> None:
@@ -169,26 +172,29 @@ async def test_an_alarm_is_posted_signed_and_ends_up_in_the_api(stream: Stream) 
     minute = past_minute() + 1
     await stream.events(0, minute, 10, lose={"normalized": [1]})
     await stream.commit(0)
-    own = {"observe_webhook_secret": SECRET, "observe_url": "https://observe.example/"}
-    async with hook(posted) as webhook, stream.observing(observe_webhook=webhook, **own) as (_, url):
+    webhook_settings = {"observe_webhook_secret": SECRET, "observe_url": "https://observe.example/"}
+    async with (
+        hook(posted) as webhook,
+        stream.observing(observe_webhook=webhook, **webhook_settings) as (_, url),
+    ):
         body = await until(
-            url, "/api/v1/alarms", lambda body: any(one["kind"] == "loss" for one in body["active"])
+            url, "/api/v1/alarms", lambda body: any(alarm["kind"] == "loss" for alarm in body["active"])
         )
-        (alarm,) = [one for one in body["active"] if one["kind"] == "loss"]
+        (alarm,) = [active for active in body["active"] if active["kind"] == "loss"]
         assert "lost 1 events at normalize" in alarm["cause"]
         assert alarm["runbook"] == "/runbooks#loss"
         async with asyncio.timeout(60):
-            while not any(one["data"]["kind"] == "loss" for one in posted):
+            while not any(notice["data"]["kind"] == "loss" for notice in posted):
                 await asyncio.sleep(0.02)
-    (told,) = [one for one in posted if one["data"]["kind"] == "loss"]
+    (told,) = [notice for notice in posted if notice["data"]["kind"] == "loss"]
     assert told["type"] == "hifi.alarm.started"
     assert told["data"]["runbook"] == "https://observe.example/runbooks#loss"
 
 
 async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: Stream) -> None:
-    about = {event.DESTINATION: b"crm", event.SOURCE: b"enriched:0"}
-    refused = about | {event.OUTCOME: b"retry", event.REASON: b"status-503", event.STATUS: b"503"}
-    delivered = about | {event.OUTCOME: b"delivered", event.STATUS: b"200"}
+    about = {DESTINATION: b"crm", SOURCE: b"enriched:0"}
+    refused = about | {OUTCOME: b"retry", REASON: b"status-503", STATUS: b"503"}
+    delivered = about | {OUTCOME: b"delivered", STATUS: b"200"}
     now = now_us() // 60_000_000
 
     async def tell(partition: int, more: dict[str, bytes]) -> None:
@@ -196,8 +202,8 @@ async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: S
 
     def is_(state: str, partitions: int, answer: str | None = None) -> Callable[[Any], bool]:
         def good(body: Any) -> bool:
-            (one,) = body["destinations"]
-            told = one["breaker"]
+            (destination,) = body["destinations"]
+            told = destination["breaker"]
             return (told["state"], told["open_partitions"], told["answer"]) == (state, partitions, answer)
 
         return good
@@ -205,30 +211,30 @@ async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: S
     path = "/api/v1/pipes/flights"
     async with stream.observing() as (first, url), stream.observing() as (second, other_url):
         async with asyncio.timeout(90):
-            while not (first.partitions.numbers and second.partitions.numbers):
+            while not (first.stream.partitions.numbers and second.stream.partitions.numbers):
                 await asyncio.sleep(0.05)
-        for each in (url, other_url):
-            await until(each, path, is_("unknown", 0))
-        await tell(0, refused | {event.BREAKER: b"open:egest-1"})
+        for instance_url in (url, other_url):
+            await until(instance_url, path, is_("unknown", 0))
+        await tell(0, refused | {BREAKER: b"open:egest-1"})
         await tell(
             1,
             about
             | {
-                event.OUTCOME: b"retry",
-                event.REASON: b"breaker-open",
-                event.BREAKER: b"open:egest-1",
+                OUTCOME: b"retry",
+                REASON: b"breaker-open",
+                BREAKER: b"open:egest-1",
             },
         )
-        for each in (url, other_url):
-            await until(each, path, is_("open", 2, "503"))
+        for instance_url in (url, other_url):
+            await until(instance_url, path, is_("open", 2, "503"))
         async with aiohttp.ClientSession() as session, session.get(url + "/pipes/flights") as page:
             text = await page.text()
             assert '<span class="badge bad">open</span> since 20' in text
             assert "answer 503" in text
         await asyncio.sleep(0.01)
-        await tell(1, delivered | {event.BREAKER: b"closed:egest-1"})
-        for each in (url, other_url):
-            await until(each, path, is_("closed", 0))
+        await tell(1, delivered | {BREAKER: b"closed:egest-1"})
+        for instance_url in (url, other_url):
+            await until(instance_url, path, is_("closed", 0))
 
 
 async def test_a_silence_needs_the_operator_token(stream: Stream) -> None:
@@ -245,22 +251,20 @@ async def test_a_silence_needs_the_operator_token(stream: Stream) -> None:
         async with session.post(url + "/api/v1/silences", json=body, headers=operator) as answer:
             assert answer.status == 200
             require_described(document, "POST", "/api/v1/silences", 200, await answer.json())
-        known = await until(url, "/api/v1/alarms", lambda body: body["silences"])
-        assert known["silences"][0]["reason"] == "new broker"
+        alarms = await until(url, "/api/v1/alarms", lambda body: body["silences"])
+        assert alarms["silences"][0]["reason"] == "new broker"
 
 
 async def dead(stream: Stream, count: int, reason: str = "status-400") -> None:
     letters = [stream.fields(0, past_minute()) for _ in range(count)]
-    why = {event.SERVICE: b"egest", event.DESTINATION: b"crm", event.REASON: reason.encode()}
-    await stream.write("dead-letter", 0, [one | why for one in letters])
+    why = {SERVICE: b"egest", DESTINATION: b"crm", REASON: reason.encode()}
+    await stream.write("dead-letter", 0, [letter | why for letter in letters])
 
 
 async def test_a_replay_needs_the_operator_token_and_repeating_it_is_harmless(stream: Stream) -> None:
     await dead(stream, 5)
     await dead(stream, 3, "status-422")
-    await stream.write(
-        "dead-letter", 0, [[(event.PIPE, b"flights"), (event.SERVICE, b"egest"), (event.REASON, b"broken")]]
-    )
+    await stream.write("dead-letter", 0, [[(PIPE, b"flights"), (SERVICE, b"egest"), (REASON, b"broken")]])
     path = "/api/v1/pipes/flights/dead/replay"
     async with stream.observing(observe_token="open sesame") as (_, url), aiohttp.ClientSession() as session:
 
@@ -289,7 +293,7 @@ async def test_a_replay_needs_the_operator_token_and_repeating_it_is_harmless(st
         status, told = await order({"ids": ["0:0", "0:7", "1:99"]})
         assert (status, told["replayed"], told["already"], told["missing"]) == (200, 1, 1, 1)
         listed = (await ask(url, "/api/v1/pipes/flights/dead"))["dead"]
-        assert {one["id"] for one in listed if one["replayed"]} == {"0:0", "0:5", "0:6", "0:7"}
+        assert {letter["id"] for letter in listed if letter["replayed"]} == {"0:0", "0:5", "0:6", "0:7"}
         status, told = await order({"limit": 2})
         assert (told["replayed"], told["already"], told["more"]) == (2, 1, True)
         assert await counts({}) == (2, 6, 1)
@@ -364,9 +368,9 @@ async def test_the_commands_print_what_the_api_says(stream: Stream) -> None:
     async with stream.observing() as (_, url):
         await until(url, f"/api/v1/pipes/flights/minutes/{minute}", lambda body: body.get("in") == 20)
         status, out, _ = await command("lost", "flights", str(minute), "--json", "--url", url)
-        assert (status, [one["ce_id"] for one in orjson.loads(out)]) == (3, ["id-0-4"])
+        assert (status, [event["ce_id"] for event in orjson.loads(out)]) == (3, ["id-0-4"])
         status, out, _ = await command("minutes", "flights", "--json", "--url", url)
-        assert (status, {one["minute"]: one["lost"] for one in orjson.loads(out)}[minute]) == (0, 1)
+        assert (status, {row["minute"]: row["lost"] for row in orjson.loads(out)}[minute]) == (0, 1)
         assert b"flights" in (await command("top", "--once", "--url", url))[1]
         status, _, err = await command("lost", "flights", "1", "--url", url)
         assert (status, b"not closed yet" in err) == (1, True)
@@ -381,12 +385,12 @@ async def test_a_parked_destination_is_an_alarm_until_it_is_active_again(stream:
         await stream.producer.send_and_wait(stream.topics.destinations, 0, [state_record(name, parked)])
 
     def subjects(body: Any) -> list[str]:
-        return [one["subject"] for one in body["active"] if one["kind"] == "parked"]
+        return [alarm["subject"] for alarm in body["active"] if alarm["kind"] == "parked"]
 
     async with stream.observing() as (_, url):
         body = await until(url, "/api/v1/alarms", subjects)
         assert subjects(body) == ["crm"], "one that no pipe declares any more is not"
-        [alarm] = [one for one in body["active"] if one["kind"] == "parked"]
+        [alarm] = [active for active in body["active"] if active["kind"] == "parked"]
         assert "it failed for an hour" in alarm["cause"]
         active = StateChange(DestinationState.ACTIVE, EGEST, "a delivery succeeded", now_us())
         await stream.producer.send_and_wait(stream.topics.destinations, 0, [state_record(crm, active)])
@@ -399,7 +403,7 @@ async def test_minutes_are_listed_from_the_one_in_which_the_stream_started(kafka
         created = now_us() // 60_000_000
         path = "/api/v1/pipes/flights/minutes?last=60"
         async with asyncio.timeout(90):
-            while observer.store.closed_minute(observer.partitions.count) < before - 1:
+            while observer.stream.store.closed_minute(observer.stream.partitions.count) < before - 1:
                 await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)  # long enough to merge what was closed
         body = await ask(url, path)

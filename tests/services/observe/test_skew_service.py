@@ -11,7 +11,7 @@ import aiohttp
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.watched_field import watch_id
-from hifi.record import event
+from hifi.record.headers import TO, WATCH
 from hifi.runtime.clock import now_us
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -79,7 +79,7 @@ async def test_a_drift_is_an_alarm_with_both_distributions_and_a_restart_changes
             batch = texts(WATCHED, chance, EVENTS, weights)
             fields = await stream.events(0, minute, EVENTS, watch=batch)
             # A restart of enrich writes some events again.
-            again = [one | {event.TO: b"crm", event.WATCH: batch[n]} for n, one in enumerate(fields[:40])]
+            again = [one | {TO: b"crm", WATCH: batch[n]} for n, one in enumerate(fields[:40])]
             await stream.write("enriched", 0, again)
             written += batch
         await stream.commit(0)

@@ -11,7 +11,7 @@ from fake_destination import OK, ReceivedRequest, answer, destination
 from running_retrier import retrying
 
 from hifi.delivery.destination_state import DestinationName, DestinationState, StateChange, state_record
-from hifi.record import event
+from hifi.record.headers import OUTCOME, REASON
 from hifi.runtime.clock import now_us
 
 DATA = b'"' + b"x" * 4000 + b'"'
@@ -55,7 +55,7 @@ async def waiting(stream: EgestStream) -> list[ConsumerRecord]:
 
 
 async def outcomes(stream: EgestStream) -> Counter[str]:
-    return Counter(texts(one)[event.OUTCOME] for one in await stream.read(stream.topics.receipts))
+    return Counter(texts(one)[OUTCOME] for one in await stream.read(stream.topics.receipts))
 
 
 async def parked(stream: EgestStream) -> Counter[str]:
@@ -158,7 +158,7 @@ async def test_what_an_operator_expires_becomes_dead_letters_and_new_events_are_
             fresh = await stream.send(3)
             await until(lambda: len(outage.accepted) == 3)
     assert [texts(one)["ce_id"] for one in letters] == ids
-    assert {texts(one)[event.REASON] for one in letters} == {"expired"}
+    assert {texts(one)[REASON] for one in letters} == {"expired"}
     assert outage.accepted == Counter(fresh)
 
 

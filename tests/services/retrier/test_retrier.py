@@ -9,14 +9,15 @@ from egest_stream import EgestStream, outcomes, pipe, running_egest, texts
 from fake_destination import OK, ReceivedRequest, answer, destination
 from running_retrier import retrying
 
-from hifi.record import event
-from hifi.record.event import Record, with_fields
+from hifi.record.fields import with_fields
+from hifi.record.headers import ATTEMPT, DESTINATION, DUE, IN, PASS, REASON, RETRY, SERVICE
+from hifi.record.record import Record
 
 
 async def put(stream: EgestStream, tier: int, count: int, *, partition: int = 0, **more: bytes) -> list[int]:
     """Write deliveries that failed; returns their append times, milliseconds."""
     topic = stream.topics.retry_in(stream.topics.tiers[tier])
-    changes = {event.DESTINATION: b"d", event.PASS: b"0", event.ATTEMPT: b"1"} | more
+    changes = {DESTINATION: b"d", PASS: b"0", ATTEMPT: b"1"} | more
     records = [stream.record(partition=partition) for _ in range(count)]
     records = [Record(one.key, one.value, with_fields(one.headers, changes)) for one in records]
     await stream.producer.send_and_wait(topic, partition, records)
@@ -32,7 +33,7 @@ async def test_each_tier_comes_back_after_its_own_delay(stream: EgestStream) -> 
         slow = await put(stream, 1, 3)
         fast = await put(stream, 0, 3)
         found = await back(stream, 6)
-    assert [texts(one)[event.RETRY] for one in found] == [
+    assert [texts(one)[RETRY] for one in found] == [
         f"{tier}:{n}" for tier in ("200ms", "1s") for n in range(3)
     ]
     for one, appended_ms, delay_ms in zip(found, fast + slow, [200] * 3 + [1000] * 3, strict=True):
@@ -44,20 +45,20 @@ async def test_what_waits_in_a_tier_that_is_removed_comes_back_after_its_delay(s
     (appended_ms,) = await put(stream, 1, 1)
     async with retrying(stream, tiers=stream.topics.tiers[:1]):
         (found,) = await back(stream, 1)
-    assert texts(found)[event.RETRY] == "1s:0"
+    assert texts(found)[RETRY] == "1s:0"
     assert found.timestamp - appended_ms >= 1000 - 2
 
 
 async def test_it_comes_back_as_it_was_with_one_more_trip(stream: EgestStream) -> None:
     async with retrying(stream):
-        await put(stream, 0, 1, partition=1, **{event.PASS: b"4", event.DUE: b"99"})
+        await put(stream, 0, 1, partition=1, **{PASS: b"4", DUE: b"99"})
         (found,) = await back(stream, 1)
         (before,) = await stream.read(stream.topics.retry_in(stream.topics.tiers[0]))
     assert (found.partition, found.key, found.value) == (1, before.key, before.value)
     was, now = texts(before), texts(found)
-    assert now[event.PASS] == "5"
-    assert int(now[event.IN]) >= found.timestamp * 1000 - 60_000_000
-    same = set(was) - {event.PASS, event.IN}
+    assert now[PASS] == "5"
+    assert int(now[IN]) >= found.timestamp * 1000 - 60_000_000
+    same = set(was) - {PASS, IN}
     assert {name: now[name] for name in same} == {name: was[name] for name in same}
 
 
@@ -67,7 +68,7 @@ async def test_the_order_of_a_partition_is_kept(stream: EgestStream) -> None:
         await put(stream, 0, 300, partition=1)
         found = await back(stream, 600)
     for partition in range(2):
-        offsets = [int(texts(one)[event.RETRY].split(":")[1]) for one in found if one.partition == partition]
+        offsets = [int(texts(one)[RETRY].split(":")[1]) for one in found if one.partition == partition]
         assert offsets == list(range(300))
 
 
@@ -99,9 +100,7 @@ async def test_what_is_no_delivery_is_a_dead_letter_and_the_others_go_on(stream:
         await put(stream, 0, 1)
         assert len(await back(stream, 1)) == 1
         letters = await stream.at_least(stream.topics.dead_letter, 2)
-    assert {(texts(one)[event.REASON], texts(one)[event.SERVICE]) for one in letters} == {
-        ("not-an-event", "retrier")
-    }
+    assert {(texts(one)[REASON], texts(one)[SERVICE]) for one in letters} == {("not-an-event", "retrier")}
 
 
 async def test_two_instances_share_the_work_and_hand_it_over(stream: EgestStream) -> None:
@@ -132,7 +131,7 @@ async def test_a_delivery_goes_round_until_the_destination_takes_it(stream: Eges
         await stream.send(1)
         receipts = await stream.receipts(2)
     assert outcomes(receipts) == ["retry", "delivered"]
-    assert (receipts[1][event.PASS], receipts[1][event.ATTEMPT]) == ("1", "4")
+    assert (receipts[1][PASS], receipts[1][ATTEMPT]) == ("1", "4")
 
 
 async def test_a_wished_wait_is_kept_even_where_no_tier_is_so_long(stream: EgestStream) -> None:

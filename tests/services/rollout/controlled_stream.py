@@ -30,7 +30,7 @@ from hifi.pipe.model import Pipe
 from hifi.pipe.registry import RegistrySnapshot, publish, read_registry
 from hifi.pipe.revision import WHOLE, PipeRevision
 from hifi.pipe.rollout import put_at_once
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 from hifi_infra.kafka.stream_setup import prepare
 from hifi_infra.ports import free_port

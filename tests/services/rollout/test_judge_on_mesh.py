@@ -12,7 +12,7 @@ from tests.stream_process import PARTITIONS, read_all
 
 from hifi.control.rollout_status import RolloutState, RolloutStatus
 from hifi.pipe.model import Pipe
-from hifi.record.event import fields
+from hifi.record.fields import fields
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.mesh_state.control_plane import ControlPlane
 from hifi_infra.mesh.mesh import Mesh

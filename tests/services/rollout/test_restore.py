@@ -23,7 +23,7 @@ from hifi.kafka.clients import topic_consumer
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.ports import free_port

@@ -13,7 +13,7 @@ from hifi.control.action import ActionHistory, ActionKind, ActionState
 from hifi.control.steps import ActionLog
 from hifi.control.verdict import Condition, Verdict
 from hifi.kafka.producer import Producer
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 from hifi_infra.mesh import fleet
 from hifi_infra.mesh.mesh import Mesh

@@ -14,7 +14,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from hifi.kafka.admin import partition_counts
 from hifi.kafka.security import client_options
 from hifi.kafka.topics import Topics
-from hifi.record.event import AMBIGUOUS, ANSWERED, DESTINATION, OUTCOME, SEQ, fields, identity, number
+from hifi.record.fields import fields, number
+from hifi.record.headers import AMBIGUOUS, ANSWERED, DESTINATION, OUTCOME, SEQ
+from hifi.record.identity import identity
 from hifi_cli.demo.cdc.database import COLUMNS
 from hifi_cli.demo.cdc.pipe import LAKE_TABLE, WEBHOOK
 from hifi_cli.demo.verify import RequestLogReader
@@ -102,7 +104,9 @@ async def read_receipts(bootstrap: str, topics: Topics) -> Receipts:
     try:
         counts = await partition_counts(bootstrap, [topics.raw, topics.receipts])
         partitions = [
-            TopicPartition(name, each) for name, count in counts.items() for each in range(count or 0)
+            TopicPartition(name, partition)
+            for name, count in counts.items()
+            for partition in range(count or 0)
         ]
         consumer.assign(partitions)
         await consumer.seek_to_beginning(*partitions)

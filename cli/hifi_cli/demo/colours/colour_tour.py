@@ -55,7 +55,7 @@ class ColourTour(ColouredLoad):
         return colour_report(self.steps.ended, self.sent(), comparison, self.expected, declared)
 
     async def _start(self) -> None:
-        with self.steps.step("two colours start behind one front; blue is light, green is dark") as seen:
+        with self.steps.step("two colours start behind one front; blue is active, green is idle") as seen:
             await self.start()
             seen.append(f"front at {self.stream.fronts[0].url}")
 
@@ -91,17 +91,17 @@ class ColourTour(ColouredLoad):
         with self.steps.step("blue drains and falls asleep; green gets everything") as seen:
             await self.until_stable()
             began_s = time.monotonic()
-            await self.switch.drain("blue", "the tour", _DRAIN_S, self.tell)
+            await self.operations.drain("blue", "the tour", _DRAIN_S, self.tell)
             drained_s = time.monotonic() - began_s
             await self.until_stable()
-            await self.switch.sleep("blue", "the tour", _DRAIN_S, self.tell)
+            await self.operations.sleep("blue", "the tour", _DRAIN_S, self.tell)
             require(running.find(self.stream.plan.folder("blue")) is None, "the mesh of blue still runs")
             seen.append(f"drained after {drained_s:.0f} s; no process of blue runs; {await self.answers()}")
 
     async def _wake(self) -> None:
         with self.steps.step("blue wakes and gets every request") as seen:
             began_s = time.monotonic()
-            await self.switch.wake("blue", "the tour", READY_S)
+            await self.operations.wake("blue", "the tour", READY_S)
             ready_s = time.monotonic() - began_s
             await self.until_stable()
             await self.shift(green=0)
@@ -116,10 +116,10 @@ class ColourTour(ColouredLoad):
 
             async def moved() -> ColourState:
                 """What the record of the colours says of green."""
-                return (await self.switch.colours()).colours["green"].state
+                return (await self.operations.colours()).colours["green"].state
 
             await self.steps.until(
-                moved, lambda state: state is ColourState.LIGHT, lambda state: f"green is {state.value}"
+                moved, lambda state: state is ColourState.ACTIVE, lambda state: f"green is {state.value}"
             )
             later_ns = time.time_ns() + round(GAP_S * 1e9)
 
@@ -156,7 +156,7 @@ class ColourTour(ColouredLoad):
                 for name, request in self.sent().items()
                 if request.accepted and request.answered_ns <= self._killed_ns + 1e9
             ]
-            places = {(path, name) for name in before for path in self.expected[name]}
+            expected_arrivals = {(path, name) for name in before for path in self.expected[name]}
             reader = RequestLogReader(self.load.workspace.request_log)
             late_ns = 0
 
@@ -166,10 +166,10 @@ class ColourTour(ColouredLoad):
                 with contextlib.suppress(Retryable):
                     await self.load.count()
                 for arrival in await asyncio.to_thread(lambda: list(reader.read())):
-                    if (arrival.path, arrival.id) in places:
-                        places.discard((arrival.path, arrival.id))
+                    if (arrival.path, arrival.id) in expected_arrivals:
+                        expected_arrivals.discard((arrival.path, arrival.id))
                         late_ns = max(late_ns, arrival.answered_ns)
-                return len(places)
+                return len(expected_arrivals)
 
             await self.steps.until(missing, lambda count: count == 0, "{:,} deliveries are missing".format)
             after_s = max(0.0, (late_ns - self._killed_ns) / 1e9)

@@ -21,8 +21,8 @@ from hifi_cli.demo.verify import Comparison, RequestLogReader, SentEvent, read_s
 from hifi_cli.mesh_state.colour_command import READY_S, MeshOptions, mesh_command
 from hifi_cli.mesh_state.control_plane import author
 from hifi_infra.colours.coloured_stream import ColouredPlan, ColouredStream
-from hifi_infra.colours.places import ColourFolders
-from hifi_infra.colours.switch import Switch
+from hifi_infra.colours.operations import ColourOperations
+from hifi_infra.colours.runtime import ColourFolders
 from hifi_infra.mesh.plan import Trigger
 
 STREAM: Final = "hifi"
@@ -68,12 +68,12 @@ class ColouredLoad:
         self.stream = ColouredStream(plan)
 
     @property
-    def switch(self) -> Switch:
+    def operations(self) -> ColourOperations:
         """Changes the colours, as a person with `hifi colour`."""
         topics = Topics(STREAM, load_settings(StreamSettings).tiers)
         plan = self.stream.plan
         folders = {name: plan.folder(name) for name in self.stream.meshes}
-        return Switch(self.stream.cluster.bootstrap, topics, ColourFolders(folders), author())
+        return ColourOperations(self.stream.cluster.bootstrap, topics, ColourFolders(folders), author())
 
     async def prepare(self, most_s: float) -> None:
         """Write the events of so many seconds and the pipe, and start the destination.
@@ -109,7 +109,7 @@ class ColouredLoad:
 
     async def shift(self, *, green: int) -> None:
         """Give green this share in 1/10,000, and wait until the front does so."""
-        await self.switch.shift({"blue": WHOLE_SHARE - green, "green": green}, "the tour")
+        await self.operations.shift({"blue": WHOLE_SHARE - green, "green": green}, "the tour")
 
         async def divided() -> int:
             """Green's share at the front."""
@@ -123,9 +123,9 @@ class ColouredLoad:
         async def conditions() -> str:
             """Colours that are not stable, with the reasons."""
             texts = []
-            for name, colour in (await self.switch.colours()).colours.items():
+            for name, colour in (await self.operations.colours()).colours.items():
                 if colour.state is not ColourState.ASLEEP:
-                    account = await self.switch.account(name)
+                    account = await self.operations.account(name)
                     if account.condition is not Condition.STABLE:
                         texts.append(f"{name} is {account.condition.value}: {'; '.join(account.reasons)}")
             return ", ".join(texts)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import orjson
 from pydantic import Field
 
-from hifi.record.event import Record
+from hifi.record.record import Record
 
 
 class AuditOutcome(StrEnum):

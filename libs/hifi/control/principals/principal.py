@@ -11,7 +11,7 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from hifi.record.event import Record
+from hifi.record.record import Record
 
 _PREFIX: Final = "hifi_"
 """Lets scanners of repositories recognize a token."""

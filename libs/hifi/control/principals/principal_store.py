@@ -12,7 +12,7 @@ from hifi.control.principals.principal import Principal, Principals, Role, new_t
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured, Retryable
 
 _CLIENT: Final = "hifi-principals"
@@ -25,14 +25,14 @@ async def principals(bootstrap: str, topics: ControlTopics) -> Mapping[str, Prin
     Raises:
         Retryable: Kafka does not answer.
     """
-    known = Principals()
+    all_principals = Principals()
     async with _answering(bootstrap):
-        follower = TopicFollower(bootstrap, _CLIENT, {topics.principals: known.take})
+        follower = TopicFollower(bootstrap, _CLIENT, {topics.principals: all_principals.take})
         try:
             await follower.start()
         finally:
             await follower.stop()
-    return known.by_name
+    return all_principals.by_name
 
 
 async def had_principals(bootstrap: str, topics: ControlTopics) -> bool:
@@ -83,10 +83,12 @@ async def create_principal(
         Retryable: Kafka does not answer.
     """
     token = token or new_token()
-    one = Principal(name, role, tuple(sorted(pipes)), token_sha256(token), expires_us, author, at_us)
+    principal = Principal(name, role, tuple(sorted(pipes)), token_sha256(token), expires_us, author, at_us)
     before = (await principals(bootstrap, topics)).get(name)
     entry = AuditEntry(author, "create", f"principal/{name}", at_us, before and before.json())
-    await _write(bootstrap, topics, one.record(), entry, entry.ended(AuditOutcome.DONE, one.json()))
+    await _write(
+        bootstrap, topics, principal.record(), entry, entry.ended(AuditOutcome.DONE, principal.json())
+    )
     return token
 
 
@@ -120,12 +122,12 @@ async def _write(
         producer = Producer(bootstrap, _CLIENT)
         await producer.start()
         try:
-            for topic, one in (
+            for topic, message in (
                 (topics.audit, asked.record()),
                 (topics.principals, record),
                 (topics.audit, done.record()),
             ):
-                await producer.send_and_wait(topic, 0, [one])
+                await producer.send_and_wait(topic, 0, [message])
         finally:
             await producer.stop()
 

@@ -9,7 +9,7 @@ import orjson
 
 from hifi.control.releases.desired_release import INSTALLED, DesiredRelease
 from hifi.control.request import Request, RequestKind
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured
 
 
@@ -86,44 +86,46 @@ def decode(value: bytes | None) -> Deployment:
     """
     try:
         body = orjson.loads(value or b"")
-        known = {name: body[name] for name in Deployment.__dataclass_fields__ if name in body}
-        return Deployment(**known | {"state": DeploymentState(body["state"])})
+        field_values = {name: body[name] for name in Deployment.__dataclass_fields__ if name in body}
+        return Deployment(**field_values | {"state": DeploymentState(body["state"])})
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"not the record of a deployment: {error}") from None
 
 
-def unseen(wanted: DesiredRelease, before: Deployment | None) -> Deployment:
+def unseen(desired_release: DesiredRelease, before: Deployment | None) -> Deployment:
     """The deployment of a release that the deployer has not looked at yet.
 
     Args:
-        wanted: the release.
+        desired_release: the release.
         before: the deployment of the service before this one; None: there was none.
     """
     return Deployment(
-        wanted.service,
-        wanted.number,
-        wanted.release,
+        desired_release.service,
+        desired_release.number,
+        desired_release.release,
         INSTALLED if before is None else before.settled,
-        wanted.author,
+        desired_release.author,
         DeploymentState.WAITING,
         "",
         "the deployer has not seen it yet",
-        wanted.at_us,
+        desired_release.at_us,
     )
 
 
 def newest_deployments(
-    wanted: Mapping[str, DesiredRelease], told: Mapping[str, Deployment]
+    desired_releases: Mapping[str, DesiredRelease], told: Mapping[str, Deployment]
 ) -> Mapping[str, Deployment]:
     """Service to how far its newest desired release is; `waiting` where the deployer has not seen it yet.
 
     Args:
-        wanted: service to its newest desired release.
+        desired_releases: service to its newest desired release.
         told: service to the deployment that the deployer wrote last.
     """
     return {
-        name: told[name] if name in told and told[name].number >= one.number else unseen(one, told.get(name))
-        for name, one in sorted(wanted.items())
+        name: told[name]
+        if name in told and told[name].number >= desired_release.number
+        else unseen(desired_release, told.get(name))
+        for name, desired_release in sorted(desired_releases.items())
     }
 
 

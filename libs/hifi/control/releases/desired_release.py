@@ -5,7 +5,7 @@ from typing import Final
 
 import orjson
 
-from hifi.record.event import Record
+from hifi.record.record import Record
 
 INSTALLED: Final = "installed"
 """The release that instances run when none was deployed: the environment of the process that starts them."""
@@ -47,10 +47,10 @@ def decode(value: bytes | None, offset: int) -> DesiredRelease:
     """
     try:
         body = orjson.loads(value or b"")
-        known = {name: body[name] for name in DesiredRelease.__dataclass_fields__ if name in body}
-        found = DesiredRelease(**known)
-        if found.batch < 1:
-            raise ValueError(f"a batch of {found.batch} instances")
-        return replace(found, number=offset)
+        field_values = {name: body[name] for name in DesiredRelease.__dataclass_fields__ if name in body}
+        desired_release = DesiredRelease(**field_values)
+        if desired_release.batch < 1:
+            raise ValueError(f"a batch of {desired_release.batch} instances")
+        return replace(desired_release, number=offset)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"the record at offset {offset} is not a desired release: {error}") from None

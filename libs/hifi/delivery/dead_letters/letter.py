@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hifi.delivery.dead_letters.record import MASK_UNAVAILABLE
-from hifi.record.event import (
+from hifi.record.fields import fields, number
+from hifi.record.headers import (
     ATTEMPT,
     CE_PREFIX,
     DESTINATION,
@@ -17,8 +18,6 @@ from hifi.record.event import (
     REPLAY,
     SERVICE,
     Headers,
-    fields,
-    number,
 )
 from hifi.runtime.errors import Misconfigured, NotAnEvent
 

@@ -22,25 +22,30 @@ Progress = Callable[[int, int], None]
 
 
 async def letters(
-    bootstrap: str, topics: Topics, wanted: DeadLetterFilter, progress: Progress = lambda _done, _all: None
+    bootstrap: str,
+    topics: Topics,
+    letter_filter: DeadLetterFilter,
+    progress: Progress = lambda _done, _all: None,
 ) -> AsyncGenerator[DeadLetter, None]:
     """The dead letters that match a filter; those of a partition in the order in which they were written.
 
     Args:
         bootstrap: `HOST:PORT,…`.
         topics: of the stream.
-        wanted: which dead letters.
+        letter_filter: which dead letters.
         progress: called while the topic is read.
 
     Raises:
         Misconfigured: no Kafka answers, or the stream does not exist.
     """
     async with _consumer(bootstrap) as consumer:
-        replayed = await _replayed(consumer, await _partitions(bootstrap, topics.replays), wanted.since_ms)
+        replayed = await _replayed(
+            consumer, await _partitions(bootstrap, topics.replays), letter_filter.since_ms
+        )
         partitions = await _partitions(bootstrap, topics.dead_letter)
-        async for record in _records(consumer, partitions, wanted.since_ms, progress):
+        async for record in _records(consumer, partitions, letter_filter.since_ms, progress):
             letter = _letter(record)
-            if wanted.matches(letter):
+            if letter_filter.matches(letter):
                 yield replace(letter, replayed=(letter.partition, letter.offset) in replayed)
 
 
@@ -117,7 +122,9 @@ async def _replayed(
     consumer: Any, tps: Sequence[TopicPartition], since_ms: int | None
 ) -> set[tuple[int, int]]:
     """Partition and offset of the dead letters that were replayed: a replay is always later than its dead letter."""
-    found: set[tuple[int, int]] = set()
+    replayed_offsets: set[tuple[int, int]] = set()
     async for record in _records(consumer, tps, since_ms):
-        found.update((record.partition, offset) for offset in orjson.loads(record.value)["offsets"])
-    return found
+        replayed_offsets.update(
+            (record.partition, offset) for offset in orjson.loads(record.value)["offsets"]
+        )
+    return replayed_offsets

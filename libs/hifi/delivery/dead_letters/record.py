@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 from typing import Final
 
-from hifi.record.event import DETAIL, IN, PIPE, POINTER, REASON, SERVICE, Record, fields, with_fields
+from hifi.record.fields import fields, with_fields
+from hifi.record.headers import DETAIL, IN, PIPE, POINTER, REASON, SERVICE
+from hifi.record.record import Record
 from hifi.runtime import metrics
 from hifi.runtime.errors import Rejected
 

@@ -20,7 +20,8 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.kafka.topics import Topics
 from hifi.pipe.revision import PipeRevision
-from hifi.record.event import (
+from hifi.record.fields import with_fields
+from hifi.record.headers import (
     AMBIGUOUS,
     ATTEMPT,
     DESTINATION,
@@ -37,11 +38,9 @@ from hifi.record.event import (
     SERVICE,
     SOURCE,
     STARTED,
-    Record,
-    identity,
-    with_fields,
-    with_revision,
 )
+from hifi.record.identity import identity, with_revision
+from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Rejected
 
@@ -118,13 +117,13 @@ async def replay(
     for (topic, partition), chunk in _chunks(topics, some, refused):
         if topic:
             whole = await _with_data(producer.bootstrap, topics.raw, chunk, refused)
-            records = [replayed(one, pipes.get(one.text(PIPE)), now_us()) for one in whole]
+            records = [replayed(letter, pipes.get(letter.text(PIPE)), now_us()) for letter in whole]
             await producer.send_and_wait(topic, partition, records)
-            note = orjson.dumps({"offsets": [one.offset for one in whole]})
+            note = orjson.dumps({"offsets": [letter.offset for letter in whole]})
             await producer.send_and_wait(topics.replays, partition, [Record(None, note, [])])
             chunk = whole  # noqa: PLW2901
-        for one in chunk:
-            yield one, topic
+        for letter in chunk:
+            yield letter, topic
     if refused:
         more = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
         raise Rejected("not-replayable", refused[0].detail + more)
@@ -136,7 +135,7 @@ async def _with_data(
     """Dead letters of one partition, with data from `raw` where it was withheld; those that are gone are refused."""
     if not any(letter.withheld for letter in some):
         return list(some)
-    found = []
+    letters = []
     async with topic_consumer(bootstrap) as consumer:
         for letter in some:
             if letter.withheld:
@@ -147,8 +146,8 @@ async def _with_data(
                     continue
                 headers = with_fields(letter.headers, {RAW: None})
                 letter = replace(letter, value=value, headers=headers)  # noqa: PLW2901
-            found.append(letter)
-    return found
+            letters.append(letter)
+    return letters
 
 
 async def _original(consumer: AIOKafkaConsumer, tp: TopicPartition, letter: DeadLetter) -> bytes | None:

@@ -56,11 +56,14 @@ def to_number(value: Any) -> Any:
 
 def to_boolean(value: Any) -> Any:
     """Accept booleans, also as text, and 1 and 0."""
-    known = to_python(value)
-    if isinstance(known, bool):
-        return known
-    if isinstance(known, int | str) and (found := _BOOLEANS.get(str(known).strip().lower())) is not None:
-        return found
+    python_value = to_python(value)
+    if isinstance(python_value, bool):
+        return python_value
+    if (
+        isinstance(python_value, int | str)
+        and (boolean := _BOOLEANS.get(str(python_value).strip().lower())) is not None
+    ):
+        return boolean
     raise ValueError("not a boolean")
 
 

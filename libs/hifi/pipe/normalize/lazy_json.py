@@ -99,13 +99,13 @@ def parents(root: LazyObject, path: KeyPath) -> list[LazyObject]:
 
 
 def _parents_in(elements: list[Any], path: KeyPath) -> list[LazyObject]:
-    found: list[LazyObject] = []
+    parent_objects: list[LazyObject] = []
     for element in elements:
         if isinstance(element, dict):
-            found += parents(element, path)
+            parent_objects += parents(element, path)
         elif isinstance(element, list):
-            found += _parents_in(element, path)
-    return found
+            parent_objects += _parents_in(element, path)
+    return parent_objects
 
 
 def json_text(value: Any) -> bytes:

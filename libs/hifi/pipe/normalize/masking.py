@@ -24,10 +24,10 @@ def masker(masks: dict[str, Mask]) -> Callable[[LazyObject], None]:
     Raises:
         MaskUnavailable: the key of a hash cannot be read.
     """
-    each = [(key_path(path), replacement(mask)) for path, mask in masks.items()]
+    replacements = [(key_path(path), replacement(mask)) for path, mask in masks.items()]
 
     def apply(root: LazyObject) -> None:
-        for path, replacement in each:
+        for path, replacement in replacements:
             _mask(root, path, replacement)
 
     return apply

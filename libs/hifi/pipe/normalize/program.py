@@ -138,10 +138,10 @@ def _remove(removed: frozenset[str]) -> Callable[[bytes], bytes]:
 
     def step(data: bytes) -> bytes:
         root = open_object(data)
-        found = removed.intersection(root)
-        if not found:
+        names_present = removed.intersection(root)
+        if not names_present:
             return data
-        for name in found:
+        for name in names_present:
             del root[name]
         return encode(root)
 

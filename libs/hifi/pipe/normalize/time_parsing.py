@@ -64,9 +64,11 @@ def _by_format(declared: str, zone: tzinfo) -> Callable[[str], datetime]:
     present = "".join(sorted(fields, key=_ORDER.index))
     if len(present) < len("Ymd") or not _ORDER.startswith(present):
         return strptime
-    digits = re.sub("%(.)", lambda each: r"(\d{4})" if each[1] == "Y" else r"(\d\d?)", re.escape(declared))
+    digits = re.sub(
+        "%(.)", lambda directive: r"(\d{4})" if directive[1] == "Y" else r"(\d\d?)", re.escape(declared)
+    )
     pattern = re.compile(digits, re.ASCII)
-    groups = [fields.index(each) + 1 for each in present]
+    groups = [fields.index(letter) + 1 for letter in present]
     absent = (0,) * (len(_ORDER) - len(present))
 
     def simple(text: str) -> datetime:

@@ -43,4 +43,5 @@ class CollectedSource(StrictModel):
     quota: ClassVar[Quota | None] = None
     mask: ClassVar[SourceMask | None] = None
 
+    kind: str = Field(description="Kind.")
     backfill: Backfill = Field(Backfill(), description="Rate at which what the source already has is read.")

@@ -12,7 +12,7 @@ from typing import Final
 
 from hifi.record.cloudevents import timestamps
 from hifi.record.cloudevents.event import DecodedEvent, InvalidEvent
-from hifi.record.event import CE_PREFIX, CONTENT_TYPE
+from hifi.record.headers import CE_PREFIX, CONTENT_TYPE
 from hifi.runtime.http.media_type import media_type
 
 _NAME: Final = re.compile(r"[a-z0-9]{1,128}")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hifi.record.event import Headers
+from hifi.record.headers import Headers
 
 
 class DecodedEvent(NamedTuple):

@@ -15,7 +15,7 @@ from importlib.machinery import ExtensionFileLoader, ModuleSpec
 MODULES = "modules"
 """File of a build: a line `<module> <path of its extension, relative to the folder>` for each module."""
 SOURCES = "sources"
-"""File of a build: a line `<sha256> <path, such as hifi/record/event.py>` for each source of the modules."""
+"""File of a build: a line `<sha256> <path, such as hifi/record/identity.py>` for each source of the modules."""
 
 
 class CompiledModuleFinder:

@@ -27,7 +27,7 @@ def public_variables() -> Mapping[str, str]:
 def limit_memory(above_bytes: int) -> None:
     """Limit what this process may allocate beyond what it has now; further allocations raise MemoryError."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    wanted = pages * resource.getpagesize() + above_bytes
+    limit_bytes = pages * resource.getpagesize() + above_bytes
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if soft == resource.RLIM_INFINITY or wanted < soft:
-        resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
+    if soft == resource.RLIM_INFINITY or limit_bytes < soft:
+        resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, hard))

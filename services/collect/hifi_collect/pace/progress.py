@@ -38,7 +38,7 @@ class SourceProgress:
         if partition not in self._extents:
             self._ends.clear()
         self._extents[partition] = extent
-        _append(self._ends, now_s, sum(one.end for one in self._extents.values()))
+        _append(self._ends, now_s, sum(extent.end for extent in self._extents.values()))
 
     def advance(self, partition: str, position: int, events: int, now_s: float) -> None:
         """Events of a source partition were read.
@@ -51,9 +51,9 @@ class SourceProgress:
         """
         self._events += events
         _append(self._read, now_s, self._events)
-        known = self._extents.get(partition)
-        if known is not None:
-            self._extents[partition] = known._replace(position=position, end=max(position, known.end))
+        extent = self._extents.get(partition)
+        if extent is not None:
+            self._extents[partition] = extent._replace(position=position, end=max(position, extent.end))
 
     def keep(self, partitions: set[str]) -> None:
         """Forget all other source partitions: another instance reads them."""
@@ -63,11 +63,11 @@ class SourceProgress:
 
     def done(self) -> int:
         """Events that were read, counted from the first that the source has."""
-        return sum(max(0, one.position - one.first) for one in self._extents.values())
+        return sum(max(0, extent.position - extent.first) for extent in self._extents.values())
 
     def remaining(self) -> int:
         """Events that are in the source and not read yet."""
-        return sum(max(0, one.end - one.position) for one in self._extents.values())
+        return sum(max(0, extent.end - extent.position) for extent in self._extents.values())
 
     def read_per_s(self, now_s: float) -> float:
         """Events that were read per second, lately."""

@@ -64,14 +64,14 @@ class SourcePaces:
 
     def reports(self) -> dict[str, SourceReport]:
         """Pipe to the progress of its source, for the ack reports; also sets the metrics."""
-        found = {pipe: pace.report() for pipe, pace in self._paces.items()}
-        for pipe, report in found.items():
+        reports = {pipe: pace.report() for pipe, pace in self._paces.items()}
+        for pipe, report in reports.items():
             left_s = seconds_left(report)
             metrics.SOURCE_READ.labels(pipe).set(report["done"])
             metrics.SOURCE_REMAINING.labels(pipe).set(report["remaining"])
             metrics.SOURCE_LEFT.labels(pipe).set(math.nan if left_s is None else left_s)
             metrics.BACKFILL_LIMIT.labels(pipe).set(report["limit_per_s"])
-        return found
+        return reports
 
     async def run(self) -> None:
         """Watch the mesh while any backfill is under way, until cancelled."""
@@ -98,11 +98,11 @@ class SourcePaces:
         except Exception:
             logger.exception("mesh-unwatched")
 
-    def _adjust(self, found: StageReadings) -> float:
+    def _adjust(self, readings: StageReadings) -> float:
         """Set the rates of all backfills; returns the time until the next reading, seconds."""
-        late = [one for one in found.stages if one.lag_s > one.bound_s]
+        late = [stage for stage in readings.stages if stage.lag_s > stage.bound_s]
         scarce = CPU if FETCH_INTERVAL.seconds > _SCARCE_S else ""
-        latest = max(late, key=lambda one: one.lag_s).service if late else scarce
+        latest = max(late, key=lambda stage: stage.lag_s).service if late else scarce
         for pace in self._paces.values():
             if pace.active:
                 pace.rate.update(latest)

@@ -13,7 +13,7 @@ import orjson
 from hifi.kafka.fenced_writer import FencedWriter, Overtaken
 from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.topic_follower import TopicFollower
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Fenced, Retryable
 
 

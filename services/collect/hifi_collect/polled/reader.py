@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from hifi.kafka.leader_election import LeaderElection
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.source import DeclaredSource
+from hifi.pipe.sources.event import SourceEvent
+from hifi.pipe.sources.kind import PolledSource, SourceTurn
+from hifi.pipe.sources.loop_slices import loop_slices
 from hifi.runtime import log
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.clock import monotonic_s, now_us
@@ -19,11 +22,7 @@ from hifi_collect.polled.source_backlog import SourceBacklog
 from hifi_collect.raw_writer import RawWriter
 from hifi_collect.run import new_run
 from hifi_collect.settings import CollectSettings
-from hifi_collect.source_event import SourceEvent
-from hifi_collect.turns import turns
 
-MOST_EVENTS: Final = 2000
-"""Largest number of events of a batch: each one waits for a transaction that writes its progress, and for `raw`."""
 _RETRY_S: Final = 1.0
 _RETRIES_S: Final = (1.0, 1.0, 2.0, 5.0, 10.0)
 """Waits while a source does not answer, seconds."""
@@ -33,29 +32,8 @@ _FINISH_S: Final = 10.0
 logger = log.get(__name__)
 
 
-class PolledSource(Protocol):
-    """A source that keeps no position for its readers."""
-
-    @property
-    def name(self) -> str:
-        """Name of what is read; without `;`. Another name is another source, which is read from its beginning."""
-
-    @property
-    def by_age(self) -> bool:
-        """Whether events of a backlog are backfill only if their time is older than `backfill.after`."""
-
-    async def read(self, turn: "SourceTurn") -> None:
-        """Read from where `turn.entries` ends until the turn is over.
-
-        Raises:
-            Fenced: the turn has ended otherwise.
-            Retryable: the source does not answer; it is read again from the entries on.
-            Misconfigured: its settings cannot be used.
-        """
-
-
-class SourceTurn:
-    """What a source may do while this instance reads it."""
+class _ElectedTurn(SourceTurn):
+    """What a source may do while this instance is the elected one."""
 
     def __init__(self, reader: "PolledReader", progress: SourceEntries) -> None:
         self._reader = reader
@@ -80,11 +58,7 @@ class SourceTurn:
             await asyncio.wait_for(self._reader.over.wait(), seconds)
 
     async def keep(self, entries: Mapping[str, Any]) -> None:
-        """Write entries down; None removes one. After it, what they announce may be written to `raw`.
-
-        Raises:
-            Fenced: this instance has no right to read the source any more, or it is not known whether it has.
-        """
+        """Write entries down."""
         await self._progress.keep(entries)
 
     async def write(
@@ -94,20 +68,7 @@ class SourceTurn:
         accepted_us: int,
         remaining: int | None = None,
     ) -> None:
-        """Write a batch of at most `MOST_EVENTS` to `raw`, and return when Kafka has acknowledged it.
-
-        Every event of every such source goes through here.
-
-        Args:
-            partition: name of the source partition; positions rise within it.
-            events: in the order of their positions.
-            accepted_us: accepted time of all of them, microseconds since 1970 UTC.
-            remaining: estimate of how many events come after these; None: not known, as for events that are written
-                again.
-
-        Raises:
-            Fenced: the pipe has another source now.
-        """
+        """Write a batch to `raw`; every event of every such source goes through here."""
         reader = self._reader
         pipe = reader.registry.get(reader.pipe)
         if pipe is None or pipe.pipe.source != reader.declared:
@@ -121,10 +82,10 @@ class SourceTurn:
             if self.over():
                 part = left  # at once, so that whoever reads next has nothing to write again
             left = left[len(part) :]
-            for some in turns(part):
-                times = [accepted_us] * len(some)
+            for events_slice in loop_slices(part):
+                times = [accepted_us] * len(events_slice)
                 begun = await reader.writer.begin(
-                    pipe, some, times, source, self._run, now_us(), at_once=True
+                    pipe, events_slice, times, source, self._run, now_us(), at_once=True
                 )
                 acknowledged.append(begun)
                 await asyncio.sleep(0)
@@ -143,8 +104,8 @@ class SourceTurn:
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for one in waits:
-                one.cancel()
+            for waiting in waits:
+                waiting.cancel()
             await asyncio.wait(waits)
 
     def warn(self, subject: str, reason: str | None) -> None:
@@ -249,7 +210,7 @@ class PolledReader:
             logger.info("source-taken-over", pipe=self.pipe, source=self._source.name)
             failures = 0
             while not self.over.is_set():
-                turn = SourceTurn(self, progress)
+                turn = _ElectedTurn(self, progress)
                 try:
                     await self._source.read(turn)
                 except Retryable as error:

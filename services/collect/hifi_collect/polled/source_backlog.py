@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from hifi.pipe.sources.event import SourceEvent
 from hifi.runtime.clock import MICROSECONDS
 from hifi_collect.pace.progress import PartitionExtent
-from hifi_collect.source_event import SourceEvent
 
 
 class SourceBacklog:

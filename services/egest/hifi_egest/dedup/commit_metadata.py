@@ -10,12 +10,12 @@ class CommitMetadata:
     """State of the deduplicator at the committed offset.
 
     Attributes:
-        tops: highest rank of each line.
+        highest_offsets: highest offset of each log.
         newest_us: highest accepted time, microseconds since 1970 UTC.
         floors: topic to the offset from which on outcomes of uncommitted records may be found.
     """
 
-    tops: dict[str, int] = field(default_factory=dict)
+    highest_offsets: dict[str, int] = field(default_factory=dict)
     newest_us: int = 0
     floors: dict[str, int] = field(default_factory=dict)
 
@@ -26,11 +26,12 @@ class CommitMetadata:
         An operator who moves the group's offsets leaves no metadata: what is read again is then delivered again.
         """
         try:
-            known = orjson.loads(metadata)
-            return cls(dict(known["tops"]), int(known["newest"]), dict(known["floors"]))
+            fields = orjson.loads(metadata)
+            return cls(dict(fields["tops"]), int(fields["newest"]), dict(fields["floors"]))
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
             return None
 
     def serialize(self) -> str:
         """As the metadata of a commit."""
-        return orjson.dumps({"tops": self.tops, "newest": self.newest_us, "floors": self.floors}).decode()
+        fields = {"tops": self.highest_offsets, "newest": self.newest_us, "floors": self.floors}
+        return orjson.dumps(fields).decode()

@@ -1,9 +1,9 @@
 """Recognize the copies among the records of a source partition. Pure.
 
-Services keep the order within a partition, and each rewind returns to a committed offset and leaves no gap. Along a
-line (all of `enriched`, or what comes from one retry topic) a record is therefore a first copy exactly when its rank,
-its offset where the line starts, is above all ranks before it. One number per line is enough, however long the rewind.
-The numbers travel in the commit's metadata, as they were at the committed offset rather than as they are now.
+Services keep the order within a partition, and each rewind returns to a committed offset and leaves no gap. Among the
+records that come from one log (`raw`, or one retry topic) a record is therefore a first copy exactly when its offset in
+this log is above those of all before it. One offset per log is enough, however long the rewind. The highest offsets
+travel in the commit's metadata, as they were at the committed offset rather than as they are now.
 
 What the last owner completed beyond its commit is read from what it wrote (`OutcomeIndex`). The metadata says where to
 start: `floors` are ends of those topics, taken before the first uncommitted record was read.
@@ -18,7 +18,7 @@ from hifi_egest.dedup.commit_metadata import CommitMetadata
 from hifi_egest.dedup.outcome_index import OutcomeIndex
 
 WINDOW: Final = 4096
-"""Minimum number of records within which a copy with a rank of its own (of a rebuilt producer) is recognized."""
+"""Minimum number of records within which a copy with another offset in its log is recognized."""
 
 
 class CopyCheck(Enum):
@@ -27,7 +27,7 @@ class CopyCheck(Enum):
     FIRST = "first"
     COPY = "copy"
     RESET = "reset"
-    """A first copy whose rank is not above: the topic where its line starts was recreated."""
+    """A first copy whose offset is not above: the topic that is its log was recreated."""
 
 
 class Deduplicator:
@@ -43,7 +43,7 @@ class Deduplicator:
         """
         self._committed = metadata
         self._outcomes = outcomes
-        self._tops = dict(metadata.tops)
+        self._highest_offsets = dict(metadata.highest_offsets)
         self._newest_us = metadata.newest_us
         self._window = window
         self._seen: set[bytes] = set()
@@ -63,32 +63,47 @@ class Deduplicator:
         self._batches.append((first, floors))
 
     def remember(self, key: bytes) -> None:
-        """Add the key of a record below the committed offset, to recognize a copy with a rank of its own."""
+        """Add the key of a record below the committed offset, to recognize a copy with another offset in its log."""
         self._add(key)
 
-    def check(self, offset: int, key: bytes, line: str | None, rank: int, accepted_us: int) -> CopyCheck:
+    def check(self, offset: int, key: bytes, log: str | None, log_offset: int, accepted_us: int) -> CopyCheck:
         """Whether a record is a copy.
 
         Args:
             offset: of the record.
-            key: of its work: equal for copies, whatever their rank.
-            line: on which ranks ascend; None: only the key counts.
-            rank: offset at the start of the line.
+            key: of its work: equal for copies, whatever their offset.
+            log: that it comes from; None: only the key counts.
+            log_offset: of its original there.
             accepted_us: when ingest accepted the event, microseconds since 1970 UTC.
 
         Returns:
             The same result if the last offset is checked again, so that a failed step can be repeated.
         """
-        if offset != self._last[0]:
-            self._last = offset, self._check(offset, key, line, rank, accepted_us)
-        return self._last[1]
+        if offset == self._last[0]:
+            return self._last[1]
+        copy = CopyCheck.FIRST
+        if log is not None:
+            if log_offset <= self._highest_offsets.get(log, -1):
+                # A copy has the accepted time of its first copy, which `newest` already includes.
+                copy = CopyCheck.COPY if accepted_us <= self._newest_us else CopyCheck.RESET
+            if copy is not CopyCheck.COPY:
+                self._highest_offsets[log] = log_offset
+                self._newest_us = max(self._newest_us, accepted_us)
+                self._changes.append((offset, log, log_offset, self._newest_us))
+        if copy is not CopyCheck.COPY:
+            if key in self._seen or key in self._seen_before:
+                copy = CopyCheck.COPY
+            else:
+                self._add(key)
+        self._last = offset, copy
+        return copy
 
     def metadata_at(self, offset: int) -> str:
         """The metadata of a commit of this offset. The offsets never decrease."""
         metadata = self._committed
         changes, batches = self._changes, self._batches
         while changes and changes[0][0] < offset:
-            _, line, metadata.tops[line], metadata.newest_us = changes.popleft()
+            _, log, metadata.highest_offsets[log], metadata.newest_us = changes.popleft()
         while len(batches) > 1 and batches[1][0] <= offset:
             batches.popleft()
         if offset <= self._outcomes.last:
@@ -96,22 +111,6 @@ class Deduplicator:
         elif batches:
             metadata.floors = dict(batches[0][1])
         return metadata.serialize()
-
-    def _check(self, offset: int, key: bytes, line: str | None, rank: int, accepted_us: int) -> CopyCheck:
-        result = CopyCheck.FIRST
-        if line is not None:
-            if rank <= self._tops.get(line, -1):
-                # A copy has the accepted time of its first copy, which `newest` already includes.
-                if accepted_us <= self._newest_us:
-                    return CopyCheck.COPY
-                result = CopyCheck.RESET
-            self._tops[line] = rank
-            self._newest_us = max(self._newest_us, accepted_us)
-            self._changes.append((offset, line, rank, self._newest_us))
-        if key in self._seen or key in self._seen_before:
-            return CopyCheck.COPY
-        self._add(key)
-        return result
 
     def _add(self, key: bytes) -> None:
         self._seen.add(key)

@@ -16,16 +16,19 @@ from aiokafka.errors import KafkaError
 from hifi.kafka.security import client_options
 from hifi.kafka.topic_reader import read_ranges
 from hifi.kafka.topics import Topics
-from hifi.record.event import DESTINATION, REASON, SEQ, SOURCE, fields
+from hifi.record.fields import fields
+from hifi.record.headers import DESTINATION, REASON, SEQ, SOURCE
+from hifi.record.receipt import parse_source
 from hifi.runtime import log
 from hifi.runtime.running import cancel
-from hifi_egest.dedup.lineage import work_key
+from hifi_egest.dedup.copy_key import work_key
 from hifi_egest.dedup.outcome_index import OutcomeIndex
+from hifi_egest.policy.outcome import DeadLettered, Parked, RetryLater, WrittenBefore
 
 REFRESH_S: Final = 2.0
 """Time between two reads of the end offsets of the outcome topics, seconds: the next owner reads that much more."""
 EXTRA_RECEIPTS: Final = 500
-"""Receipts read before the start offset, to fill the window of copies with a rank of their own."""
+"""Receipts read before the start offset, to fill the window of copies with another offset in their log."""
 SKEW_MS: Final = 30_000
 """Maximum difference between the clocks of two brokers, milliseconds. If it is exceeded, deliveries made before a
 takeover may be repeated."""
@@ -37,18 +40,17 @@ logger = log.get(__name__)
 
 @dataclass(slots=True)
 class RecordedOutcomes:
-    """The outcomes found for one source partition.
+    """The outcomes of one source partition that were already written.
 
     Attributes:
         index: of records at or above the committed offset, by destination.
         keys: work keys of records below it, oldest first.
-        without_receipt: (offset, destination) to outcome and reason of a retry, parked delivery or dead letter without
-            a receipt.
+        without_receipt: (offset, destination) to a retry, parked delivery or dead letter without a receipt.
     """
 
     index: OutcomeIndex = field(default_factory=OutcomeIndex)
     keys: list[bytes] = field(default_factory=list)
-    without_receipt: dict[tuple[int, bytes], tuple[bytes, bytes]] = field(default_factory=dict)
+    without_receipt: dict[tuple[int, bytes], WrittenBefore] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -58,7 +60,7 @@ class _ReadRequest:
     committed: int
     since_ms: int
     floors: Mapping[str, int] | None
-    found: RecordedOutcomes
+    outcomes: RecordedOutcomes
     answer: asyncio.Future[RecordedOutcomes]
 
 
@@ -68,9 +70,9 @@ class OutcomeReader:
     def __init__(self, bootstrap: str, topics: Topics) -> None:
         self._bootstrap = bootstrap
         self._receipts = topics.receipts
-        self._outcome_of = {topics.retry_in(tier): b"retry" for tier in topics.tiers}
-        self._outcome_of[topics.dead_letter] = b"dead-letter"
-        self._outcome_of[topics.parked] = b"parked"
+        self._outcome_of: dict[str, bytes] = {topics.retry_in(tier): RetryLater.name for tier in topics.tiers}
+        self._outcome_of[topics.dead_letter] = DeadLettered.name
+        self._outcome_of[topics.parked] = Parked.name
         self._topics = [self._receipts, *self._outcome_of]
         self._requests: list[_ReadRequest] = []
         self._requested = asyncio.Event()
@@ -143,7 +145,7 @@ class OutcomeReader:
         tps = [TopicPartition(topic, partition) for topic in self._topics for partition in partitions]
         ends = await self._consumer.end_offsets(tps)
         for request in requests:
-            request.found = RecordedOutcomes()
+            request.outcomes = RecordedOutcomes()
         await self._read_records(requests, ends)
         for partition in partitions:
             self._floors[partition] = {
@@ -151,7 +153,7 @@ class OutcomeReader:
             }
         for request in requests:
             if not request.answer.done():
-                request.answer.set_result(request.found)
+                request.answer.set_result(request.outcomes)
 
     async def _connect(self) -> None:
         if self._consumer is not None:
@@ -202,26 +204,26 @@ class OutcomeReader:
         return starts
 
     def _add(self, requests: list[_ReadRequest], record: ConsumerRecord) -> None:
-        known = fields(record.headers)
-        source, _, number = known.get(SOURCE, b"").partition(b":")
-        if not number.isdigit() or SEQ not in known:
+        record_fields = fields(record.headers)
+        delivered = parse_source(record_fields.get(SOURCE, b""))
+        if delivered is None or SEQ not in record_fields:
             return
-        offset, destination = int(number), known.get(DESTINATION, b"")
+        source, offset = delivered
+        destination = record_fields.get(DESTINATION, b"")
         for request in requests:
             if request.partition != record.partition or request.source != source or request.floors is None:
                 continue
-            found = request.found
+            outcomes = request.outcomes
             if offset < request.committed:
                 if record.topic == self._receipts:
-                    found.keys.append(work_key(source.decode(), known))
+                    outcomes.keys.append(work_key(source.decode(), record_fields))
             elif record.topic == self._receipts:
-                found.index.add(offset, destination)
-                found.without_receipt.pop((offset, destination), None)
-            elif not found.index.has(offset, destination):
-                found.index.add(offset, destination)
-                found.without_receipt[offset, destination] = (
-                    self._outcome_of[record.topic],
-                    known.get(REASON, b""),
+                outcomes.index.add(offset, destination)
+                outcomes.without_receipt.pop((offset, destination), None)
+            elif not outcomes.index.has(offset, destination):
+                outcomes.index.add(offset, destination)
+                outcomes.without_receipt[offset, destination] = WrittenBefore(
+                    self._outcome_of[record.topic], record_fields.get(REASON, b"").decode("utf-8", "replace")
                 )
 
     async def _close(self) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from hifi_egest.delivery.event_record import NO_EARLIER_ATTEMPTS, EarlierAttempts, EventRecord
+from hifi_egest.delivery.lane_room import LaneRoom
 
 
 class DeliveryState(IntEnum):
@@ -33,21 +34,12 @@ NO_ATTEMPT = Attempt()
 """The outcome was decided without a request."""
 
 
-class UnrecordedOutcomes:
-    """Number of a lane's outcomes that Kafka has not acknowledged."""
-
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
-
-
 class Delivery:
     """One event for one destination.
 
     Attributes:
         destination: its name.
-        unrecorded: counter of its lane in which its outcome counts; None until the lane decides the outcome.
+        room: of its lane; None: it has no lane.
         attempts: requests so far.
         started_us: when its first request was sent, or when it was handed over before without one, microseconds since
             1970 UTC; 0: neither has happened.
@@ -57,20 +49,23 @@ class Delivery:
         pass_started_s: when the first of these was sent, monotonic seconds.
         queued_s: when it was queued, monotonic seconds.
         first_of_key: it is the delivery of its key that may be sent.
-        breaker: value of its receipt's header on the circuit breaker; empty: the breaker has never opened.
     """
 
     __slots__ = (
-        "ambiguous", "attempts", "breaker", "destination", "event", "first_of_key", "key", "local", "pass_started_s",
-        "passes", "queued_s", "started_us", "state", "unrecorded",
+        "ambiguous", "attempts", "destination", "event", "first_of_key", "key", "local", "pass_started_s", "passes",
+        "queued_s", "room", "started_us", "state",
     )  # fmt: skip
 
     def __init__(
-        self, event: EventRecord, destination: bytes, earlier: EarlierAttempts = NO_EARLIER_ATTEMPTS
+        self,
+        event: EventRecord,
+        destination: bytes,
+        earlier: EarlierAttempts = NO_EARLIER_ATTEMPTS,
+        room: LaneRoom | None = None,
     ) -> None:
         self.event = event
         self.destination = destination
-        self.unrecorded: UnrecordedOutcomes | None = None
+        self.room = room
         self.key: bytes | None = event.record.key
         self.attempts, self.started_us, self.passes, self.ambiguous = earlier
         self.local = 0
@@ -78,18 +73,27 @@ class Delivery:
         self.queued_s = 0.0
         self.state = DeliveryState.QUEUED
         self.first_of_key = False
-        self.breaker = b""
         event.partition.begin(event.size_bytes)
-
-    def complete(self) -> None:
-        """Release the delivery after Kafka acknowledged its outcome."""
-        complete_all([self])
 
     def leave(self) -> None:
         """Release the delivery without an outcome: the partition's next owner reads it again."""
-        if self.unrecorded is not None:
-            self.unrecorded.count -= 1
+        if self.room is not None:
+            if self.state is DeliveryState.DECIDED:
+                self.room.unrecorded -= 1
+            elif self.state is not DeliveryState.QUEUED:
+                self.room.release(self.event.size_bytes)
         self.event.partition.end(1, self.event.size_bytes)
+
+
+def decide_all(deliveries: Sequence[Delivery]) -> None:
+    """Take deliveries out of their lane, as their outcome is being written."""
+    for delivery in deliveries:
+        room = delivery.room
+        if room is not None:
+            room.unrecorded += 1
+            if delivery.state is not DeliveryState.QUEUED:  # else the lane did not even queue it
+                room.release(delivery.event.size_bytes)
+        delivery.state = DeliveryState.DECIDED
 
 
 def complete_all(deliveries: Sequence[Delivery]) -> None:
@@ -99,8 +103,8 @@ def complete_all(deliveries: Sequence[Delivery]) -> None:
     for delivery in deliveries:
         event = delivery.event
         size_bytes += event.size_bytes
-        if delivery.unrecorded is not None:
-            delivery.unrecorded.count -= 1
+        if delivery.room is not None:
+            delivery.room.unrecorded -= 1
         event.pending -= 1
         if not event.pending:
             complete.append(event.record.offset)

@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from aiokafka import ConsumerRecord
 
-from hifi.record.event import Headers
+from hifi.record.headers import Headers
 from hifi_egest.delivery.partition import SourcePartition
 
 _OVERHEAD_BYTES: Final = 1024
@@ -46,15 +46,15 @@ class EventRecord:
         revision_offset: offset in the topic `pipes` that egest must have read before it delivers the event.
         due_us: the destination accepts no request before this time, microseconds since 1970 UTC; 0: at any time.
         earlier: attempts of earlier passes.
-        key, line, rank: what identifies its copies; see hifi_egest.dedup.lineage.
+        key, log, log_offset: what identifies its copies; see hifi_egest.dedup.copy_key.
         destinations: names of the destinations whose delivery has not been given to a lane yet; b"": none wants it.
         pending: deliveries without a recorded outcome.
         size_bytes: estimated size of one delivery in memory.
     """
 
     __slots__ = (
-        "accepted_us", "copied", "destinations", "due_us", "earlier", "fetched_us", "key", "line", "partition",
-        "pending", "pipe", "rank", "receipt_hop", "record", "revision_offset", "seq", "size_bytes",
+        "accepted_us", "copied", "destinations", "due_us", "earlier", "fetched_us", "key", "log", "log_offset",
+        "partition", "pending", "pipe", "receipt_hop", "record", "revision_offset", "seq", "size_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -72,8 +72,8 @@ class EventRecord:
         due_us: int = 0,
         earlier: EarlierAttempts = NO_EARLIER_ATTEMPTS,
         key: bytes = b"",
-        line: str | None = None,
-        rank: int = 0,
+        log: str | None = None,
+        log_offset: int = 0,
     ) -> None:
         self.record = record
         self.partition = partition
@@ -88,8 +88,8 @@ class EventRecord:
         self.due_us = due_us
         self.earlier = earlier
         self.key = key
-        self.line = line
-        self.rank = rank
+        self.log = log
+        self.log_offset = log_offset
         self.pending = len(self.destinations)
         self.size_bytes = len(record.value or b"") + _OVERHEAD_BYTES
 

@@ -5,14 +5,12 @@ from typing import Final, NamedTuple, TypeAlias
 
 from aiokafka import ConsumerRecord
 
-from hifi.record.event import (
+from hifi.record.fields import fields, number
+from hifi.record.headers import (
     AMBIGUOUS,
     ATTEMPT,
     DESTINATION,
     DUE,
-    FORMAT,
-    HOP,
-    IDENTITY,
     PASS,
     REPLAY,
     SERVICE,
@@ -20,19 +18,24 @@ from hifi.record.event import (
     TIME,
     TO,
     TRACEPARENT,
-    fields,
-    hop,
+)
+from hifi.record.hop import RAW_AT, TO_AT, hop, hop_header, hop_text, split_hop
+from hifi.record.identity import (
+    ACCEPTED_AT,
+    PIPE_AT,
+    REVISION_OFFSET_AT,
+    SEQ_AT,
     identity,
-    number,
-)  # fmt: skip
+    identity_header,
+    split_identity,
+)
 from hifi.runtime.errors import NotAnEvent
-from hifi_egest.dedup.lineage import RAW_LINE, replay_lineage, retry_line, work_key
+from hifi_egest.dedup.copy_key import RAW_LOG, replay_key, retry_log, work_key
 from hifi_egest.delivery.event_record import NO_EARLIER_ATTEMPTS, EarlierAttempts, EventRecord
 from hifi_egest.delivery.partition import ENRICHED, SourcePartition
 
 _COPIED: Final = frozenset({TIME, TRACEPARENT, REPLAY})
 """Headers that receipts have from their event, beside the header `hifi`."""
-_FORMAT: Final = b"%d" % FORMAT
 
 
 class InvalidRecord(NamedTuple):
@@ -70,77 +73,64 @@ def parse(
 
 def _enriched(partition: SourcePartition, record: ConsumerRecord, fetched_us: int) -> EventRecord:
     headers = record.headers
-    # The two packed headers are split here, once, rather than by hifi.event: this runs for each event.
-    try:
-        (first, packed), (second, packed_hop) = headers[0], headers[1]
-        identity_fields, hop_fields = packed.split(b";"), packed_hop.split(b";")
-        if first != IDENTITY or second != HOP or identity_fields[0] != _FORMAT:
-            raise ValueError(first)
-        pipe = identity_fields[1].decode("ascii")
-        revision_offset, accepted_us, seq = (
-            int(identity_fields[3]),
-            int(identity_fields[4]),
-            identity_fields[6],
-        )
-        raw = hop_fields[1]
-        rank = int(raw) if raw else -1
-        to = hop_fields[2]
-    except (IndexError, ValueError):
-        identity(headers)
-        hop(headers)  # one of the two says what is wrong
-        raise NotAnEvent(f"the field {TO} is missing") from None
+    identity_texts, hop_texts = split_identity(identity_header(headers)), split_hop(hop_header(headers))
+    if len(hop_texts) <= TO_AT:
+        raise NotAnEvent(f"the field {TO} is missing")
+    seq, raw, destinations = identity_texts[SEQ_AT], hop_texts[RAW_AT], hop_texts[TO_AT]
+    log_offset = int(raw) if raw else -1
     copied = [header for header in headers if header[0] in _COPIED]
     if len(copied) > 1 or (copied and copied[0][0] != TIME):
-        found = dict(headers)
-        key, line = replay_lineage(seq, rank, found.get(REPLAY), found.get(SERVICE))
+        by_name = dict(headers)
+        key, log = replay_key(seq, log_offset, by_name.get(REPLAY), by_name.get(SERVICE))
     else:
-        key, line = seq, RAW_LINE if rank >= 0 else None
+        key, log = seq, RAW_LOG if log_offset >= 0 else None
+    names = destinations.split(b",")
     return EventRecord(
         record,
         partition,
-        b"%d;%b" % (fetched_us, raw),
+        hop_text(fetched_us, log_offset),
         copied,
-        pipe,
+        identity_texts[PIPE_AT].decode("ascii"),
         seq,
-        accepted_us,
+        int(identity_texts[ACCEPTED_AT]),
         fetched_us,
-        to.split(b",") if b"," not in to else list(dict.fromkeys(to.split(b","))),
-        revision_offset,
+        names if len(names) == 1 else list(dict.fromkeys(names)),
+        int(identity_texts[REVISION_OFFSET_AT]),
         0,
         NO_EARLIER_ATTEMPTS,
         key,
-        line,
-        rank,
+        log,
+        log_offset,
     )
 
 
 def _retried(partition: SourcePartition, record: ConsumerRecord, fetched_us: int) -> EventRecord:
     headers = record.headers
-    known, its_hop, found = identity(headers), hop(headers), fields(headers)
-    destination = found.get(DESTINATION, b"")
+    event_identity, event_hop, values = identity(headers), hop(headers), fields(headers)
+    destination = values.get(DESTINATION, b"")
     if not destination or b";" in destination:
         raise NotAnEvent(f"the header {DESTINATION} is missing, or has a semicolon")
-    due = found.get(DUE)
-    line, rank = retry_line(found)
+    due = values.get(DUE)
+    log, log_offset = retry_log(values)
     return EventRecord(
         record,
         partition,
-        b"%d;%b" % (fetched_us, b"%d" % its_hop.raw if its_hop.raw >= 0 else b""),
+        hop_text(fetched_us, event_hop.raw),
         [header for header in headers if header[0] in _COPIED],
-        known.pipe,
-        known.seq,
-        known.accepted_us,
+        event_identity.pipe,
+        event_identity.seq,
+        event_identity.accepted_us,
         fetched_us,
         [destination],
-        known.revision_offset,
+        event_identity.revision_offset,
         int(due) if due is not None and due.isdigit() else 0,
         EarlierAttempts(
-            attempts=number(found, ATTEMPT, 0),
-            started_us=number(found, STARTED, 0),
-            passes=number(found, PASS, 0),
-            ambiguous=number(found, AMBIGUOUS, 0),
+            attempts=number(values, ATTEMPT, 0),
+            started_us=number(values, STARTED, 0),
+            passes=number(values, PASS, 0),
+            ambiguous=number(values, AMBIGUOUS, 0),
         ),
-        work_key(partition.source, found),
-        line,
-        rank,
+        work_key(partition.source, values),
+        log,
+        log_offset,
     )

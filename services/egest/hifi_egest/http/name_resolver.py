@@ -53,8 +53,8 @@ class NameResolver:
             )
             self._in_flight[host] = looking
             looking.add_done_callback(lambda done: self._ended(host, done))
-        found = await asyncio.shield(looking)
-        return [(*one[:4], (one[4][0], port, *one[4][2:])) for one in found]
+        addresses = await asyncio.shield(looking)
+        return [(*address[:4], (address[4][0], port, *address[4][2:])) for address in addresses]
 
     def _ended(self, host: str, done: asyncio.Future[Addresses]) -> None:
         del self._in_flight[host]

@@ -3,16 +3,14 @@
 import asyncio
 import socket
 import ssl
-import time
 from collections import deque
-from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import aiohappyeyeballs
 
 from hifi_egest.http.connection import DestinationConnection
 from hifi_egest.http.name_resolver import Addresses, NameResolver
-from hifi_egest.policy.answer import Answer, NoResponse
+from hifi_egest.policy.answer import NoResponse
 
 _NAMES_S: Final = 10.0
 """Time for which a resolved address is used for new connections, seconds."""
@@ -21,6 +19,13 @@ _EYEBALLS_S: Final = 0.25
 _REST_S: Final = 0.02
 """Maximum time that a request waits for the rest of an earlier answer, seconds: about the cost of a new connection.
 Servers that write head and body separately have usually finished by then; a body that never ends costs no more."""
+
+
+class Connected(NamedTuple):
+    """A connection for one request. `timeout_s`: what is left of the time-out, seconds."""
+
+    connection: DestinationConnection
+    timeout_s: float
 
 
 class ConnectionPool:
@@ -52,33 +57,24 @@ class ConnectionPool:
         self._resolved_s = float("-inf")
         self._closed = False
 
-    async def exchange(
-        self, data: bytes, timeout_s: float, may_send: Callable[[], bool]
-    ) -> tuple[Answer | NoResponse | None, int]:
-        """Send a request and wait for its status line.
+    async def connect(self, timeout_s: float) -> Connected | NoResponse:
+        """Take a free connection or open one; `request` of the connection, or `release`, follows at once.
 
         Args:
-            data: the complete request.
             timeout_s: from connecting to the status line, seconds; a short wait for a free connection comes before.
-            may_send: called directly before the first byte is sent.
-
-        Returns:
-            The result, None if nothing was sent because `may_send` returned False; and the time at which the first
-            byte was sent, microseconds since 1970 UTC, 0 if none was.
         """
         connection = self._reusable() or await self._freed()
-        if connection is None:
-            began_s = self._loop.time()
-            connected = await self._connect(timeout_s)
-            if isinstance(connected, NoResponse):
-                return connected, 0
-            connection = connected
-            timeout_s -= self._loop.time() - began_s
-        if not may_send():
-            self._released(connection)
-            return None, 0
-        sent_us = time.time_ns() // 1000
-        return await connection.request(data, timeout_s), sent_us
+        if connection is not None:
+            return Connected(connection, timeout_s)
+        began_s = self._loop.time()
+        opened = await self._open_in_time(timeout_s)
+        if isinstance(opened, NoResponse):
+            return opened
+        return Connected(opened, timeout_s - (self._loop.time() - began_s))
+
+    def release(self, connection: DestinationConnection) -> None:
+        """Give back a connection that sent no request."""
+        self._released(connection)
 
     def sweep(self) -> None:
         """Close connections that were idle for too long."""
@@ -124,9 +120,10 @@ class ConnectionPool:
         """Connections to close before another one may be opened."""
         return max(0, len(self._all) + self._connecting - self._size + 1)
 
-    async def _connect(self, timeout_s: float) -> DestinationConnection | NoResponse:
+    async def _open_in_time(self, timeout_s: float) -> DestinationConnection | NoResponse:
         # These only read the rest of an answer, which is not needed.
-        for connection in [each for each in self._all if each.answered][: self._excess()]:
+        answered = [connection for connection in self._all if connection.answered]
+        for connection in answered[: self._excess()]:
             self._all.discard(connection)
             connection.close()
         self._connecting += 1

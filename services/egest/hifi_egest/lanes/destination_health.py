@@ -119,9 +119,9 @@ class DestinationHealth:
 
     # After a request
 
-    def delivered(self, request: OutboundRequest, now_s: float) -> Sequence[Conclusion]:
-        """Note a successful request; returns outcomes of earlier deliveries that it clarifies."""
-        self._breaker_result(request, ok=True, now_s=now_s)
+    def succeeded(self, permit: Permit, now_s: float) -> Sequence[Conclusion]:
+        """Report a successful request; returns outcomes of earlier deliveries that it clarifies."""
+        self._breaker_result(permit, ok=True, now_s=now_s)
         return self._end_streak() if self._streak.status else ()
 
     def failed(
@@ -135,11 +135,11 @@ class DestinationHealth:
         deliveries = request.deliveries
         counts = [attempt_counts(delivery, now_s) for delivery in deliveries]
         largest = AttemptCounts(
-            max(each.attempts for each in counts),
-            max(each.local for each in counts),
-            max(each.age_s for each in counts),
-            max(each.pass_age_s for each in counts),
-            max(each.passes for each in counts),
+            max(count.attempts for count in counts),
+            max(count.local for count in counts),
+            max(count.age_s for count in counts),
+            max(count.pass_age_s for count in counts),
+            max(count.passes for count in counts),
         )
         step = outcome.decide(
             result,
@@ -154,15 +154,15 @@ class DestinationHealth:
             return self._unclear(request, step.status, attempt, now_s)
         conclusions = self._end_streak() if isinstance(result, Answer) and self._streak.status else []
         recoverable = outcome.recoverable(result, self._policy)
-        opened = self._breaker_result(request, ok=not recoverable, now_s=now_s)
+        opened = self._breaker_result(request.permit, ok=not recoverable, now_s=now_s)
         paused = recoverable and isinstance(result, Answer) and self._pause(result, now_s)
         hand_over_waiting = opened or paused
         if isinstance(step, RetryLocally) and self.refusal(now_s) is None:
             return FailureDecision(conclusions, hand_over_waiting, request, step.after_s)
         if isinstance(step, SplitBatch):
             return FailureDecision(conclusions, hand_over_waiting, request.split())
-        for delivery, its_counts in zip(deliveries, counts, strict=True):
-            final = outcome.decide(result, self._policy, its_counts, self._tiers, jitter=0.0, local=False)
+        for delivery, count in zip(deliveries, counts, strict=True):
+            final = outcome.decide(result, self._policy, count, self._tiers, jitter=0.0, local=False)
             assert isinstance(final, RetryLater | DeadLettered)
             conclusions.append(Conclusion(delivery, final, attempt))
         return FailureDecision(conclusions, hand_over_waiting)
@@ -198,7 +198,7 @@ class DestinationHealth:
         self, request: OutboundRequest, status: int, attempt: Attempt, now_s: float
     ) -> FailureDecision:
         if request.permit is Permit.PROBE:
-            self._breaker_result(request, ok=False, now_s=now_s)
+            self._breaker_result(request.permit, ok=False, now_s=now_s)
             return FailureDecision(self._destination_at_fault([(request, attempt)]))
         events_at_fault, destination_at_fault = self._streak.refused((request, attempt), status, now_s)
         conclusions = _events_at_fault(events_at_fault)
@@ -227,10 +227,10 @@ class DestinationHealth:
             for delivery in request.deliveries
         ]
 
-    def _breaker_result(self, request: OutboundRequest, *, ok: bool, now_s: float) -> bool:
+    def _breaker_result(self, permit: Permit, *, ok: bool, now_s: float) -> bool:
         """Report a result to the circuit breaker; returns whether it opened."""
         before = self._breaker.state
-        self._breaker.result(request.permit, ok=ok, now_s=now_s)
+        self._breaker.result(permit, ok=ok, now_s=now_s)
         if before is self._breaker.state:
             return False
         if self._breaker.state is BreakerState.OPEN and before is BreakerState.CLOSED:
@@ -247,7 +247,7 @@ class DestinationHealth:
         logger.warning("breaker-opened", why=why, **self._log_fields)
 
     def _pause(self, answer: Answer, now_s: float) -> bool:
-        """Note the pause that an answer asks for; returns whether it is too long to wait for."""
+        """Remember the pause that an answer asks for; returns whether it is too long to wait for."""
         wait_s = answer.retry_after_s
         if answer.status not in PAUSING or not wait_s:
             return False

@@ -14,8 +14,8 @@ from hifi.runtime.clock import monotonic_s
 from hifi_egest.delivery.partition import SourcePartition
 from hifi_egest.lanes.cpu_saturation import CpuSaturation
 from hifi_egest.lanes.lane import Lane
+from hifi_egest.lanes.lane_senders import stop_senders
 from hifi_egest.lanes.resources import LaneResources
-from hifi_egest.lanes.revision_senders import stop_senders
 
 SWEEP_S: Final = 0.5
 """Time between two sweeps of all lanes, seconds."""
@@ -83,9 +83,9 @@ class Lanes:
             now_s - self._capacity_checked_s > _CAPACITY_CHECK_S
         ):  # with thousands of lanes not for each delivery
             self._capacity_checked_s = now_s
-            recent = (each for each in self._lanes.values() if each.offered_s > now_s - _RECENT_S)
-            self._with_capacity = [each for each in recent if each.has_capacity]
-        alone = not any(each is not lane for each in self._with_capacity)
+            recent = (other for other in self._lanes.values() if other.offered_s > now_s - _RECENT_S)
+            self._with_capacity = [other for other in recent if other.has_capacity]
+        alone = not any(other is not lane for other in self._with_capacity)
         return lane.may_wait(alone=alone, saturated=self._cpu.saturated())
 
     def revoke(self, partition: SourcePartition) -> None:
@@ -95,9 +95,12 @@ class Lanes:
 
     def _other_revisions(self, pipe: str, destination: str) -> dict[int, Destination]:
         """Revision to the destination as other revisions than the current one declare it."""
-        others = (one for one in self._registry.in_use() if one.pipe.pipe == pipe and not one.current)
-        found = {one.number: one.pipe.destination(destination) for one in others}
-        return {revision: one for revision, one in found.items() if one is not None}
+        declared = {
+            revision.number: revision.pipe.destination(destination)
+            for revision in self._registry.in_use()
+            if revision.pipe.pipe == pipe and not revision.current
+        }
+        return {number: other for number, other in declared.items() if other is not None}
 
     def _open(self, pipe: str, destination: str) -> Lane | None:
         declared = declared_destination(self._registry, pipe, destination)
@@ -107,7 +110,7 @@ class Lanes:
             self._elsewhere.add((pipe, destination.encode()))
             return None
         lane = Lane(pipe, declared, self._resources, self._rate_share())
-        lane.revisions.replace(self._other_revisions(pipe, destination), declared)
+        lane.senders.replace_revisions(self._other_revisions(pipe, destination), declared)
         self._lanes[pipe, destination.encode()] = lane
         return lane
 
@@ -127,15 +130,16 @@ class Lanes:
             if declared is not None and reader(declared) == "egest":
                 await lane.replace(declared)
                 others = self._other_revisions(pipe, name.decode())
-                await stop_senders(lane.revisions.replace(others, declared))
+                await stop_senders(lane.senders.replace_revisions(others, declared))
             else:
                 del self._lanes[pipe, name]
                 logger.info("lane-retired", pipe=pipe, destination=name.decode())
                 await lane.retire()
-        for known in self._registry.in_use():
-            for destination in known.pipe.destinations:
-                if (known.pipe.pipe, destination.name.encode()) not in self._lanes:
-                    self._open(known.pipe.pipe, destination.name)
+        for revision in self._registry.in_use():
+            pipe = revision.pipe.pipe
+            for destination in revision.pipe.destinations:
+                if (pipe, destination.name.encode()) not in self._lanes:
+                    self._open(pipe, destination.name)
 
     async def _sweep(self) -> None:
         while True:
@@ -143,7 +147,7 @@ class Lanes:
             rate_share = self._rate_share()
             for lane in list(self._lanes.values()):
                 try:
-                    lane.set_rate_share(rate_share)
+                    lane.rate_limit.set_share(rate_share)
                     lane.sweep()
                 except Exception:
                     logger.exception("sweep-failed", pipe=lane.pipe, destination=lane.destination.name)

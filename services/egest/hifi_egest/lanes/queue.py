@@ -1,9 +1,12 @@
-"""The queue of a lane: the order in which deliveries are sent, one of each key at a time. Pure."""
+"""The queue of a lane: the order in which deliveries are sent, one of each key at a time, and their requests. Pure."""
 
 from collections import deque
 from typing import Final
 
+from hifi.pipe.model import BatchPolicy
 from hifi_egest.delivery.delivery import Delivery, DeliveryState
+from hifi_egest.delivery.lease import PartitionLease
+from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.delivery.partition import SourcePartition
 
 _ENVELOPE_BYTES: Final = 256
@@ -16,20 +19,20 @@ class _Followers:
     """Deliveries that wait for another one of their key.
 
     Attributes:
-        line: in their order; those that were removed stay until they are next.
+        deliveries: in their order; those that were removed stay until they are next.
         count: number of those that are still queued.
         size_bytes: their estimated size in a batch.
     """
 
-    __slots__ = ("count", "line", "size_bytes")
+    __slots__ = ("count", "deliveries", "size_bytes")
 
     def __init__(self) -> None:
-        self.line: deque[Delivery] = deque()
+        self.deliveries: deque[Delivery] = deque()
         self.count = 0
         self.size_bytes = 0
 
     def add(self, delivery: Delivery) -> None:
-        self.line.append(delivery)
+        self.deliveries.append(delivery)
         self.count += 1
         self.size_bytes += _batch_bytes(delivery)
 
@@ -39,8 +42,8 @@ class _Followers:
         self.size_bytes -= _batch_bytes(delivery)
 
     def next_queued(self) -> Delivery | None:
-        while self.line:
-            delivery = self.line.popleft()
+        while self.deliveries:
+            delivery = self.deliveries.popleft()
             if delivery.state is DeliveryState.QUEUED:
                 self.subtract(delivery)
                 return delivery
@@ -84,31 +87,25 @@ class DeliveryQueue:
         self.retried += delivery.passes > 0
         self._arrivals.append(delivery)
         key = delivery.key
-        if key is None or not self._ordered:
-            self._make_ready(delivery)
-        elif key in self._keys:
-            followers = self._keys[key]
-            if followers is None:
-                followers = self._keys[key] = _Followers()
-            followers.add(delivery)
-            if key in self._in_flight:
-                self._held_count += 1
-                self._held_bytes += _batch_bytes(delivery)
-        else:
+        if key is not None and self._ordered:
+            if key in self._keys:
+                self._follow(key, delivery)
+                return
             self._keys[key] = None
-            self._make_ready(delivery)
+        delivery.first_of_key = True
+        (self._retried if delivery.passes else self._fresh).append(delivery)
 
     @property
     def ready(self) -> bool:
         """Whether a delivery may be sent."""
-        return self._front() is not None
+        return self._ready() is not None
 
     @property
     def waiting_since_s(self) -> float:
         """When the next delivery was queued, monotonic seconds; only while one is ready."""
-        line = self._front()
-        assert line is not None
-        return line[0].queued_s
+        ready = self._ready()
+        assert ready is not None
+        return ready[0].queued_s
 
     @property
     def ready_count(self) -> int:
@@ -120,20 +117,32 @@ class DeliveryQueue:
         """Their estimated size in a batch."""
         return self._size_bytes - self._held_bytes
 
-    def take(self) -> Delivery | None:
-        """Take the next delivery; no other one of its key is ready until `release`."""
-        line = self._front()
-        if line is None:
-            return None
-        self._taken_count += 1
-        delivery = line.popleft()
-        if delivery.key is not None and self._ordered:
-            self._in_flight.add(delivery.key)
-            followers = self._keys[delivery.key]
-            if followers is not None:
-                self._held_count += followers.count
-                self._held_bytes += followers.size_bytes
-        return self._taken(delivery)
+    def take(self, followers: _Followers | None = None) -> Delivery | None:
+        """Take the next delivery; no other one of its key is ready until `release`.
+
+        Args:
+            followers: of the last one that was taken: they are next if the same request takes them.
+        """
+        delivery = followers.next_queued() if followers is not None else None
+        if delivery is not None:
+            self._held_count -= 1
+            self._held_bytes -= _batch_bytes(delivery)
+        else:
+            ready = self._ready()
+            if ready is None:
+                return None
+            self._taken_count += 1
+            delivery = ready.popleft()
+            if delivery.key is not None and self._ordered:
+                self._hold_followers(delivery.key)
+        delivery.state = DeliveryState.TAKEN
+        self._length -= 1
+        self._size_bytes -= _batch_bytes(delivery)
+        self.retried -= delivery.passes > 0
+        arrivals = self._arrivals
+        while arrivals and arrivals[0].state is not DeliveryState.QUEUED:
+            arrivals.popleft()
+        return delivery
 
     def take_batch(self, size: int, max_bytes: int) -> tuple[list[Delivery], list[bytes]]:
         """Take the deliveries of one request: those of the first one's key follow it, then those of other keys.
@@ -149,23 +158,15 @@ class DeliveryQueue:
         keys: list[bytes] = []
         size_bytes = 0
         followers: _Followers | None = None
-        while True:
-            delivery = followers.next_queued() if followers is not None else None
-            if delivery is not None:
-                self._held_count -= 1
-                self._held_bytes -= _batch_bytes(delivery)
-                self._taken(delivery)
-            else:
-                delivery = self.take()
-                if delivery is None:
-                    break
-                if delivery.key is not None:
-                    keys.append(delivery.key)
-                    followers = self._keys.get(delivery.key) if self._ordered else None
+        while len(taken) < size and size_bytes < max_bytes:
+            delivery = self.take(followers)
+            if delivery is None:
+                break
+            if delivery.first_of_key and delivery.key is not None:
+                keys.append(delivery.key)
+                followers = self._keys.get(delivery.key) if self._ordered else None
             taken.append(delivery)
             size_bytes += _batch_bytes(delivery)
-            if len(taken) >= size or size_bytes >= max_bytes:
-                break
         return taken, keys
 
     def release(self, key: bytes | None) -> None:
@@ -179,58 +180,77 @@ class DeliveryQueue:
                 self._held_count -= followers.count
                 self._held_bytes -= followers.size_bytes
         delivery = followers.next_queued() if followers is not None else None
-        if delivery is not None:
-            self._make_ready(delivery)
-        else:
+        if delivery is None:
             del self._keys[key]
+            return
+        delivery.first_of_key = True
+        (self._retried if delivery.passes else self._fresh).append(delivery)
 
     def remove_late(self, before_s: float) -> list[Delivery]:
         """Remove and return the deliveries queued before a time, monotonic seconds."""
-        found = []
+        late = []
         arrivals = self._arrivals
         while arrivals and (arrivals[0].state is not DeliveryState.QUEUED or arrivals[0].queued_s < before_s):
             delivery = arrivals.popleft()
             if delivery.state is DeliveryState.QUEUED:
-                found.append(delivery)
-        return self._removed(found)
+                late.append(delivery)
+        return self._removed(late)
 
     def remove_partition(self, partition: SourcePartition) -> list[Delivery]:
         """Remove and return the deliveries of a partition."""
         return self._removed(
             [
-                each
-                for each in self._arrivals
-                if each.event.partition is partition and each.state is DeliveryState.QUEUED
+                delivery
+                for delivery in self._arrivals
+                if delivery.event.partition is partition and delivery.state is DeliveryState.QUEUED
             ]
         )
 
     def remove_all(self) -> list[Delivery]:
         """Remove and return all deliveries."""
-        found = [delivery for delivery in self._arrivals if delivery.state is DeliveryState.QUEUED]
+        queued = [delivery for delivery in self._arrivals if delivery.state is DeliveryState.QUEUED]
         self._arrivals.clear()
-        return self._removed(found)
+        return self._removed(queued)
 
-    def _front(self) -> deque[Delivery] | None:
-        for line in (self._fresh, self._retried):
-            while line and line[0].state is not DeliveryState.QUEUED:
-                line.popleft()
+    def reorder(self, now_s: float, *, ordered: bool) -> None:
+        """Queue all deliveries anew after the declared order changed; `now_s`: monotonic, seconds."""
+        queued = self.remove_all()
+        self._fresh.clear()
+        self._retried.clear()
+        self._keys.clear()
+        self._in_flight.clear()
+        self._held_count = self._held_bytes = 0
+        self._ordered = ordered
+        for delivery in queued:
+            delivery.state = DeliveryState.QUEUED
+            self.add(delivery, now_s)
+
+    def _ready(self) -> deque[Delivery] | None:
+        """The fresh or the retried deliveries that may be sent, whichever are next."""
+        for deliveries in (self._fresh, self._retried):
+            while deliveries and deliveries[0].state is not DeliveryState.QUEUED:
+                deliveries.popleft()
         if self._fresh and (self._taken_count % RETRIED_EVERY or not self._retried):
             return self._fresh
         return self._retried or self._fresh or None
 
-    def _make_ready(self, delivery: Delivery) -> None:
-        delivery.first_of_key = True
-        (self._retried if delivery.passes else self._fresh).append(delivery)
+    def _follow(self, key: bytes, delivery: Delivery) -> None:
+        """Queue a delivery behind another one of its key."""
+        followers = self._keys[key]
+        if followers is None:
+            followers = self._keys[key] = _Followers()
+        followers.add(delivery)
+        if key in self._in_flight:
+            self._held_count += 1
+            self._held_bytes += _batch_bytes(delivery)
 
-    def _taken(self, delivery: Delivery) -> Delivery:
-        delivery.state = DeliveryState.TAKEN
-        self._length -= 1
-        self._size_bytes -= _batch_bytes(delivery)
-        self.retried -= delivery.passes > 0
-        arrivals = self._arrivals
-        while arrivals and arrivals[0].state is not DeliveryState.QUEUED:
-            arrivals.popleft()
-        return delivery
+    def _hold_followers(self, key: bytes) -> None:
+        """Count what follows a delivery that is in flight now."""
+        self._in_flight.add(key)
+        followers = self._keys[key]
+        if followers is not None:
+            self._held_count += followers.count
+            self._held_bytes += followers.size_bytes
 
     def _removed(self, deliveries: list[Delivery]) -> list[Delivery]:
         for delivery in deliveries:
@@ -253,6 +273,83 @@ class DeliveryQueue:
         if delivery.key in self._in_flight:
             self._held_count -= 1
             self._held_bytes -= _batch_bytes(delivery)
+
+
+class RequestQueue(DeliveryQueue):
+    """Requests to send: those that are sent again, before those that are made of queued deliveries."""
+
+    def __init__(self, lease: PartitionLease, *, ordered: bool) -> None:
+        """Start empty.
+
+        Args:
+            lease: that requests need.
+            ordered: keep the order within a key.
+        """
+        super().__init__(ordered=ordered)
+        self._lease = lease
+        self._again: deque[OutboundRequest] = deque()
+
+    @property
+    def has_request(self) -> bool:
+        """Whether there is anything that may be sent."""
+        return bool(self._again) or self.ready
+
+    def next_request(self, batch: BatchPolicy | None) -> OutboundRequest:
+        """Take the next request, or make one of queued deliveries. Only while there is one."""
+        if self._again:
+            return self._again.popleft()
+        if batch is not None:
+            deliveries, keys = self.take_batch(batch.size, batch.bytes)
+            return OutboundRequest(deliveries, keys, self._lease)
+        delivery = self.take()
+        assert delivery is not None
+        return OutboundRequest([delivery], [delivery.key] if delivery.key is not None else [], self._lease)
+
+    def batch_wait_s(self, batch: BatchPolicy, now_s: float) -> float:
+        """Seconds that an incomplete batch still waits for more deliveries; 0 or less: send it. Only while ready."""
+        if self._again or self.ready_count >= batch.size or self.ready_bytes >= batch.bytes:
+            return 0.0
+        return self.waiting_since_s + batch.wait - now_s
+
+    def send_first(self, request: OutboundRequest) -> None:
+        """Send a request before all others."""
+        self._again.appendleft(request)
+
+    def send_next(self, request: OutboundRequest) -> None:
+        """Send a request after the other ones that are sent again, and before queued deliveries."""
+        self._again.append(request)
+
+    def finish(self, request: OutboundRequest) -> None:
+        """Release the keys of a request whose deliveries are decided, and send the request that follows it."""
+        if request.followed_by is not None:
+            self._again.appendleft(request.followed_by)
+        for key in request.keys:
+            self.release(key)
+
+    def remove_revoked_requests(self) -> list[OutboundRequest]:
+        """Remove and return the requests with deliveries of a revoked partition."""
+        revoked = [request for request in self._again if not request.active]
+        for request in revoked:
+            self._again.remove(request)
+        return revoked
+
+    def remove_waiting(self) -> list[Delivery]:
+        """Remove and return everything that waits and is not in flight.
+
+        Queued deliveries are removed then; those of requests stay taken until their outcome is decided.
+        """
+        waiting = self.remove_all()
+        requests = list(self._again)
+        self._again.clear()
+        for request in requests:
+            last = request
+            while last.followed_by is not None:
+                waiting += last.deliveries
+                last = last.followed_by
+            waiting += last.deliveries
+            for key in last.keys:
+                self.release(key)
+        return waiting
 
 
 def _batch_bytes(delivery: Delivery) -> int:

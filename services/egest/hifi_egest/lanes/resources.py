@@ -10,7 +10,7 @@ from hifi.runtime.health import Health
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.http.name_resolver import NameResolver
-from hifi_egest.receipts.outcome_recorder import OutcomeRecorder
+from hifi_egest.outcomes.recorder import OutcomeRecorder
 from hifi_egest.settings import EgestSettings
 
 

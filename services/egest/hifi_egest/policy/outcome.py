@@ -1,8 +1,8 @@
-"""Decide what happens to a delivery after a request, from the answer, the retry policy and the counts. Pure."""
+"""The outcomes of deliveries, and which one follows from the answer, the retry policy and the counts. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 from hifi.kafka.topics import Tier
 from hifi.pipe.model import RetryPolicy
@@ -44,6 +44,20 @@ class AttemptCounts:
 class Delivered:
     """The destination accepted the delivery."""
 
+    name: ClassVar = b"delivered"
+    reason: ClassVar = ""
+
+
+DELIVERED: Final = Delivered()
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """No destination wants the event."""
+
+    name: ClassVar = b"filtered"
+    reason: ClassVar = ""
+
 
 @dataclass(frozen=True, slots=True)
 class RetryLocally:
@@ -63,6 +77,7 @@ class RetryLater:
         wait_s: wait that the destination asked for, where it exceeds the tier's delay, seconds.
     """
 
+    name: ClassVar = b"retry"
     tier: Tier
     reason: str
     detail: str
@@ -73,6 +88,7 @@ class RetryLater:
 class Parked:
     """Write to the topic `parked`, where it waits until the destination is resumed. `reason` and `detail` as above."""
 
+    name: ClassVar = b"parked"
     reason: str
     detail: str
 
@@ -81,8 +97,22 @@ class Parked:
 class DeadLettered:
     """Write a dead letter with this stable reason and a detail for a person."""
 
+    name: ClassVar = b"dead-letter"
     reason: str
     detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBefore:
+    """The last owner of the partition wrote the retry, the parked delivery or the dead letter without a receipt.
+
+    Attributes:
+        name: retry, parked or dead-letter.
+        reason: stable code.
+    """
+
+    name: bytes
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +127,10 @@ class Unclear:
     status: int
 
 
+HandedOver: TypeAlias = RetryLater | Parked | DeadLettered
+"""Outcomes with a record of their own, which Kafka acknowledges before the receipt is written."""
+Outcome: TypeAlias = Delivered | Filtered | HandedOver | WrittenBefore
+"""What becomes of a delivery in this pass."""
 NextStep: TypeAlias = Delivered | RetryLocally | RetryLater | DeadLettered | SplitBatch | Unclear
 
 
@@ -106,6 +140,12 @@ class Refusal(NamedTuple):
     reason: str
     detail: str
     wait_s: float | None = None
+
+
+FAILED: Final = DeadLettered("egest-failed", "egest failed on this event; see its log")
+REVOKED: Final = Refusal("handed-on", "the partition was revoked from the instance that sent it")
+LANE_FULL: Final = Refusal("lane-full", "the lane of the destination is full")
+PIPES_BEHIND: Final = Refusal("pipes-behind", "this instance does not know the pipe's revision yet")
 
 
 def recoverable(result: Answer | NoResponse | RefusedWrite, policy: RetryPolicy) -> bool:
@@ -142,7 +182,7 @@ def decide(
         local: whether local retries are possible.
     """
     if isinstance(result, Answer) and 200 <= result.status < 300:
-        return Delivered()
+        return DELIVERED
     if isinstance(result, RefusedWrite) or (isinstance(result, Answer) and not recoverable(result, policy)):
         return _after_refusal(result, policy, batch)
     reason, detail = _describe(result)
@@ -182,6 +222,13 @@ def too_old(policy: RetryPolicy, age_s: float, attempts: int) -> DeadLettered | 
         return None
     sent = f"{attempts} requests were sent" if attempts else "no request could be sent"
     return DeadLettered("gave-up", f"the delivery began {age_s:.0f} s ago; {sent}")
+
+
+def deleted(pipe: str, destination: str) -> DeadLettered:
+    """The dead letter of a delivery whose pipe or destination was deleted."""
+    return DeadLettered(
+        "pipe-deleted", f"the pipe {pipe} no longer has a destination {destination}; declare it, then replay"
+    )
 
 
 def refused(status: int) -> DeadLettered:

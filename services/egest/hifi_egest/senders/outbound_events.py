@@ -5,9 +5,10 @@ from typing import Final
 
 from hifi.delivery.kind import OutboundEvent
 from hifi.delivery.transform import Transform
-from hifi.record.event import CE_PREFIX, CONTENT_TYPE, hop
+from hifi.record.headers import CE_PREFIX, CONTENT_TYPE
+from hifi.record.hop import hop
 from hifi.runtime.errors import Rejected
-from hifi_egest.dedup.lineage import RAW_LINE
+from hifi_egest.dedup.copy_key import RAW_LOG
 from hifi_egest.delivery.delivery import Delivery
 from hifi_egest.delivery.partition import RETRY_OUT
 
@@ -53,7 +54,7 @@ def _outbound_event(delivery: Delivery, transform: Transform | None) -> Outbound
     if transform is not None:
         data = transform(data)
     # The offset in `raw`, not the record's: a retry comes with the position of its first delivery.
-    offset = event.rank if event.line == RAW_LINE else hop(headers).raw
+    offset = event.log_offset if event.log == RAW_LOG else hop(headers).raw
     partition = event.partition
     retried = partition.source == RETRY_OUT
     fields = data, content_type, attributes, record.key, partition.number, offset, event.accepted_us, retried

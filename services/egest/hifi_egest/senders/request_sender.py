@@ -1,18 +1,22 @@
-"""Send the requests of a lane over its own connections, with its destination's credentials."""
+"""Render the requests of a lane and send them over its own connections, with its destination's credentials."""
 
 from collections.abc import Callable
+from typing import TypeAlias
 
-from hifi.delivery.destination_request import target
+from hifi.delivery.destination_request import RequestTemplate, target
 from hifi.pipe.model import HttpDestination
 from hifi.runtime import metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
-from hifi_egest.delivery.delivery import Attempt
+from hifi.runtime.errors import Rejected
+from hifi_egest.delivery.delivery import Attempt, Delivery
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.http.credentials import Credentials
 from hifi_egest.http.pool import ConnectionPool
-from hifi_egest.policy.answer import Answer
-from hifi_egest.senders.rendering import render
-from hifi_egest.senders.sender import SenderResources, SendResult, SentRequest
+from hifi_egest.policy.answer import Answer, NoResponse
+from hifi_egest.policy.outcome import DeadLettered, SplitBatch
+from hifi_egest.senders.sender import SenderResources, SendResult, SentRequest, Unsendable
+
+Rendered: TypeAlias = bytes | Unsendable | SplitBatch
 
 
 class RequestSender:
@@ -63,9 +67,16 @@ class RequestSender:
         data = render(request, template, self._max_batch_bytes, now_us())
         if not isinstance(data, bytes):
             return data
-        started_s, started_us = monotonic_s(), now_us()
-        result, sent_us = await self._pool.exchange(data, self._timeout_s, request.may_send)
-        if result is None:
+        started_s, started_us, sent_us = monotonic_s(), now_us(), 0
+        connected = await self._pool.connect(self._timeout_s)
+        if isinstance(connected, NoResponse):
+            result: Answer | NoResponse = connected
+        elif request.may_send():  # checked directly before the first byte is sent
+            connection, timeout_s = connected
+            sent_us = now_us()
+            result = await connection.request(data, timeout_s)
+        else:
+            self._pool.release(connected.connection)
             return None
         request.count_attempt(started_s, started_us)
         ended_s = monotonic_s()
@@ -89,3 +100,46 @@ class RequestSender:
         self.ready = self._credentials.template is not None
         self.missing = self._credentials.missing
         self._missing_changed()
+
+
+def render(
+    request: OutboundRequest, template: RequestTemplate, max_batch_bytes: int | None, now_us: int
+) -> Rendered:
+    """Render a request.
+
+    Args:
+        request: with at least one delivery.
+        template: of the destination.
+        max_batch_bytes: of the body of a batch; None: the destination takes single events.
+        now_us: time of the signature, microseconds since 1970 UTC.
+
+    Returns:
+        Head and body; or the deliveries that cannot be sent; or SplitBatch if the batch is too large.
+    """
+    records = [delivery.event.record for delivery in request.deliveries]
+    try:
+        parts = [template.part(record) for record in records]
+    except Rejected:
+        return Unsendable(_rejected_parts(request, template))
+    if max_batch_bytes is not None and len(parts) > 1 and sum(map(len, parts)) > max_batch_bytes:
+        return SplitBatch()
+    try:
+        return template.request(records, parts, now_us)
+    except Rejected as why:
+        return Unsendable([(delivery, _dead_letter(why)) for delivery in request.deliveries])
+
+
+def _rejected_parts(
+    request: OutboundRequest, template: RequestTemplate
+) -> list[tuple[Delivery, DeadLettered]]:
+    rejected = []
+    for delivery in request.deliveries:
+        try:
+            template.part(delivery.event.record)
+        except Rejected as why:
+            rejected.append((delivery, _dead_letter(why)))
+    return rejected
+
+
+def _dead_letter(why: Rejected) -> DeadLettered:
+    return DeadLettered(why.reason, why.detail)

@@ -39,12 +39,12 @@ def build_table(name: str, lookup: Lookup, rows: Iterable[Mapping[str, Any]]) ->
     for row in rows:
         count += 1
         parts = [key_part(_typed(row.get(column), kind)[0], kind) for column, kind in keys]
-        if any(one is None for one in parts):
+        if any(part is None for part in parts):
             null_keys += 1
             continue
         cells = [_typed(row.get(column), kind) for column, kind in values]
         invalid += sum(failed for _, failed in cells)
-        table[key_text([one for one in parts if one is not None])] = tuple(
+        table[key_text([part for part in parts if part is not None])] = tuple(
             text_of(value) for value, _ in cells
         )
     repeated = count - null_keys - len(table)

@@ -54,16 +54,20 @@ class LookupTables:
         """
         pipes = list(pipes)
         missing = {
-            table_id(lookup): (f"{known.pipe.pipe}/{name}", lookup)
-            for known in pipes
-            for name, lookup in known.pipe.enrich.lookups.items()
+            table_id(lookup): (f"{revision.pipe.pipe}/{name}", lookup)
+            for revision in pipes
+            for name, lookup in revision.pipe.enrich.lookups.items()
             if table_id(lookup) not in self._caches
         }
         reasons = await asyncio.gather(
             *(self._start(key, name, lookup) for key, (name, lookup) in missing.items())
         )
         failed = {key: reason for key, reason in zip(missing, reasons, strict=True) if reason is not None}
-        return {known.key: reason for known in pipes if (reason := self._reason(known, failed)) is not None}
+        return {
+            revision.key: reason
+            for revision in pipes
+            if (reason := self._reason(revision, failed)) is not None
+        }
 
     def retain(self, lookups: Iterable[Lookup]) -> list[JavaObject]:
         """Drop the tables of all other lookups.
@@ -71,11 +75,11 @@ class LookupTables:
         Returns:
             Their broadcasts, to be destroyed when no query uses them any more.
         """
-        wanted = {table_id(lookup) for lookup in lookups}
-        for key in [key for key in self._caches if key not in wanted]:
+        used_ids = {table_id(lookup) for lookup in lookups}
+        for key in [key for key in self._caches if key not in used_ids]:
             cache = self._caches.pop(key)
             asyncio.ensure_future(cache.stop())  # noqa: RUF006 - it only cancels a task
-        unused = [key for key in self._broadcast if key not in wanted]
+        unused = [key for key in self._broadcast if key not in used_ids]
         return [self._broadcast.pop(key).broadcast for key in unused]
 
     def current(self) -> Mapping[str, LookupTable]:
@@ -101,12 +105,14 @@ class LookupTables:
         replaced = [self._all[1]] if self._all else []
         all_tables = catalyst.jvm.java.util.HashMap()
         for key, table in tables.items():
-            known = self._broadcast.get(key)
-            if known is None or known.table != table:
-                if known is not None:
-                    replaced.append(known.broadcast)
-                known = self._broadcast[key] = _BroadcastTable(table, self._copy(catalyst, key, table))
-            all_tables.put(key, known.broadcast)
+            broadcast_table = self._broadcast.get(key)
+            if broadcast_table is None or broadcast_table.table != table:
+                if broadcast_table is not None:
+                    replaced.append(broadcast_table.broadcast)
+                broadcast_table = self._broadcast[key] = _BroadcastTable(
+                    table, self._copy(catalyst, key, table)
+                )
+            all_tables.put(key, broadcast_table.broadcast)
         self._all = dict(tables), catalyst.broadcast(all_tables)
         return self._all[1], replaced
 
@@ -148,8 +154,8 @@ class LookupTables:
         for listener in self._listeners:
             listener()
 
-    def _reason(self, known: PipeRevision, failed: Mapping[str, str]) -> str | None:
-        for name, lookup in known.pipe.enrich.lookups.items():
+    def _reason(self, revision: PipeRevision, failed: Mapping[str, str]) -> str | None:
+        for name, lookup in revision.pipe.enrich.lookups.items():
             key = table_id(lookup)
             if key in failed:
                 return failed[key]
@@ -162,4 +168,4 @@ class LookupTables:
 
 def lookups(pipes: Sequence[PipeRevision]) -> list[Lookup]:
     """All lookups of some pipes."""
-    return [lookup for known in pipes for lookup in known.pipe.enrich.lookups.values()]
+    return [lookup for revision in pipes for lookup in revision.pipe.enrich.lookups.values()]

@@ -151,7 +151,7 @@ def _value(value: Any, kind: DataType) -> Any:
     if value is None:
         return None
     if isinstance(kind, ArrayType):
-        return [_value(one, kind.elementType) for one in value]
+        return [_value(element, kind.elementType) for element in value]
     if isinstance(kind, StructType):
         return {field.name: _value(value.get(field.name), field.dataType) for field in kind.fields}
     read = _READERS.get(type(kind))

@@ -70,5 +70,5 @@ class QueryPlan:
             self.result,
             *(keys for keys, _ in self.lookup_keys),
             *([self.udf_args] if self.udf_args else []),
-            *(one.copies for one in self.functions),
+            *(function.copies for function in self.functions),
         ]

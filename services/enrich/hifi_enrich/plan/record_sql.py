@@ -1,54 +1,49 @@
-"""Spark SQL that every record needs, whatever its pipe: its identity, and the record that is written. Pure.
+"""Spark SQL that every record needs, whatever its pipe: its revision, and the record that is written. Pure.
 
-Each text is one flat expression over the columns of the plan, in which generated code covers it; the positions of the
-first two headers are part of the record format, so none of them is searched for.
+Each text is one flat expression over the columns of the plan, which generated code covers. The columns `identity` and
+`hop` are those of `hifi.record.spark_sql`.
 """
 
 from typing import Final
 
-from hifi.record import event
-from hifi.spark.generator import literal
+from hifi.record.headers import (
+    DETAIL,
+    HOP,
+    IDENTITY,
+    PIPE,
+    POINTER,
+    RAW,
+    REASON,
+    REVISION,
+    REVISION_OFFSET,
+    SERVICE,
+)
+from hifi.record.spark_sql import header, hop_field, hop_header, identity_field, literal
 
-HEADERS: Final = "array<struct<key string, value binary>>"
-_REPLACED_HEADERS: Final = (event.HOP, event.REASON, event.DETAIL, event.POINTER)
+_REPLACED_HEADERS: Final = (HOP, REASON, DETAIL, POINTER)
 """Headers of an earlier pass through the mesh, which a replayed event has. The service that refused it stays on events
 that pass: by it egest knows that the event's offset in `raw` is an old one, so that it is no copy."""
 _WHITE_SPACE: Final = "' \\t\\r\\n'"
 
 
-def identity_parts() -> str:
-    """SQL of the parts of the header `hifi` (array<string>) from `headers`; null where the first header is another."""
-    first = "headers[0]"
-    return f"if({first}.key = {literal(event.IDENTITY)}, split(cast({first}.value as string), ';'), null)"
-
-
-def hop_parts() -> str:
-    """SQL of the parts of the header `hifi_hop` (array<string>) from `headers`; null where it is not the second."""
-    second = "headers[1]"
-    return f"if({second}.key = {literal(event.HOP)}, split(cast({second}.value as string), ';'), null)"
-
-
 def is_event() -> str:
-    """SQL of whether a record is an event, from `identity` and `hop`, by the rules of `hifi.record.event.identity`."""
-    whole = [f"cast(identity[{index}] as bigint) is not null" for index in range(2, 6)]
-    whole += ["substring(identity[6], 17, 1) = ':'", "cast(substring(identity[6], 18) as bigint) is not null"]
-    conditions = [f"identity[0] = '{event.FORMAT}'", *whole, "cast(hop[0] as bigint) is not null"]
-    return f"coalesce({' and '.join(conditions)}, false)"
+    """SQL of whether a record is an event, from `identity` and `hop`."""
+    return "identity is not null and hop is not null"
 
 
 def pipe() -> str:
     """SQL of the name of the event's pipe, from `identity`."""
-    return "identity[1]"
+    return identity_field(PIPE)
 
 
 def revision() -> str:
     """SQL of the key of the event's revision (`hifi.pipe.revision.revision_key`), from `identity`."""
-    return "concat(identity[1], ';', identity[2])"
+    return f"concat({identity_field(PIPE)}, ';', {identity_field(REVISION)})"
 
 
 def revision_offset() -> str:
     """SQL of the offset in the topic `pipes` that the event needs (bigint), from `identity`."""
-    return "cast(identity[3] as bigint)"
+    return f"cast({identity_field(REVISION_OFFSET)} as bigint)"
 
 
 def trimmed() -> str:
@@ -78,7 +73,7 @@ def failure(max_record_bytes: int) -> str:
     Args:
         max_record_bytes: largest size of key and value together; a larger event becomes a dead letter.
     """
-    known = (
+    reason = (
         "case when not is_event then 'not-an-event: a header that hifi sets is missing or malformed' "
         "when pipe_index is null then 'pipe-deleted: the pipe of this event was deleted' "
         "when result is null then 'sql-failed: an expression of the pipe failed on this event' "
@@ -86,7 +81,7 @@ def failure(max_record_bytes: int) -> str:
     )
     too_large = literal(f"too-large: with the added fields the event exceeds {max_record_bytes} bytes")
     large = f"octet_length(merged) + coalesce(octet_length(key), 0) > {max_record_bytes}"
-    return f"coalesce({known}, if({large}, {too_large}, null))"
+    return f"coalesce({reason}, if({large}, {too_large}, null))"
 
 
 def output_value() -> str:
@@ -97,9 +92,9 @@ def output_value() -> str:
 def output_headers() -> str:
     """SQL of the headers to write. Only the headers of dead letters and of replayed events are filtered."""
     rest = "slice(headers, 3, size(headers))"
-    replayed = f"(size(headers) > 2 and startswith(headers[size(headers) - 1].key, '{event.IDENTITY}_'))"
+    replayed = f"(size(headers) > 2 and startswith(headers[size(headers) - 1].key, '{IDENTITY}_'))"
     kept = f"if({replayed}, {_filtered(rest)}, {rest})"
-    hop = _header(event.HOP, "concat(cast(fetched as string), ';', coalesce(hop[1], ''), ';', result.to)")
+    hop = hop_header("fetched", hop_field(RAW), "result.to")
     passed = f"concat(array(headers[0], {hop}), {kept})"
     return f"if(failure is null, {passed}, {_dead_letter_headers(rest)})"
 
@@ -111,23 +106,19 @@ def output_topic(enriched: str, dead_letter: str) -> str:
 
 def _dead_letter_headers(rest: str) -> str:
     first = "slice(headers, 1, if(is_event, 1, 0))"
-    others = _filtered(f"if(is_event, {rest}, headers)", event.SERVICE)
-    hop = "if(is_event, concat_ws(';', cast(fetched as string), hop[1]), cast(fetched as string))"
+    others = _filtered(f"if(is_event, {rest}, headers)", SERVICE)
+    hop = f"if(is_event, {hop_header('fetched', hop_field(RAW))}, {hop_header('fetched')})"
     facts = [
-        _header(event.REASON, "substring_index(failure, ': ', 1)"),
-        _header(event.DETAIL, "substring(failure, locate(': ', failure) + 2, 1000)"),
-        _header(event.SERVICE, "'enrich'"),
+        header(REASON, "substring_index(failure, ': ', 1)"),
+        header(DETAIL, "substring(failure, locate(': ', failure) + 2, 1000)"),
+        header(SERVICE, "'enrich'"),
     ]
-    return f"concat({first}, array({_header(event.HOP, hop)}), {others}, array({', '.join(facts)}))"
+    return f"concat({first}, array({hop}), {others}, array({', '.join(facts)}))"
 
 
 def _filtered(headers: str, *more: str) -> str:
     replaced = ", ".join(literal(name) for name in (*_REPLACED_HEADERS, *more))
     return f"filter({headers}, h -> h.key not in ({replaced}))"
-
-
-def _header(name: str, text: str) -> str:
-    return f"named_struct('key', {literal(name)}, 'value', cast({text} as binary))"
 
 
 def _adds() -> str:

@@ -182,7 +182,9 @@ class SparkEngine:
         """Pipes with a UDF, where real time is set. A single one would prevent the whole query from starting."""
         if self._settings.enrich_trigger != "real-time":
             return {}
-        with_udf = [known.key for known in self._registry.in_use() if known.pipe.enrich.udf is not None]
+        with_udf = [
+            revision.key for revision in self._registry.in_use() if revision.pipe.enrich.udf is not None
+        ]
         return dict.fromkeys(with_udf, "a UDF needs the micro-batch trigger")
 
     async def release_executors(self) -> None:
@@ -217,14 +219,14 @@ class SparkEngine:
         self._needed.set()
 
     async def _write_warm_up_records(self) -> None:
-        pipes = [known.pipe for known in self._registry.all()]
+        pipes = [revision.pipe for revision in self._registry.all()]
         records = warm_up_records(pipes, self._tables.current(), RECORDS)
         producer = Producer(self._settings.kafka, f"{self._settings.instance}-warm-up")
         await producer.start()
         try:
             for partition in range(self.partitions):
-                own = records[partition :: self.partitions]
-                await producer.send_and_wait(self._topics.enrich_warm_up, partition, own)
+                partition_records = records[partition :: self.partitions]
+                await producer.send_and_wait(self._topics.enrich_warm_up, partition, partition_records)
         finally:
             await producer.stop()
 

@@ -14,7 +14,7 @@ from aiokafka import TopicPartition
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.topic_reader import read_ranges
 from hifi.kafka.topics import Topics
-from hifi.record import event
+from hifi.record.headers import IDENTITY, REPLAY, SERVICE
 from hifi.runtime import log
 from hifi.spark.kafka_connector import PartitionOffsets
 
@@ -66,19 +66,21 @@ async def _skip(consumer: Any, topics: Topics, offsets: dict[int, int]) -> None:
         since_ms |= {record.partition: record.timestamp - _CLOCK_SKEW_MS for record in records}
     written = await _written(consumer, topics, since_ms)
     unread = {
-        part: range(offsets[part.partition], min(ends[part], offsets[part.partition] + found.total()))
+        part: range(
+            offsets[part.partition], min(ends[part], offsets[part.partition] + written_counts.total())
+        )
         for part in unread
-        if (found := written.get(part.partition, Counter()))
+        if (written_counts := written.get(part.partition, Counter()))
     }
     ended: set[int] = set()
     async for records in read_ranges(consumer, unread):
-        found = written[records[0].partition]
+        written_counts = written[records[0].partition]
         for record in records:
             identity = _identity(record)
-            if record.partition in ended or identity is None or not found[identity]:
+            if record.partition in ended or identity is None or not written_counts[identity]:
                 ended.add(record.partition)
                 break
-            found[identity] -= 1
+            written_counts[identity] -= 1
             offsets[record.partition] = record.offset + 1
 
 
@@ -86,19 +88,19 @@ async def _written(
     consumer: Any, topics: Topics, since_ms: Mapping[int, int]
 ) -> dict[int, Counter[tuple[bytes, bytes]]]:
     """How often each identity was written to each partition since the time when the first input was appended."""
-    wanted = {
+    start_times = {
         TopicPartition(topic, partition): max(0, moment_ms)
         for partition, moment_ms in since_ms.items()
         for topic in (topics.enriched, topics.dead_letter)
     }
-    if not wanted:
+    if not start_times:
         return {}
-    starts = await consumer.offsets_for_times(wanted)
-    ends = await consumer.end_offsets(list(wanted))
+    starts = await consumer.offsets_for_times(start_times)
+    ends = await consumer.end_offsets(list(start_times))
     ranges = {
-        part: range(max(found.offset, ends[part] - _MAX_OUTPUTS), ends[part])
-        for part, found in starts.items()
-        if found is not None
+        part: range(max(start.offset, ends[part] - _MAX_OUTPUTS), ends[part])
+        for part, start in starts.items()
+        if start is not None
     }
     written: dict[int, Counter[tuple[bytes, bytes]]] = {}
     async for records in read_ranges(consumer, ranges):
@@ -112,10 +114,10 @@ async def _written(
 def _identity(record: Any) -> tuple[bytes, bytes] | None:
     """Identity of an event and the number of its replay; None: the record is not an event."""
     headers = record.headers
-    if not headers or headers[0][0] != event.IDENTITY:
+    if not headers or headers[0][0] != IDENTITY:
         return None
-    return headers[0][1], dict(headers).get(event.REPLAY, b"")
+    return headers[0][1], dict(headers).get(REPLAY, b"")
 
 
 def _is_from_enrich(record: Any) -> bool:
-    return dict(record.headers).get(event.SERVICE) == b"enrich"
+    return dict(record.headers).get(SERVICE) == b"enrich"

@@ -78,7 +78,7 @@ def _load_classes(spark: SparkSession, scratch: Path) -> None:
     lookups = LookupBroadcasts(catalyst.broadcast(catalyst.jvm.java.util.HashMap()), frozenset())
     pipe = Pipe.model_validate(_EXAMPLE)
     plan = PipeCompiler(catalyst).plan([PipeRevision(pipe, 0)], 0, lookups, 2, {})
-    made_up = [(one.key, one.value, one.headers) for one in warm_up_records([pipe], {}, 200)]
+    made_up = [(record.key, record.value, record.headers) for record in warm_up_records([pipe], {}, 200)]
     records = spark.createDataFrame(made_up, _COLUMNS).withColumn("partition", F.lit(0))
     builder = DataFrameBuilder(catalyst, "enriched", "dead-letter", 1 << 20, 2, local=True)
     for trigger in get_args(QueryTrigger):

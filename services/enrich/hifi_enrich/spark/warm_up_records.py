@@ -8,8 +8,10 @@ from typing import Any, Final
 import orjson
 
 from hifi.pipe.model import Lookup, Pipe, SqlType
-from hifi.record import event
-from hifi.record.event import Record
+from hifi.record.headers import CONTENT_TYPE, Headers
+from hifi.record.hop import write_hop
+from hifi.record.identity import identity_prefix, identity_stem, write_identity
+from hifi.record.record import Record
 from hifi.spark.lookup_key import key_parts, table_id
 from hifi_enrich.lookup.table import LookupTable
 
@@ -42,13 +44,12 @@ def warm_up_records(pipes: Sequence[Pipe], tables: Mapping[str, LookupTable], co
     return [Record(b"key", value, _headers(pipe)) for pipe, value in islice(cycle(values), count)]
 
 
-def _headers(pipe: str) -> event.Headers:
-    identity = f"{event.FORMAT};{pipe};0;0;0;0;{event.seq_text(0, 0).decode()}"
+def _headers(pipe: str) -> Headers:
     return [
-        (event.IDENTITY, identity.encode()),
-        (event.HOP, b"0;0"),
+        write_identity(identity_stem(identity_prefix(pipe, 0, 0, 0), 0, 0), 0),
+        write_hop(0, 0),
         ("ce_id", b"1"),
-        (event.CONTENT_TYPE, b"application/json"),
+        (CONTENT_TYPE, b"application/json"),
     ]
 
 

@@ -56,15 +56,15 @@ class PlanUpdater:
 
     def _is_refused(self, key: str) -> bool:
         """Whether a revision names a secret or a lookup file that it may not name."""
-        known = next((one for one in self._registry.in_use() if one.key == key), None)
-        return known is not None and any(refusals(known.pipe, pipe_limits()))
+        revision = next((revision for revision in self._registry.in_use() if revision.key == key), None)
+        return revision is not None and any(refusals(revision.pipe, pipe_limits()))
 
     async def update(self) -> bool:
         """Bring the plan up to date. Returns whether it changed."""
         self.changed.clear()
         self._broken = await self._engine.load_lookups()
-        for known in self._registry.in_use():
-            self._status.health.warn(f"pipe {known.key}", self._broken.get(known.key))
+        for revision in self._registry.in_use():
+            self._status.health.warn(f"pipe {revision.key}", self._broken.get(revision.key))
         return await self._engine.update_plan(self._broken)
 
     async def retry_broken(self) -> None:

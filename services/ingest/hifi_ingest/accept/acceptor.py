@@ -9,8 +9,10 @@ from hifi.delivery.ack_report import AckReporter, PartitionAcks
 from hifi.kafka.producer import Producer, Sending
 from hifi.pipe.revision import PipeRevision
 from hifi.record.cloudevents.event import DecodedEvent
-from hifi.record.event import HOP, IDENTITY, Record, identity_prefix
+from hifi.record.hop import write_first_hop
+from hifi.record.identity import identity_prefix
 from hifi.record.partitioner import partition_of
+from hifi.record.raw_record import RawRecords
 from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.errors import Overloaded, Rejected
 from hifi.runtime.http.problem import Problem, retry_later
@@ -24,17 +26,14 @@ _STALL_CHECK_S: Final = 0.05
 class _PartitionGroup:
     """The events of a request for one partition."""
 
-    __slots__ = ("acks", "epoch", "first_sequence", "indexes", "minutes", "records", "sending")
+    __slots__ = ("acks", "indexes", "raw", "sending")
 
     sending: Sending
 
     def __init__(self, acks: PartitionAcks) -> None:
         self.acks = acks
-        self.epoch = b"%016x" % acks.epoch
-        self.first_sequence = acks.next_sequence
+        self.raw = RawRecords(acks.epoch, acks.next_sequence)
         self.indexes: list[int] = []
-        self.minutes: list[int] = []
-        self.records: list[Record] = []
 
 
 class Acceptor:
@@ -88,7 +87,7 @@ class Acceptor:
         for group in groups:
             outcome = _outcome(group.sending)
             if outcome is AckOutcome.ACCEPTED:
-                group.acks.add_in_order(pipe.pipe.pipe, group.minutes, group.first_sequence)
+                group.acks.add_in_order(pipe.pipe.pipe, group.raw.minutes, group.raw.first_sequence)
             outcomes.update(dict.fromkeys(group.indexes, outcome))
         if any(outcome is not AckOutcome.ACCEPTED for outcome in outcomes.values()):
             raise _not_accepted(events, outcomes)
@@ -100,8 +99,8 @@ class Acceptor:
         sent = []
         try:
             for partition, group in groups.items():
-                group.sending = self._producer.send(self._topic, partition, group.records)
-                group.acks.next_sequence = group.first_sequence + len(group.records)
+                group.sending = self._producer.send(self._topic, partition, group.raw.records)
+                group.acks.next_sequence = group.raw.first_sequence + len(group.raw.records)
                 sent.append(group)
         except (Overloaded, Rejected) as error:
             # No other task has run since the first send, so the producer still has all of it and can drop it.
@@ -122,7 +121,7 @@ class Acceptor:
         """
         prefix, rollout = _prefix(pipe, accepted_us), pipe.rollout
         prefix_of_next = b"" if rollout is None else _prefix(rollout.next, accepted_us)
-        hop = (HOP, b"%d" % in_us)
+        hop = write_first_hop(in_us)
         count, accepted_minute = len(self._partitions), accepted_us // _MINUTE_US
         earliest_us, latest_us = accepted_us - self._tolerance_us, accepted_us + self._tolerance_us
         groups: dict[int, _PartitionGroup] = {}
@@ -134,12 +133,9 @@ class Acceptor:
             minute = accepted_minute
             if time_us is not None and earliest_us <= time_us <= latest_us:
                 minute = time_us // _MINUTE_US
-            records = group.records
             pipe_prefix = prefix if rollout is None or not rollout.gets(key) else prefix_of_next
-            identity = b"%b%d;%b:%d" % (pipe_prefix, minute, group.epoch, group.first_sequence + len(records))
-            records.append(Record(key, data, [(IDENTITY, identity), hop, *headers]))
+            group.raw.add(key, data, headers, pipe_prefix, minute, hop)
             group.indexes.append(index)
-            group.minutes.append(minute)
         return groups
 
 

@@ -53,11 +53,11 @@ class _PipeShares:
     def _find(self, now_s: float, pipe: str) -> tuple[Demand, TokenBucket]:
         if now_s - self._period_s >= _PERIOD_S:
             self._share(now_s)
-        found = self._pipes.get(pipe)
-        if found is None:
+        pipe_share = self._pipes.get(pipe)
+        if pipe_share is None:
             equal = self.rate_per_s / (len(self._pipes) + 1)
-            found = self._pipes[pipe] = Demand(), TokenBucket(equal, _BURST_S)
-        return found
+            pipe_share = self._pipes[pipe] = Demand(), TokenBucket(equal, _BURST_S)
+        return pipe_share
 
     def _share(self, now_s: float) -> None:
         span_s, self._period_s = now_s - self._period_s, now_s

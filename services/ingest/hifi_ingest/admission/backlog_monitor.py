@@ -55,13 +55,13 @@ class BacklogMonitor:
         """Read until cancelled. While Kafka does not answer there is no limit."""
         await self._stages.run(self._update, self._remove)
 
-    def _update(self, found: StageReadings) -> float:
+    def _update(self, readings: StageReadings) -> float:
         """Set the limit; returns the time until the next reading, seconds."""
-        for reading in found.stages:
+        for reading in readings.stages:
             metrics.STAGE_LAG_SECONDS.labels(reading.service).set(reading.lag_s)
-        egest_counts = found.at_s - found.retried_s > _RETRIES_S
-        counted = [reading for reading in found.stages if reading.service != EGEST or egest_counts]
-        self._limit.update(counted, self._accepted_since(found.at_s, counted))
+        egest_counts = readings.at_s - readings.retried_s > _RETRIES_S
+        counted = [reading for reading in readings.stages if reading.service != EGEST or egest_counts]
+        self._limit.update(counted, self._accepted_since(readings.at_s, counted))
         self._warn()
         late = any(reading.lag_s > reading.bound_s * _LATE for reading in counted)
         return _LATE_S if late or self._limit.rate_per_s is not None else _CALM_S

@@ -52,9 +52,9 @@ class QuotaExchange:
             consumer.assign([self._partition])
             await consumer.seek_to_end(self._partition)
             while self._quotas.used:
-                found = await consumer.getmany(self._partition, timeout_ms=_WAIT_MS)
+                records_by_partition = await consumer.getmany(self._partition, timeout_ms=_WAIT_MS)
                 now_s = monotonic_s()
-                for record in found.get(self._partition, ()):
+                for record in records_by_partition.get(self._partition, ()):
                     self._hear(record.value, now_s)
 
     def _hear(self, value: bytes | None, now_s: float) -> None:

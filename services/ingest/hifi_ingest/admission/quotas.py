@@ -154,12 +154,12 @@ class Quotas:
         quota = quota or self._default
         if quota is None and key is None and cap_per_s is None:
             return ()
-        found = [] if quota is None else list(self._limits_of(pipe, "pipe", quota, now_s))
+        limits = [] if quota is None else list(self._limits_of(pipe, "pipe", quota, now_s))
         if key is not None:
-            found += self._limits_of(f"{pipe}#{key.name}", "key", key.quota, now_s)
+            limits += self._limits_of(f"{pipe}#{key.name}", "key", key.quota, now_s)
         if cap_per_s is not None:
-            found.append(self._limit(f"{pipe}#/cap", "new pipe", "events", cap_per_s, now_s))
-        return found
+            limits.append(self._limit(f"{pipe}#/cap", "new pipe", "events", cap_per_s, now_s))
+        return limits
 
     def check(self, pipe: str, limits: Sequence[QuotaLimit], now_s: float) -> None:
         """Refuse a request before it is read if a quota is used up.

@@ -68,9 +68,9 @@ class RequestLimit:
         # A tick that is overdue shows how long this turn of the event loop has taken so far.
         if not self.bound_s or (self.in_progress < self._limit and now_s - self._due_s <= self.bound_s):
             return False
-        own = self._by_pipe.get(pipe, 0)
-        pipes = len(self._by_pipe) + (not own)
-        return own >= min(self._limit, self.in_progress) / pipes
+        pipe_requests = self._by_pipe.get(pipe, 0)
+        pipes = len(self._by_pipe) + (not pipe_requests)
+        return pipe_requests >= min(self._limit, self.in_progress) / pipes
 
     def begin(self, pipe: str) -> None:
         """The body of a request was received."""

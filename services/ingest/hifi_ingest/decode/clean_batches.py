@@ -14,7 +14,7 @@ from hifi.record.cloudevents import json_slices, timestamps
 from hifi.record.cloudevents.attributes import JSON_TYPE, is_uri_like
 from hifi.record.cloudevents.decode import is_clean
 from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits
-from hifi.record.event import CE_PREFIX, CONTENT_TYPE
+from hifi.record.headers import CE_PREFIX, CONTENT_TYPE
 
 Text = Annotated[str, Meta(min_length=1)]
 

@@ -14,11 +14,11 @@ import msgspec
 from msgspec import Raw
 from uuid_utils import uuid7
 
-from hifi.pipe.source import DeclaredSource
+from hifi.pipe.source import HttpSource
 from hifi.record.cloudevents import json_slices, timestamps
 from hifi.record.cloudevents.attributes import JSON_TYPE, encode_text
 from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent, check_size
-from hifi.record.event import CONTENT_TYPE, Headers
+from hifi.record.headers import CONTENT_TYPE, Headers
 from hifi.runtime.http.problem import Problem
 from hifi.runtime.json_pointer import json_pointer
 
@@ -91,7 +91,7 @@ def idempotency_key(value: bytes) -> str:
 class PlainJsonDecoder:
     """Decodes the plain JSON events of one pipe."""
 
-    def __init__(self, pipe: str, source: DeclaredSource) -> None:
+    def __init__(self, pipe: str, source: HttpSource) -> None:
         self._source = f"/v1/pipes/{pipe}/events".encode()
         self._headers: Headers = [
             ("ce_specversion", b"1.0"),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from hifi.pipe.source import DeclaredSource
+from hifi.pipe.source import DeclaredSource, HttpSource
 from hifi.pipe.sources.collected import Format
 from hifi.record.cloudevents import decode as cloudevents
 from hifi.record.cloudevents.attributes import JSON_TYPE
@@ -49,6 +49,8 @@ class PipeFormats:
     @classmethod
     def of(cls, pipe: str, source: DeclaredSource) -> "PipeFormats":
         """The formats that the pipe's `source` section declares."""
+        if not isinstance(source, HttpSource):  # it was one until a moment ago
+            source = HttpSource.model_construct(keys=[], formats=[])
         return cls(frozenset(source.formats), plain_json.PlainJsonDecoder(pipe, source))
 
 

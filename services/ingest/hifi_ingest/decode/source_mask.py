@@ -6,7 +6,7 @@ from typing import Any, Final
 from hifi.pipe.mask import SourceMask
 from hifi.pipe.normalize.lazy_json import encode, open_object
 from hifi.pipe.normalize.masking import masker, replacement
-from hifi.record.event import CE_PREFIX, CONTENT_TYPE, Headers
+from hifi.record.headers import CE_PREFIX, CONTENT_TYPE, Headers
 from hifi.runtime.errors import Rejected
 from hifi.runtime.http.media_type import is_json
 

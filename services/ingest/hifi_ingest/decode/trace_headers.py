@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from hifi.record.cloudevents.event import DecodedEvent
-from hifi.record.event import CE_PREFIX, Headers
+from hifi.record.headers import CE_PREFIX, Headers
 from hifi.runtime.http.trace_context import parse_traceparent
 
 _TRACESTATE: Final = re.compile(rb"[ -~]{1,512}")

@@ -6,22 +6,29 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from hifi.record import event
-from hifi.spark.generator import literal
-from hifi_lake.table.progress import TableProgress
+from hifi.record.headers import ACCEPTED, PIPE, RAW, REPLAY, REVISION_OFFSET, SEQ, SERVICE, TO
+from hifi.record.spark_sql import (
+    header_text,
+    hop_field,
+    hop_texts,
+    identity_field,
+    identity_texts,
+    literal,
+)
+from hifi_iceberg.destination.progress import TableProgress
 
 WORK: Final = "work"
 """Column with what identifies copies of a delivery: the event's identity, and the number of its replay."""
 _PARSED: Final = {
-    "identity": f"if(headers[0].key = '{event.IDENTITY}', split(cast(headers[0].value as string), ';'), null)",
-    "hop": f"if(headers[1].key = '{event.HOP}', split(cast(headers[1].value as string), ';'), null)",
-    "pipe": "identity[1]",
-    "revision_offset": "cast(identity[3] as bigint)",
-    "accepted_us": "cast(identity[4] as bigint)",
-    "seq": "identity[6]",
-    "raw": "coalesce(cast(hop[1] as bigint), -1)",
-    "replay": f"nullif(cast(filter(headers, h -> h.key = '{event.REPLAY}')[0].value as string), '0')",
-    "refused_by": f"cast(filter(headers, h -> h.key = '{event.SERVICE}')[0].value as string)",
+    "identity": identity_texts(),
+    "hop": hop_texts(),
+    "pipe": identity_field(PIPE),
+    "revision_offset": f"cast({identity_field(REVISION_OFFSET)} as bigint)",
+    "accepted_us": f"cast({identity_field(ACCEPTED)} as bigint)",
+    "seq": identity_field(SEQ),
+    "raw": f"coalesce(cast({hop_field(RAW)} as bigint), -1)",
+    "replay": f"nullif({header_text(REPLAY)}, '0')",
+    "refused_by": header_text(SERVICE),
     WORK: "if(replay is null, seq, concat(seq, '~', replay))",
     # A replay that re-entered at enrich has its old offset in `raw`: only its identity tells whether it is a copy.
     "ranked": "raw >= 0 and (replay is null or coalesce(refused_by, '') != 'enrich')",
@@ -41,11 +48,10 @@ def parse(records: DataFrame) -> DataFrame:
 
 def deliveries(parsed: DataFrame, tables: Iterable[tuple[str, str]]) -> DataFrame:
     """One row for each event and destination among `tables`, pairs of pipe and destination."""
-    known = ", ".join(literal(f"{pipe}/{destination}") for pipe, destination in tables)
-    wanted = (
-        f"filter(array_distinct(split(hop[2], ',')), one -> concat(pipe, '/', one) in ({known or 'null'}))"
-    )
-    return parsed.withColumn("destination", sql.expr(f"explode({wanted})")).select(*_KEPT)
+    table_names = ", ".join(literal(f"{pipe}/{destination}") for pipe, destination in tables)
+    destinations = f"array_distinct(split({hop_field(TO)}, ','))"
+    destinations_sql = f"filter({destinations}, name -> concat(pipe, '/', name) in ({table_names or 'null'}))"
+    return parsed.withColumn("destination", sql.expr(f"explode({destinations_sql})")).select(*_KEPT)
 
 
 def without_copies(rows: DataFrame, progress: TableProgress) -> DataFrame:
@@ -57,19 +63,26 @@ def without_copies(rows: DataFrame, progress: TableProgress) -> DataFrame:
     """
     new = rows.filter(beyond(progress))
     repeated = new.groupBy(WORK).agg(sql.min("offset").alias("first"), sql.count("*").alias("copies"))
-    firsts = [tuple(one) for one in repeated.filter("copies > 1").select(WORK, "first").collect()]
+    firsts = [tuple(row) for row in repeated.filter("copies > 1").select(WORK, "first").collect()]
     if not firsts:
         return new
     names = f"`{WORK}` string, first bigint"
-    known = sql.broadcast(rows.sparkSession.createDataFrame(firsts, names))
-    return new.join(known, WORK, "left").filter("first is null or offset = first").drop("first")
+    first_offsets = sql.broadcast(rows.sparkSession.createDataFrame(firsts, names))
+    return new.join(first_offsets, WORK, "left").filter("first is null or offset = first").drop("first")
 
 
 def beyond(progress: TableProgress) -> str:
     """SQL of whether a delivery is beyond the progress of its table: not decided yet, and no copy of a row."""
-    offsets = {partition: one.next for partition, one in progress.partitions.items()}
-    raws = {partition: one.raw for partition, one in progress.partitions.items()}
-    accepted = {partition: one.accepted_us for partition, one in progress.partitions.items()}
+    offsets = {
+        partition: partition_progress.next for partition, partition_progress in progress.partitions.items()
+    }
+    raws = {
+        partition: partition_progress.raw for partition, partition_progress in progress.partitions.items()
+    }
+    accepted = {
+        partition: partition_progress.accepted_us
+        for partition, partition_progress in progress.partitions.items()
+    }
     first = f"not ranked or raw > {_by_partition(raws, -1)} or accepted_us > {_by_partition(accepted, -1)}"
     return f"offset >= {_by_partition(offsets, 0)} and ({first})"
 

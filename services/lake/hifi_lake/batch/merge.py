@@ -13,8 +13,8 @@ from pyiceberg.manifest import DataFile
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from hifi.delivery.iceberg import OFFSET, PARTITION, LakeTable
 from hifi.pipe.model import SqlType
+from hifi_iceberg.declaration import OFFSET, PARTITION, LakeTable
 from hifi_lake.batch.stored_files import StoredFiles
 from hifi_lake.batch.table_rows import DELETES, ROW
 
@@ -32,9 +32,9 @@ def newest_by_key(rows: DataFrame, declared: LakeTable, types: Mapping[str, str]
         declared: the table.
         types: all columns that the table has, and their Spark SQL types.
     """
-    own = set(rows.select(f"{ROW}.*").columns)
+    row_columns = set(rows.select(f"{ROW}.*").columns)
     columns = [
-        f"{ROW}.`{name}`" if name in own else f"cast(null as {kind}) as `{name}`"
+        f"{ROW}.`{name}`" if name in row_columns else f"cast(null as {kind}) as `{name}`"
         for name, kind in types.items()
     ]
     whole = rows.withColumn(ROW, sql.expr(f"struct({', '.join(columns)})"))
@@ -51,9 +51,9 @@ def affected_files(newest: DataFrame, declared: LakeTable, files: StoredFiles) -
     key = list(declared.settings.key)
     keys = newest.select(*(sql.col(f"{ROW}.`{name}`").alias(name) for name in key))
     rows = files.read(candidates).select(*key, sql.col("_metadata.file_name").alias(_FILE))
-    found = rows.join(sql.broadcast(keys), key, "left_semi").select(_FILE).distinct().collect()
-    names = {str(one[0]) for one in found}
-    return [one for one in candidates if files.name_of(one) in names]
+    file_rows = rows.join(sql.broadcast(keys), key, "left_semi").select(_FILE).distinct().collect()
+    names = {str(row[0]) for row in file_rows}
+    return [candidate for candidate in candidates if files.name_of(candidate) in names]
 
 
 def merged(newest: DataFrame, old: DataFrame, declared: LakeTable) -> DataFrame:

@@ -1,16 +1,32 @@
 """The records that lake writes for deliveries, as Spark SQL: receipts, and dead letters of what is no row."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from hifi.record import event
-from hifi.spark.generator import literal
+from hifi.record.headers import (
+    ANSWERED,
+    ATTEMPT,
+    DESTINATION,
+    DETAIL,
+    OUTCOME,
+    PASS,
+    REASON,
+    REPLAY,
+    SENT,
+    SERVICE,
+    SOURCE,
+    TIME,
+    TRACEPARENT,
+)
+from hifi.record.spark_sql import header, hop_header, literal, receipt_header, source_text
 from hifi_lake.batch.table_rows import NO_KEY, NOT_JSON, REFUSAL
 
-_COPIED: Final = ("ce_time", "ce_traceparent", event.REPLAY)
+_COPIED: Final = (TIME, TRACEPARENT, REPLAY)
 """Headers that a receipt has from its event."""
+_SOURCE: Final = source_text("enriched", "offset")
 _DETAILS: Final = {
     NO_KEY: "a column of the table's key is null",
     NOT_JSON: "the data is not a JSON object, so it has no columns",
@@ -26,8 +42,8 @@ def receipts(deliveries: DataFrame, fetched_us: int, sent_us: int, answered_us: 
         sent_us: when the files were begun, microseconds since 1970 UTC.
         answered_us: when the catalog had committed, microseconds since 1970 UTC.
     """
-    rest = f"concat(cast(offset as string), ';0;1;;{sent_us};{answered_us};;;;')"
-    receipt = f"concat('delivered;', destination, ';enriched:', {rest})"
+    request = {SENT: f"'{sent_us}'", ANSWERED: f"'{answered_us}'"}
+    receipt = _receipt("delivered", {ATTEMPT: "'1'", **request})
     return _records(deliveries, fetched_us, receipt, "cast(null as binary)", _copied())
 
 
@@ -37,31 +53,29 @@ def dead_letters(deliveries: DataFrame, fetched_us: int) -> DataFrame:
     details = " ".join(f"when '{reason}' then {literal(text)}" for reason, text in _DETAILS.items())
     facts = ", ".join(
         [
-            _header(event.DESTINATION, "destination"),
-            _header(event.SOURCE, "concat('enriched:', cast(offset as string))"),
-            _header(event.REASON, f"`{REFUSAL}`"),
-            _header(event.DETAIL, f"case `{REFUSAL}` {details} end"),
-            _header(event.SERVICE, "'lake'"),
+            header(DESTINATION, "destination"),
+            header(SOURCE, _SOURCE),
+            header(REASON, f"`{REFUSAL}`"),
+            header(DETAIL, f"case `{REFUSAL}` {details} end"),
+            header(SERVICE, "'lake'"),
         ]
     )
-    kept = f"filter({rest}, h -> h.key not in ({_names(event.REASON, event.DETAIL, event.SERVICE)}))"
+    kept = f"filter({rest}, h -> h.key not in ({_names(REASON, DETAIL, SERVICE)}))"
     return _records(deliveries, fetched_us, None, "value", f"concat({kept}, array({facts}))")
 
 
 def refusals(deliveries: DataFrame, fetched_us: int) -> DataFrame:
     """The receipts of deliveries that are no rows of the table."""
-    rest = f"concat(cast(offset as string), ';0;0;;;;;;', `{REFUSAL}`, ';')"
-    receipt = f"concat('dead-letter;', destination, ';enriched:', {rest})"
+    receipt = _receipt("dead-letter", {ATTEMPT: "'0'", REASON: f"`{REFUSAL}`"})
     return _records(deliveries, fetched_us, receipt, "cast(null as binary)", _copied())
 
 
 def _records(
     deliveries: DataFrame, fetched_us: int, receipt: str | None, value: str, headers: str
 ) -> DataFrame:
-    hop = _header(event.HOP, f"concat('{fetched_us};', if(raw >= 0, cast(raw as string), ''))")
-    first = ["headers[0]", hop]
+    first = ["headers[0]", hop_header(f"{fetched_us}L", "if(raw >= 0, raw, null)")]
     if receipt is not None:
-        first.append(_header(event.RECEIPT, receipt))
+        first.append(receipt)
     return deliveries.select(
         "key",
         sql.expr(value).alias("value"),
@@ -70,13 +84,14 @@ def _records(
     )
 
 
+def _receipt(outcome: str, fields: Mapping[str, str]) -> str:
+    delivery = {OUTCOME: literal(outcome), DESTINATION: "destination", SOURCE: _SOURCE, PASS: "'0'"}
+    return receipt_header({**delivery, **fields})
+
+
 def _copied() -> str:
     return f"filter(headers, h -> h.key in ({_names(*_COPIED)}))"
 
 
 def _names(*names: str) -> str:
     return ", ".join(literal(name) for name in names)
-
-
-def _header(name: str, text: str) -> str:
-    return f"named_struct('key', {literal(name)}, 'value', cast({text} as binary))"

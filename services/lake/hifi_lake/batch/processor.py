@@ -15,10 +15,10 @@ from pyspark.sql import functions as sql
 
 from hifi.kafka.group_offsets import GroupOffsets, StartOffsets
 from hifi.kafka.topics import Topics
+from hifi.record.spark_sql import literal
 from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Fenced, Retryable
-from hifi.spark.generator import literal
 from hifi.spark.kafka_connector import write_records
 from hifi_lake.batch import outcomes
 from hifi_lake.batch.deliveries import deliveries, parse
@@ -82,12 +82,12 @@ class BatchProcessor:
             floors = {partition: int(note) for partition, note in start.notes.items() if note.isdigit()}
             self._recorded = self._stream.recorded(floors)
         fetched_us = now_us()
-        found = self._deliveries(records)
+        delivery_rows = self._deliveries(records)
         failed: dict[TableName, str] = {}
         try:
-            for row in found.groupBy("pipe", "destination").count().collect():
+            for row in delivery_rows.groupBy("pipe", "destination").count().collect():
                 name = (row.pipe, row.destination)
-                mine = found.filter(
+                mine = delivery_rows.filter(
                     f"pipe = {literal(row.pipe)} and destination = {literal(row.destination)}"
                 )
                 try:
@@ -100,7 +100,7 @@ class BatchProcessor:
                     line = str(error).partition("\n")[0][:300]
                     failed[name] = f"{type(error).__name__}: {line}"
         finally:
-            found.unpersist()
+            delivery_rows.unpersist()
         for name in self._stream.names():
             self._stream.warn(name, failed.get(name))
         if failed:
@@ -132,12 +132,12 @@ class BatchProcessor:
             names = self._stream.names()
             seen = Observation()
             parsed = parse(records).observe(seen, sql.max("revision_offset").alias("revision_offset"))
-            found = deliveries(parsed, sorted(names)).persist(StorageLevel.MEMORY_AND_DISK)
-            found.count()
+            delivery_rows = deliveries(parsed, sorted(names)).persist(StorageLevel.MEMORY_AND_DISK)
+            delivery_rows.count()
             self._stream.require_offset(int(seen.get.get("revision_offset") or -1))
             if names == self._stream.names():
-                return found
-            found.unpersist()
+                return delivery_rows
+            delivery_rows.unpersist()
 
     def _process_table(
         self,
@@ -165,14 +165,14 @@ class BatchProcessor:
     def _table_writer(self, name: TableName) -> TableWriter:
         """The writer of a table as it is declared now."""
         declared = self._stream.table(name)
-        known = self._writers.get(name)
-        if known is None or known.declared != declared:
-            known = TableWriter(declared, self._settings, self._spark, self._scratch)
-            self._writers[name] = known
-        return known
+        writer = self._writers.get(name)
+        if writer is None or writer.declared != declared:
+            writer = TableWriter(declared, self._settings, self._spark, self._scratch)
+            self._writers[name] = writer
+        return writer
 
     def _without_receipt(self, rows: DataFrame, name: TableName) -> DataFrame:
-        places = [one[2:] for one in self._recorded or [] if one[:2] == name]
+        places = [receipt[2:] for receipt in self._recorded or [] if receipt[:2] == name]
         if not places:
             return rows
         written = self._spark.createDataFrame(places, "partition int, offset bigint")

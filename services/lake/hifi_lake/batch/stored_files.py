@@ -9,11 +9,11 @@ from pyiceberg.manifest import DataFile
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from hifi.delivery.iceberg import ACCEPTED, DAY
 from hifi.runtime.errors import Misconfigured
-from hifi_lake.table.catalog import spark_types
-from hifi_lake.table.commits import TableCommits
-from hifi_lake.table.file_store import FileStore
+from hifi_iceberg.declaration import ACCEPTED, DAY
+from hifi_iceberg.destination.catalog import spark_types
+from hifi_iceberg.destination.commits import TableCommits
+from hifi_iceberg.destination.file_store import FileStore
 
 _TASK_ROWS: Final = 200_000
 """Rows from which on another task writes a part of them."""
@@ -61,7 +61,7 @@ class StoredFiles:
         if not files:
             return self._spark.createDataFrame([], schema)
         return self._spark.read.schema(schema).parquet(
-            *self._store.readable([one.file_path for one in files])
+            *self._store.readable([file.file_path for file in files])
         )
 
     @staticmethod

@@ -7,9 +7,9 @@ import orjson
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from hifi.delivery.iceberg import ACCEPTED, OFFSET, PARTITION, SEQ, LakeTable
-from hifi.record.event import CE_PREFIX
-from hifi.spark.generator import literal
+from hifi.record.headers import CE_PREFIX
+from hifi.record.spark_sql import literal
+from hifi_iceberg.declaration import ACCEPTED, OFFSET, PARTITION, SEQ, LakeTable
 
 ROW: Final = "row"
 """Column with the columns of the table, a struct."""
@@ -58,11 +58,11 @@ def _deletes(delete_when: Mapping[str, Any]) -> str:
         return "false"
     tests = []
     for path, value in delete_when.items():
-        found = literal("$" + "".join(f"['{part}']" for part in path.split(".")))
-        text = f"to_json(try_variant_get(try_parse_json({_TEXT}), {found}))"
-        wanted = literal(orjson.dumps(value).decode())
+        json_path = literal("$" + "".join(f"['{part}']" for part in path.split(".")))
+        text = f"to_json(try_variant_get(try_parse_json({_TEXT}), {json_path}))"
+        json_value = literal(orjson.dumps(value).decode())
         tests.append(
-            f"{text} is not distinct from {wanted}"
+            f"{text} is not distinct from {json_value}"
             if value is not None
             else f"coalesce({text}, 'null') = 'null'"
         )

@@ -11,18 +11,18 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
-from hifi.delivery.iceberg import SEQ, LakeTable
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import monotonic_s
+from hifi_iceberg.declaration import SEQ, LakeTable
+from hifi_iceberg.destination.catalog import open_table
+from hifi_iceberg.destination.commits import TableCommits
+from hifi_iceberg.destination.file_store import FileStore
+from hifi_iceberg.destination.progress import TableProgress
 from hifi_lake.batch.deliveries import beyond, without_copies
 from hifi_lake.batch.merge import affected_files, merged, newest_by_key
 from hifi_lake.batch.stored_files import StoredFiles
 from hifi_lake.batch.table_rows import REFUSAL, ROW, with_rows
 from hifi_lake.settings import LakeSettings
-from hifi_lake.table.catalog import open_table
-from hifi_lake.table.commits import TableCommits
-from hifi_lake.table.file_store import FileStore
-from hifi_lake.table.progress import TableProgress
 
 logger = log.get(__name__)
 
@@ -71,9 +71,9 @@ class TableWriter:
         first = without_copies(deliveries, self._commits.progress_at(start))
         rows = with_rows(first, self.declared)
         new = sql.expr(beyond(self.progress))
-        replayed = [str(one.seq) for one in rows.filter(new & ~sql.col("ranked")).select("seq").collect()]
-        known = self._known(replayed) if replayed else []
-        return rows.filter(~(new & sql.col("seq").isin(known))) if known else rows
+        replayed = [str(row.seq) for row in rows.filter(new & ~sql.col("ranked")).select("seq").collect()]
+        stored_seqs = self._seqs_in_table(replayed) if replayed else []
+        return rows.filter(~(new & sql.col("seq").isin(stored_seqs))) if stored_seqs else rows
 
     def commit(self, rows: DataFrame, end: Mapping[int, int]) -> int:
         """Commit the rows that the table does not have yet.
@@ -92,12 +92,16 @@ class TableWriter:
         started_s = monotonic_s()
         is_new = f"`{REFUSAL}` is null and {beyond(self.progress)}"
         counted = _count(rows, is_new)
-        refused = sum(int(one.refused) for one in counted)
-        total = sum(int(one.new) for one in counted)
+        refused = sum(int(partition_counts.refused) for partition_counts in counted)
+        total = sum(int(partition_counts.new) for partition_counts in counted)
         if not total:
             return refused
         new = rows.filter(is_new)
-        tops = {one.partition: (one.raw, one.accepted_us) for one in counted if one.new}
+        tops = {
+            partition_counts.partition: (partition_counts.raw, partition_counts.accepted_us)
+            for partition_counts in counted
+            if partition_counts.new
+        }
         progress = self.progress.advanced(end, tops)
         if self.declared.settings.mode == "append":
             self._commits.append(self._files.write(new.select(f"{ROW}.*"), total), progress)
@@ -117,15 +121,15 @@ class TableWriter:
         """
         settings = self._settings
         small = [
-            one
-            for one in self._files.matching(AlwaysTrue())
-            if one.record_count < settings.lake_file_rows / 2
+            file
+            for file in self._files.matching(AlwaysTrue())
+            if file.record_count < settings.lake_file_rows / 2
         ]
-        small.sort(key=lambda one: repr(one.partition))
-        for _, members in groupby(small, key=lambda one: repr(one.partition)):
+        small.sort(key=lambda file: repr(file.partition))
+        for _, members in groupby(small, key=lambda file: repr(file.partition)):
             files = list(members)
             if len(files) >= settings.lake_compact_files:
-                count = sum(one.record_count for one in files)
+                count = sum(file.record_count for file in files)
                 self._commits.replace(files, self._files.write(self._files.read(files), count), self.progress)
                 logger.info("table-compacted", table=self._commits.name, files=len(files), rows=count)
         expired = self._commits.expire(settings.lake_keep_snapshots, settings.lake_keep_snapshots_s)
@@ -140,17 +144,17 @@ class TableWriter:
         try:
             old = affected_files(newest, self.declared, self._files)
             rows = merged(newest, self._files.read(old), self.declared)
-            made = self._files.write(rows, total + sum(one.record_count for one in old))
+            made = self._files.write(rows, total + sum(file.record_count for file in old))
             self._commits.replace(old, made, progress)
         finally:
             newest.unpersist()
 
-    def _known(self, replayed: Sequence[str]) -> list[str]:
+    def _seqs_in_table(self, replayed: Sequence[str]) -> list[str]:
         """Identities of replayed events that the table has: their offset in `raw` does not tell copies."""
         scan = self._commits.table.scan(
             row_filter=In(term=SEQ, literals=set(replayed)), selected_fields=(SEQ,)
         )
-        return [str(one) for one in scan.to_arrow()[SEQ].to_pylist()]
+        return [str(seq) for seq in scan.to_arrow()[SEQ].to_pylist()]
 
 
 def _count(rows: DataFrame, is_new: str) -> list[Row]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi_manage.schemas.compatibility_level import Level
 from hifi_manage.schemas.refusals import (
     INCOMPATIBLE,

@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from hifi.avro.schema import AvroSchema, InvalidSchema, read_schema
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi_manage.schemas.compatibility_level import Level
 from hifi_manage.schemas.refusals import INVALID_SCHEMA, RegistryRefusal, version_not_found
 
@@ -164,7 +164,7 @@ class Registered:
         return [
             version
             for version in self.all()
-            if any((each.subject, each.version) == named for each in version.body.references)
+            if any((reference.subject, reference.version) == named for reference in version.body.references)
         ]
 
     def read(self, body: SchemaBody) -> AvroSchema:
@@ -212,7 +212,7 @@ class Registered:
             if not places:
                 del self._places[before.id], self._ids[before.body.identity]
         if content is not None:
-            references = tuple(Reference(**each) for each in content["references"])
+            references = tuple(Reference(**reference) for reference in content["references"])
             body = SchemaBody(content["schema"], references)
             numbered[number] = Version(subject, number, content["id"], body, content["deleted"])
             self._places.setdefault(content["id"], set()).add((subject, number))

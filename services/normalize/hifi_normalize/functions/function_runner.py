@@ -82,32 +82,32 @@ class FunctionRunner:
     async def _call(
         self, worker: WorkerProcess, function: PipeFunction, data: Sequence[bytes]
     ) -> list[bytes | Rejected]:
-        limits, found = self._limits, list[bytes | Rejected]()
+        limits, answers = self._limits, list[bytes | Rejected]()
         budget_s = limits.deadline_s + limits.mean_s * len(data)
-        while len(found) < len(data):
+        while len(answers) < len(data):
             if self._failures[function] >= FAILURES:
-                found += [_quarantined() for _ in data[len(found) :]]
+                answers += [_quarantined() for _ in data[len(answers) :]]
                 break
             try:
                 await self._start(worker, function)
-                worker.send(data[len(found) :])
+                worker.send(data[len(answers) :])
                 began_s, starved_s = monotonic_s(), worker.starved_s
-                while len(found) < len(data):
+                while len(answers) < len(data):
                     if monotonic_s() - began_s > budget_s and (
                         monotonic_s() - began_s - (worker.starved_s - starved_s) > budget_s
                     ):
                         worker.kill()
                         error = f"it took longer than {limits.mean_s * 1000:g} ms an event for a fetch"
                         why = self._failed(function, error)
-                        found += [Rejected(why.reason, why.detail) for _ in data[len(found) :]]
+                        answers += [Rejected(why.reason, why.detail) for _ in data[len(answers) :]]
                         break
-                    found.append(await worker.receive(limits.deadline_s))
+                    answers.append(await worker.receive(limits.deadline_s))
             except Misconfigured as error:
                 detail = f"the pipe {function.pipe} cannot be used: {error}"
-                found += [Rejected("pipe-broken", detail) for _ in data[len(found) :]]
+                answers += [Rejected("pipe-broken", detail) for _ in data[len(answers) :]]
             except WorkerFailed as error:
-                found.append(self._failed(function, str(error)))
-        return found
+                answers.append(self._failed(function, str(error)))
+        return answers
 
     async def _start(self, worker: WorkerProcess, function: PipeFunction) -> None:
         try:
@@ -126,7 +126,7 @@ class FunctionRunner:
 
     def keep(self, in_use: Sequence[PipeFunction]) -> None:
         """Start the workers of these functions, end all others, and forget the failures of other versions."""
-        paths = {one.path for one in in_use}
+        paths = {function.path for function in in_use}
         for path in self._workers.keys() - paths:
             self._begin(_end(self._workers.pop(path)))
         for path in paths - self._workers.keys():
@@ -232,10 +232,10 @@ async def call_all(
         calls: of each function, in the order of the events.
     """
     answers = await asyncio.gather(
-        *(runner.call(function, [one.data for one in its]) for function, its in calls.items())
+        *(runner.call(function, [call.data for call in its]) for function, its in calls.items())
     )
     return {
-        one.offset: FunctionAnswer(one.program, result)
-        for its, found in zip(calls.values(), answers, strict=True)
-        for one, result in zip(its, found, strict=True)
+        call.offset: FunctionAnswer(call.program, result)
+        for its, results in zip(calls.values(), answers, strict=True)
+        for call, result in zip(its, results, strict=True)
     }

@@ -67,5 +67,5 @@ def _has_nan(value: Any) -> bool:
     if isinstance(value, float):
         return not math.isfinite(value)
     if isinstance(value, dict):
-        return any(_has_nan(each) for each in value.values())
-    return isinstance(value, list | tuple) and any(_has_nan(each) for each in value)
+        return any(_has_nan(member) for member in value.values())
+    return isinstance(value, list | tuple) and any(_has_nan(element) for element in value)

@@ -35,7 +35,7 @@ def main() -> None:
         return
     answers.write(frame(READY, b""))
     answers.flush()
-    own = os.getpid()
+    worker_pid = os.getpid()
     while header := calls.read(HEADER.size):
         _, number, length = HEADER.unpack(header)
         data = calls.read(length)
@@ -43,7 +43,7 @@ def main() -> None:
             answer = frame(RESULT, function(data), number)
         except Rejected as why:
             answer = frame(REJECTED, f"{why.reason}\0{why.detail}".encode(), number)
-        if os.getpid() != own:
+        if os.getpid() != worker_pid:
             os._exit(0)  # the function forked, and this is the child
         answers.write(answer)
         answers.flush()

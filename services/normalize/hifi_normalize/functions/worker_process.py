@@ -78,7 +78,7 @@ class WorkerProcess:
         assert self._process is not None
         assert self._process.stdin is not None
         self._starved_before_s = self.starved_s
-        frames = [frame(CALL, each, self._sent + index) for index, each in enumerate(data)]
+        frames = [frame(CALL, event_data, self._sent + index) for index, event_data in enumerate(data)]
         self._sent += len(frames)
         self._process.stdin.write(b"".join(frames))
 

@@ -8,7 +8,8 @@ from zlib import crc32
 
 from aiokafka import ConsumerRecord
 
-from hifi.record.event import REPLAY, Identity
+from hifi.record.headers import REPLAY
+from hifi.record.identity import Identity
 
 _ENTRY: Final = struct.Struct("<QQIqq")
 _DIGESTS: Final = struct.Struct("<QQ")
@@ -60,7 +61,7 @@ def fingerprint(record: ConsumerRecord, event: Identity, *, declares_id: bool) -
 
 def pack(fingerprints: Iterable[Fingerprint]) -> bytes:
     """The value of a record on the topic `ids`: 36 bytes for each fingerprint."""
-    return b"".join([_ENTRY.pack(*one) for one in fingerprints])
+    return b"".join([_ENTRY.pack(*fields) for fields in fingerprints])
 
 
 def unpack(value: bytes) -> Iterator[Fingerprint]:

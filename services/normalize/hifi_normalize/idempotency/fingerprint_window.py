@@ -65,17 +65,17 @@ class FingerprintWindow:
         if newest is None:
             self._add(event.key, event)
             return Repetition.NEW, event.offset
-        found: int | None = newest
+        packed: int | None = newest
         if _data(newest) != event.data:
-            found = self._find(_further_key(event.key, event.data), event.at_ms)
-            if found is None or _data(found) != event.data:
+            packed = self._find(_further_key(event.key, event.data), event.at_ms)
+            if packed is None or _data(packed) != event.data:
                 # The newest data of an id is kept under the id's own key: when it expires, so have all older ones.
                 self._put(_further_key(event.key, _data(newest)), newest)
                 self._add(event.key, event)
                 return Repetition.REUSED_ID, event.offset
-        assert found is not None
-        is_copy = found >> _OFFSET_BITS + _TIME_BITS & (1 << _IDENTITY_BITS) - 1 == event.identity
-        return (Repetition.COPY if is_copy else Repetition.REPEATED), found & (1 << _OFFSET_BITS) - 1
+        assert packed is not None
+        is_copy = packed >> _OFFSET_BITS + _TIME_BITS & (1 << _IDENTITY_BITS) - 1 == event.identity
+        return (Repetition.COPY if is_copy else Repetition.REPEATED), packed & (1 << _OFFSET_BITS) - 1
 
     def expire(self, now_ms: int) -> None:
         """Remove buckets that ended before the window, which ends at `now_ms`, milliseconds since 1970 UTC."""
@@ -111,10 +111,10 @@ class FingerprintWindow:
     def _find(self, key: int, at_ms: int) -> int | None:
         """The newest fingerprint under a key, if it is in the window."""
         for _, content in reversed(self._buckets):
-            found = content.get(key)
-            if found is not None:
-                age_ms = at_ms - (found >> _OFFSET_BITS & (1 << _TIME_BITS) - 1)
-                return found if age_ms <= self._window_ms else None
+            packed = content.get(key)
+            if packed is not None:
+                age_ms = at_ms - (packed >> _OFFSET_BITS & (1 << _TIME_BITS) - 1)
+                return packed if age_ms <= self._window_ms else None
         return None
 
 

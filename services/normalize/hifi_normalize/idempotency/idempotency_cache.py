@@ -17,7 +17,7 @@ from hifi.kafka.clients import topic_consumer
 from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime import log, metrics
 from hifi.runtime.errors import Fenced
 from hifi.runtime.health import Health

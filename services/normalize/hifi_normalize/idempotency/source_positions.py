@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from hifi.record.event import Record, SourcePosition
+from hifi.record.record import Record
+from hifi.record.source_position import SourcePosition
 
 _NOTHING: Final = -1
 
@@ -48,10 +49,10 @@ class _SourcePartition:
             offset: of the event in `raw`.
             run: of its reader.
         """
-        for known in reversed(self.runs):
-            if known.first <= offset:
-                if known.run == run:
-                    return known
+        for source_run in reversed(self.runs):
+            if source_run.first <= offset:
+                if source_run.run == run:
+                    return source_run
                 break
         begun = SourceRun(offset, run, self.highest)
         self.runs.append(begun)
@@ -104,12 +105,12 @@ class SourcePositions:
 
     def load(self, key: bytes, value: bytes) -> None:
         """Take over a record that a previous owner wrote; an older one than what is known changes nothing."""
-        found = orjson.loads(value)
-        known = self._partitions.get(key)
-        if known is not None and known.through > found["through"]:
+        body = orjson.loads(value)
+        source_partition = self._partitions.get(key)
+        if source_partition is not None and source_partition.through > body["through"]:
             return
-        partition = self._partitions[key] = _SourcePartition(found["highest"], found["through"])
-        partition.runs = [SourceRun(*run) for run in found["runs"]]
+        partition = self._partitions[key] = _SourcePartition(body["highest"], body["through"])
+        partition.runs = [SourceRun(*run) for run in body["runs"]]
 
     def _records(self, keys: Iterable[bytes], committed: int) -> Iterable[Record]:
         for key in sorted(keys):

@@ -10,7 +10,8 @@ from hifi.kafka.clients import topic_consumer
 from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.kafka.topics import Topics
-from hifi.record import event
+from hifi.record.fields import fields
+from hifi.record.headers import PIPE, POINTER, REASON, REPLAY, SERVICE, Headers
 from hifi.runtime.clock import now_us
 
 _INTERVAL_S: Final = 2.0
@@ -67,12 +68,11 @@ class DeadLetterReader:
                 self._next = {tp: offsets.stop for tp, offsets in ranges.items()}
                 await asyncio.sleep(_INTERVAL_S)
 
-    def _count(self, headers: event.Headers, at_ms: int) -> None:
-        fields = event.fields(headers)
-        if fields.get(event.SERVICE) != b"normalize" or fields.get(event.REPLAY):
+    def _count(self, headers: Headers, at_ms: int) -> None:
+        letter_fields = fields(headers)
+        if letter_fields.get(SERVICE) != b"normalize" or letter_fields.get(REPLAY):
             return
         pipe, reason, pointer = (
-            fields.get(name, b"").decode("utf-8", "replace")
-            for name in (event.PIPE, event.REASON, event.POINTER)
+            letter_fields.get(name, b"").decode("utf-8", "replace") for name in (PIPE, REASON, POINTER)
         )
         self._refused(pipe, reason, pointer, at_ms)

@@ -8,7 +8,7 @@ import orjson
 
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi_observe.ledger.closing import MinuteResult
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.merged_minute import dump

@@ -12,7 +12,9 @@ from hifi.delivery.dead_letters.reader import replayed
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.topics import Topics
-from hifi.record import event
+from hifi.record.fields import fields
+from hifi.record.headers import ATTEMPT, DESTINATION, DETAIL, PIPE, POINTER, REASON, REPLAY, SERVICE
+from hifi.record.identity import IdentityReader
 from hifi.runtime.errors import Misconfigured, NotAnEvent, Overloaded, Retryable
 
 _RECORDS: Final = 500_000
@@ -57,8 +59,8 @@ async def ce_ids(
     """
     by_partition: dict[int, set[tuple[str, int]]] = {}
     for lost_event in lost:
-        identity = (lost_event["epoch"], lost_event["sequence"])
-        by_partition.setdefault(lost_event["partition"], set()).add(identity)
+        event_id = (lost_event["epoch"], lost_event["sequence"])
+        by_partition.setdefault(lost_event["partition"], set()).add(event_id)
     ce_ids: dict[tuple[str, int], str] = {}
     async with _reader(settings) as reader:
         for partition, ids in by_partition.items():
@@ -67,14 +69,15 @@ async def ce_ids(
                 continue
             tp = TopicPartition(topics.raw, partition)
             async with contextlib.aclosing(reader.span(tp, span[0], span[1] + 1)) as records:
+                identity = IdentityReader()
                 async for record in records:
                     try:
-                        epoch, _, sequence = event.identity(record.headers).seq.partition(b":")
+                        identity.read(record.headers)
                     except NotAnEvent:
                         continue
-                    identity = (epoch.decode("ascii", "replace"), int(sequence))
-                    if identity in ids:
-                        ce_ids[identity] = dict(record.headers).get("ce_id", b"").decode("utf-8", "replace")
+                    event_id = (identity.epoch.decode("ascii"), identity.sequence)
+                    if event_id in ids:
+                        ce_ids[event_id] = dict(record.headers).get("ce_id", b"").decode("utf-8", "replace")
                         if ids <= ce_ids.keys():
                             break
     return ce_ids
@@ -127,25 +130,23 @@ async def dead_letters(
 
 
 def _dead_letter(record: ConsumerRecord, *, masks: bool, hides_id: bool) -> dict[str, Any]:
-    headers = {
-        name: content.decode("utf-8", "replace") for name, content in event.fields(record.headers).items()
-    }
-    service = headers.get(event.SERVICE, "")
+    headers = {name: content.decode("utf-8", "replace") for name, content in fields(record.headers).items()}
+    service = headers.get(SERVICE, "")
     hidden = masks and service == "normalize"
     return {
-        "pipe": headers.get(event.PIPE, ""),
+        "pipe": headers.get(PIPE, ""),
         "service": service,
-        "reason": headers.get(event.REASON, ""),
-        "destination": headers.get(event.DESTINATION, ""),
+        "reason": headers.get(REASON, ""),
+        "destination": headers.get(DESTINATION, ""),
         "id": f"{record.partition}:{record.offset}",
         "partition": record.partition,
         "offset": record.offset,
         "at_ms": record.timestamp,
         "ce_id": "" if hides_id else headers.get("ce_id", ""),
-        "detail": headers.get(event.DETAIL, ""),
-        "pointer": headers.get(event.POINTER, ""),
-        "attempts": headers.get(event.ATTEMPT, ""),
-        "replays": headers.get(event.REPLAY, "0"),
+        "detail": headers.get(DETAIL, ""),
+        "pointer": headers.get(POINTER, ""),
+        "attempts": headers.get(ATTEMPT, ""),
+        "replays": headers.get(REPLAY, "0"),
         "hidden": hidden,
         "data": "" if hidden else (record.value or b"")[:4000].decode("utf-8", "replace"),
     }

@@ -83,7 +83,7 @@ class PipeMinute:
             revision: of the pipe.
             epoch: of the events.
             sequences: of the events.
-            texts: the buckets of each (`hifi.record.event.WATCH`).
+            texts: the buckets of each (`hifi.record.headers.WATCH`).
         """
         seen = self.seen.get(EventStage(ENRICHED), IdSet())
         fresh: dict[int, bytes] = {}

@@ -143,7 +143,7 @@ class RecordGroup:
         self.times: RecordTimes | None = RecordTimes() if measured else None
         """One row for each offset; None if these records are not measured."""
         self.watched: list[bytes] = []
-        """Buckets of the watched fields (`hifi.record.event.WATCH`), one row an offset; empty: none is watched."""
+        """Buckets of the watched fields (`hifi.record.headers.WATCH`), one row an offset; empty: none is watched."""
         self.replayed: list[tuple[int, int]] = []
         """Offset and sequence of replayed dead letters; they are not among the offsets above."""
         self.pipe_minute: PipeMinute | None = None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from hifi.record import event
+from hifi.record.headers import DESTINATION, OUTCOME, PASS, SERVICE, TO
 
 RAW: Final = "raw"
 NORMALIZED: Final = "normalized"
@@ -43,7 +43,7 @@ class EventStage(NamedTuple):
 
 
 StageReader: TypeAlias = Callable[[Mapping[str, bytes]], tuple[EventStage, ...]]
-"""Returns the stages that the fields of a record show (`event.fields`). Raises KeyError if one is missing."""
+"""Returns the stages that the fields of a record show (`hifi.record.fields`). Raises KeyError if one is missing."""
 
 
 def kind_of(topic: str) -> str:
@@ -54,21 +54,19 @@ def kind_of(topic: str) -> str:
 def stage_reader(kind: str) -> StageReader:
     """The function that reads the stages of a kind of topic from the fields of a record."""
     if kind == ENRICHED:
-        return lambda headers: wanted(headers.get(event.TO, b""))
+        return lambda headers: wanted(headers.get(TO, b""))
     if kind == RECEIPTS:
         return lambda headers: receipt(
-            headers.get(event.DESTINATION, b""), headers[event.OUTCOME], headers.get(event.PASS, b"0")
+            headers.get(DESTINATION, b""), headers[OUTCOME], headers.get(PASS, b"0")
         )
     if kind in (RETRY_IN, RETRY_OUT):
         # The retrier counts a pass when it returns a delivery: the pass that starts on `retry-in` has the next number.
         started = int(kind == RETRY_IN)
-        return lambda headers: retry(
-            kind, headers[event.DESTINATION], number(headers.get(event.PASS, b"0")) + started
-        )
+        return lambda headers: retry(kind, headers[DESTINATION], number(headers.get(PASS, b"0")) + started)
     if kind == PARKED:
-        return lambda headers: parked(headers[event.DESTINATION], number(headers.get(event.PASS, b"0")) + 1)
+        return lambda headers: parked(headers[DESTINATION], number(headers.get(PASS, b"0")) + 1)
     if kind == DEAD_LETTER:
-        return lambda headers: dead(headers.get(event.DESTINATION, b""), headers.get(event.SERVICE, b""))
+        return lambda headers: dead(headers.get(DESTINATION, b""), headers.get(SERVICE, b""))
     plain = (EventStage(kind),)
     return lambda _: plain
 

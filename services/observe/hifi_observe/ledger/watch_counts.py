@@ -29,7 +29,7 @@ class WatchCounts:
         self.counts: dict[WatchedPlace, Counter[str]] = {}
 
     def add(self, revision: int, texts: Iterable[bytes]) -> None:
-        """Add events, each with the text of its buckets (`hifi.record.event.WATCH`)."""
+        """Add events, each with the text of its buckets (`hifi.record.headers.WATCH`)."""
         rows: defaultdict[bytes, list[list[bytes]]] = defaultdict(list)
         for text in texts:
             watch_id, _, buckets = text.partition(b":")

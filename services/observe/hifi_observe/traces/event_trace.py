@@ -9,19 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Literal
 
 from hifi.kafka.topics import Topics
-from hifi.record.event import (
-    ANSWERED,
-    ATTEMPT,
-    IN,
-    PASS,
-    REASON,
-    RETRY,
-    SENT,
-    SERVICE,
-    SOURCE,
-    STATUS,
-    Identity,
-)  # fmt: skip
+from hifi.record.headers import ANSWERED, ATTEMPT, IN, PASS, REASON, RETRY, SENT, SERVICE, SOURCE, STATUS
+from hifi.record.identity import Identity
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.hops import FINAL
 from hifi_observe.ledger.record_batch import ConsumedRecord
@@ -81,7 +70,7 @@ class EventTrace:
     def take(
         self, topic: str, stages: tuple[EventStage, ...], fields: Mapping[str, bytes], record: ConsumedRecord
     ) -> None:
-        """Add a record of the event, with the stages that it shows and its fields (`event.fields`).
+        """Add a record of the event, with the stages that it shows and its fields (`hifi.record.fields`).
 
         Raises:
             KeyError, ValueError: a field is missing or malformed.

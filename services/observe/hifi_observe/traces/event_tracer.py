@@ -9,7 +9,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from hifi.kafka.topics import Topics
-from hifi.record.event import IDENTITY, REPLAY, TRACEPARENT, fields, parse_identity
+from hifi.record.fields import fields
+from hifi.record.headers import IDENTITY, REPLAY, TRACEPARENT
+from hifi.record.identity import parse_identity
 from hifi.runtime.clock import monotonic_s
 from hifi.runtime.errors import NotAnEvent
 from hifi_observe import metrics

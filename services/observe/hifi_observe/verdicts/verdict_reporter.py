@@ -9,7 +9,7 @@ from hifi.control.steps import ActionLog
 from hifi.control.verdict import PUBLISH_S, Verdict
 from hifi.kafka.clients import connect
 from hifi.kafka.producer import Producer
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 from hifi_observe.alarms.alarm import AlarmSilence
 from hifi_observe.settings import ObserveSettings

@@ -41,8 +41,14 @@ def test_a_release_that_was_not_looked_at_waits_and_goes_back_to_the_one_that_ru
         (DeploymentState.IN_FORCE, "/releases/7"),
         (DeploymentState.ROLLED_BACK, "/releases/6"),
     ):
-        found = newest_deployments({"egest": later}, {"egest": replace(CANARY, state=state)})["egest"]
-        assert (found.state, found.number, found.before) == (DeploymentState.WAITING, 4, before)
+        waiting_deployment = newest_deployments({"egest": later}, {"egest": replace(CANARY, state=state)})[
+            "egest"
+        ]
+        assert (waiting_deployment.state, waiting_deployment.number, waiting_deployment.before) == (
+            DeploymentState.WAITING,
+            4,
+            before,
+        )
     assert newest_deployments({"egest": later}, {})["egest"].before == INSTALLED
     assert newest_deployments({"egest": WANTED}, {"egest": CANARY}) == {"egest": CANARY}
 

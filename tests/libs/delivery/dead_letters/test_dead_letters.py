@@ -18,8 +18,28 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Tier, Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import PipeRevision
-from hifi.record import event
-from hifi.record.event import seq_text
+from hifi.record.fields import fields, packed
+from hifi.record.headers import (
+    ACCEPTED,
+    AMBIGUOUS,
+    ATTEMPT,
+    DESTINATION,
+    DETAIL,
+    IN,
+    MINUTE,
+    PASS,
+    PIPE,
+    RAW,
+    REASON,
+    REPLAY,
+    REVISION,
+    REVISION_OFFSET,
+    SEQ,
+    SERVICE,
+    SOURCE,
+    STARTED,
+)
+from hifi.record.identity import identity, seq_text
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Misconfigured, Rejected
 
@@ -34,12 +54,12 @@ FLIGHTS = Pipe.model_validate(
 
 
 IDENTITY_FIELDS = {
-    event.PIPE: b"p",
-    event.REVISION: b"1",
-    event.REVISION_OFFSET: b"1",
-    event.ACCEPTED: b"1000000",
-    event.MINUTE: b"1",
-    event.SEQ: seq_text(1, 1),
+    PIPE: b"p",
+    REVISION: b"1",
+    REVISION_OFFSET: b"1",
+    ACCEPTED: b"1000000",
+    MINUTE: b"1",
+    SEQ: seq_text(1, 1),
 }
 
 
@@ -61,35 +81,41 @@ class DeadLetterStream:
         partition: int = 0,
         **more: Any,
     ) -> None:
-        headers = event.packed(
+        headers = packed(
             IDENTITY_FIELDS
             | {
-                event.PIPE: pipe.encode(),
-                event.SEQ: seq_text(7, self.count),
-                event.IN: b"1",
-                event.RAW: b"%d" % self.count,
+                PIPE: pipe.encode(),
+                SEQ: seq_text(7, self.count),
+                IN: b"1",
+                RAW: b"%d" % self.count,
                 "ce_id": b"%d" % self.count,
             }
         )
         if service == "egest":
             headers += [
-                (event.DESTINATION, more.pop("destination", "d").encode()),
-                (event.PASS, b"3"),
-                (event.ATTEMPT, b"5"),
+                (DESTINATION, more.pop("destination", "d").encode()),
+                (PASS, b"3"),
+                (ATTEMPT, b"5"),
             ]
-            headers += [(event.STARTED, b"1"), (event.AMBIGUOUS, b"2"), (event.SOURCE, b"enriched:5")]
+            headers += [(STARTED, b"1"), (AMBIGUOUS, b"2"), (SOURCE, b"enriched:5")]
         headers += list(more.items())
         self.count += 1
         why = Rejected(reason, "it is so", "/a/b")
         record = dead_letter(b"k", b'{"a":1}', headers, service, why, now_us())
         await self.producer.send_and_wait(self.topics.dead_letter, partition, [record])
 
-    async def found(self, wanted: DeadLetterFilter | None = None) -> list[DeadLetter]:
-        return [one async for one in letters(self.kafka, self.topics, wanted or DeadLetterFilter())]
+    async def letters(self, letter_filter: DeadLetterFilter | None = None) -> list[DeadLetter]:
+        return [
+            stored_letter
+            async for stored_letter in letters(self.kafka, self.topics, letter_filter or DeadLetterFilter())
+        ]
 
     async def replay(self, some: list[DeadLetter], *current: PipeRevision) -> list[tuple[str, str]]:
-        pipes = {one.pipe.pipe: one for one in current}
-        return [(one.id, topic) async for one, topic in replay(self.producer, self.topics, some, pipes)]
+        pipes = {revision.pipe.pipe: revision for revision in current}
+        return [
+            (stored_letter.id, topic)
+            async for stored_letter, topic in replay(self.producer, self.topics, some, pipes)
+        ]
 
     async def read(self, topic: str) -> list[Any]:
         consumer = AIOKafkaConsumer(
@@ -99,32 +125,35 @@ class DeadLetterStream:
         try:
             tps = [TopicPartition(topic, number) for number in range(PARTITIONS)]
             consumer.assign(tps)
-            ends, found = await consumer.end_offsets(tps), []
+            ends, stored_records = await consumer.end_offsets(tps), []
             while any([await consumer.position(tp) < ends[tp] for tp in tps]):
                 for records in (await consumer.getmany(*tps, timeout_ms=200)).values():
-                    found += records
-            return found
+                    stored_records += records
+            return stored_records
         finally:
             await consumer.stop()
 
 
 @pytest.fixture
 async def stream(kafka: str) -> AsyncIterator[DeadLetterStream]:
-    one = DeadLetterStream(kafka)
-    await create_topics(kafka, one.topics, partitions=PARTITIONS, replication=1)
-    await one.producer.start()
-    yield one
-    await one.producer.stop()
+    letter_stream = DeadLetterStream(kafka)
+    await create_topics(kafka, letter_stream.topics, partitions=PARTITIONS, replication=1)
+    await letter_stream.producer.start()
+    yield letter_stream
+    await letter_stream.producer.stop()
 
 
 async def test_each_filter_finds_what_it_names(stream: DeadLetterStream) -> None:
-    assert await stream.found() == []
+    assert await stream.letters() == []
     await stream.write(pipe="a")
     await stream.write(pipe="b", destination="e")
     await stream.write("normalize", pipe="b", reason="schema", partition=1)
 
-    async def ids(**wanted: Any) -> list[str]:
-        return [one.text("ce_id") for one in await stream.found(DeadLetterFilter(**wanted))]
+    async def ids(**criteria: Any) -> list[str]:
+        return [
+            stored_letter.text("ce_id")
+            for stored_letter in await stream.letters(DeadLetterFilter(**criteria))
+        ]
 
     assert sorted(await ids()) == ["0", "1", "2"]
     assert sorted(await ids(pipe="b")) == ["1", "2"]
@@ -132,7 +161,7 @@ async def test_each_filter_finds_what_it_names(stream: DeadLetterStream) -> None
     assert await ids(reason="schema") == ["2"]
     assert await ids(reason="none") == []
     assert await ids(service="normalize") == ["2"]
-    facts = (await stream.found(DeadLetterFilter(reason="schema")))[0].summary()
+    facts = (await stream.letters(DeadLetterFilter(reason="schema")))[0].summary()
     assert (facts["id"], facts["service"], facts["detail"], facts["pointer"]) == (
         "1:0",
         "normalize",
@@ -145,23 +174,27 @@ async def test_each_filter_finds_what_it_names(stream: DeadLetterStream) -> None
 
 async def test_times_bound_what_is_found(stream: DeadLetterStream) -> None:
     await stream.write()
-    (first,) = await stream.found()
+    (first,) = await stream.letters()
     async with asyncio.timeout(5):
         while time.time() * 1000 <= first.dead_ms + 2:
             await asyncio.sleep(0.001)
     await stream.write()
-    later = max(one.dead_ms for one in await stream.found())
+    later = max(stored_letter.dead_ms for stored_letter in await stream.letters())
     assert later > first.dead_ms
-    assert [one.offset for one in await stream.found(DeadLetterFilter(since_ms=later))] == [1]
-    assert [one.offset for one in await stream.found(DeadLetterFilter(until_ms=later))] == [0]
-    assert await stream.found(DeadLetterFilter(since_ms=later + 60_000)) == []
+    assert [
+        stored_letter.offset for stored_letter in await stream.letters(DeadLetterFilter(since_ms=later))
+    ] == [1]
+    assert [
+        stored_letter.offset for stored_letter in await stream.letters(DeadLetterFilter(until_ms=later))
+    ] == [0]
+    assert await stream.letters(DeadLetterFilter(since_ms=later + 60_000)) == []
 
 
 async def test_one_is_shown_as_it_was_stored(stream: DeadLetterStream) -> None:
     await stream.write(partition=1)
-    one = await letter(stream.kafka, stream.topics, *parse_id("1:0"))
-    assert one.value == b'{"a":1}'
-    assert one.text(event.REASON) == "status-400"
+    stored_letter = await letter(stream.kafka, stream.topics, *parse_id("1:0"))
+    assert stored_letter.value == b'{"a":1}'
+    assert stored_letter.text(REASON) == "status-400"
     for missing in ["1:1", "0:0", "9:0"]:
         with pytest.raises(Misconfigured):
             await letter(stream.kafka, stream.topics, *parse_id(missing))
@@ -173,26 +206,26 @@ async def test_a_replay_enters_where_it_was_refused_at_the_same_partition(stream
     for service in ("egest", "normalize", "enrich"):
         await stream.write(service, partition=1)
     topics = stream.topics
-    went = await stream.replay(await stream.found())
+    went = await stream.replay(await stream.letters())
     assert [topic for _, topic in went] == [topics.retry_out, topics.raw, topics.normalized]
     (record,) = await stream.read(topics.retry_out)
-    headers = event.fields(record.headers)
+    headers = fields(record.headers)
     assert (record.partition, record.key, record.value) == (1, b"k", b'{"a":1}')
-    assert headers[event.SEQ] == seq_text(7, 0)
-    assert headers[event.REPLAY] == b"1"
-    assert headers[event.DESTINATION] == b"d"
+    assert headers[SEQ] == seq_text(7, 0)
+    assert headers[REPLAY] == b"1"
+    assert headers[DESTINATION] == b"d"
     gone = {
-        event.PASS,
-        event.ATTEMPT,
-        event.STARTED,
-        event.AMBIGUOUS,
-        event.SOURCE,
-        event.REASON,
-        event.DETAIL,
+        PASS,
+        ATTEMPT,
+        STARTED,
+        AMBIGUOUS,
+        SOURCE,
+        REASON,
+        DETAIL,
     }
     assert gone.isdisjoint(headers), "the limits begin anew"
     (record,) = await stream.read(topics.normalized)
-    assert event.fields(record.headers)[event.SERVICE] == b"enrich", (
+    assert fields(record.headers)[SERVICE] == b"enrich", (
         "egest tells by it that the old place in raw means nothing"
     )
 
@@ -200,61 +233,67 @@ async def test_a_replay_enters_where_it_was_refused_at_the_same_partition(stream
 async def test_a_replayed_event_is_processed_with_the_current_revision(stream: DeadLetterStream) -> None:
     await stream.write("enrich")
     await stream.write("enrich", pipe="deleted")
-    await stream.replay(await stream.found(), PipeRevision(FLIGHTS, offset=40, number=4))
-    identities = [event.identity(record.headers) for record in await stream.read(stream.topics.normalized)]
-    assert [(one.pipe, one.revision, one.revision_offset) for one in identities] == [
+    await stream.replay(await stream.letters(), PipeRevision(FLIGHTS, offset=40, number=4))
+    identities = [identity(record.headers) for record in await stream.read(stream.topics.normalized)]
+    assert [
+        (event_identity.pipe, event_identity.revision, event_identity.revision_offset)
+        for event_identity in identities
+    ] == [
         ("flights", 4, 40),
         ("deleted", 1, 1),
     ]
-    assert [one.seq for one in identities] == [seq_text(7, 0), seq_text(7, 1)]
+    assert [event_identity.seq for event_identity in identities] == [seq_text(7, 0), seq_text(7, 1)]
 
 
 async def test_a_repeated_replay_changes_nothing(stream: DeadLetterStream) -> None:
     for _ in range(250):
         await stream.write()
-    first = await stream.replay((await stream.found())[:120])
+    first = await stream.replay((await stream.letters())[:120])
     assert len([topic for _, topic in first if topic]) == 120
-    second = await stream.replay(await stream.found())
+    second = await stream.replay(await stream.letters())
     assert len([topic for _, topic in second if topic]) == 130
-    assert [topic for _, topic in await stream.replay(await stream.found())] == [""] * 250
+    assert [topic for _, topic in await stream.replay(await stream.letters())] == [""] * 250
     records = await stream.read(stream.topics.retry_out)
     assert [dict(record.headers)["ce_id"] for record in records] == [b"%d" % number for number in range(250)]
-    assert all(one.replayed for one in await stream.found())
+    assert all(stored_letter.replayed for stored_letter in await stream.letters())
 
 
 async def test_what_died_again_is_another_dead_letter_and_replays_again(stream: DeadLetterStream) -> None:
     await stream.write()
-    await stream.replay(await stream.found())
-    await stream.write(**{event.REPLAY: b"1"})
-    assert [one.replayed for one in await stream.found()] == [True, False]
-    await stream.replay(await stream.found())
+    await stream.replay(await stream.letters())
+    await stream.write(**{REPLAY: b"1"})
+    assert [stored_letter.replayed for stored_letter in await stream.letters()] == [True, False]
+    await stream.replay(await stream.letters())
     records = await stream.read(stream.topics.retry_out)
-    assert [dict(record.headers)[event.REPLAY] for record in records] == [b"1", b"2"]
+    assert [dict(record.headers)[REPLAY] for record in records] == [b"1", b"2"]
 
 
 async def test_one_that_cannot_be_replayed_is_told_and_the_others_go(stream: DeadLetterStream) -> None:
     await stream.write()
     garbage = dead_letter(
-        None, b"?", [(event.REPLAY, b"x"), (event.ATTEMPT, b"y")], "egest", Rejected("no", "no"), now_us()
+        None, b"?", [(REPLAY, b"x"), (ATTEMPT, b"y")], "egest", Rejected("no", "no"), now_us()
     )
     await stream.producer.send_and_wait(stream.topics.dead_letter, 0, [garbage])
     await stream.write()
-    found = await stream.found()
-    assert found[1].summary()["attempts"] == 0
+    dead_letters = await stream.letters()
+    assert dead_letters[1].summary()["attempts"] == 0
     with pytest.raises(Rejected, match="0:1"):
-        await stream.replay(found)
+        await stream.replay(dead_letters)
     assert len(await stream.read(stream.topics.retry_out)) == 2
 
 
 async def test_a_stream_that_does_not_exist_is_said(kafka: str) -> None:
     with pytest.raises(Misconfigured, match="does not exist"):
-        [one async for one in letters(kafka, Topics("no-such-stream"), DeadLetterFilter())]
+        [
+            stored_letter
+            async for stored_letter in letters(kafka, Topics("no-such-stream"), DeadLetterFilter())
+        ]
 
 
 @pytest.mark.parametrize("service", ["", "ingest"])
 def test_a_node_without_an_input_is_not_replayable(service: str) -> None:
-    headers = dead_letter(b"k", b"", event.packed(IDENTITY_FIELDS), service, Rejected("x", "y"), 0).headers
-    one = DeadLetter(0, 0, 0, b"k", b"", headers)
+    headers = dead_letter(b"k", b"", packed(IDENTITY_FIELDS), service, Rejected("x", "y"), 0).headers
+    stored_letter = DeadLetter(0, 0, 0, b"k", b"", headers)
     with pytest.raises(Rejected):
-        target(Topics("s"), one)
-    assert replayed(one, None, 5).value == b""
+        target(Topics("s"), stored_letter)
+    assert replayed(stored_letter, None, 5).value == b""

@@ -67,15 +67,15 @@ async def test_a_certificate_for_another_host_is_refused(secured: SecuredKafka) 
 
 
 async def test_an_expired_certificate_is_refused(tmp_path: Path) -> None:
-    own = ClusterCredentials(tmp_path)
-    own.prepare([ADMIN])
-    own.replace_broker_certificate(datetime.now(UTC) - timedelta(days=1))
+    credentials = ClusterCredentials(tmp_path)
+    credentials.prepare([ADMIN])
+    credentials.replace_broker_certificate(datetime.now(UTC) - timedelta(days=1))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(own.broker)
+    context.load_cert_chain(credentials.broker)
     port = free_port()
     async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port, ssl=context):
         with pytest.raises(KafkaRefusedError, match="certificate is refused: certificate has expired"):
-            await _connect(f"127.0.0.1:{port}", own.security(ADMIN))
+            await _connect(f"127.0.0.1:{port}", credentials.security(ADMIN))
 
 
 @pytest.mark.parametrize("kind", ["none", "expired", "unknown"])
@@ -83,7 +83,7 @@ async def test_a_client_certificate_that_the_broker_refuses_is_named(
     secured: SecuredKafka, tmp_path: Path, kind: str
 ) -> None:
     """The controller's listener uses mutual TLS."""
-    port = secured.cluster._known.ports[0].controller
+    port = secured.cluster._loaded.ports[0].controller
     security = KafkaSecurity(protocol="SSL", ca_file=secured.credentials.ca)
     if kind != "none":
         signer = secured.credentials

@@ -19,7 +19,7 @@ from hifi.kafka.security.access import access
 from hifi.kafka.security.client_options import _by_address
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import Topics
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Retryable
 from hifi_infra.kafka.credentials import ADMIN
 
@@ -31,8 +31,8 @@ NOT_AUTHORIZED = 29
 
 def _allowed(name: str, patterns: object) -> bool:
     return any(
-        name.startswith(each[:-1]) if each.endswith("*") else name == each
-        for each in patterns  # type: ignore[attr-defined]
+        name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+        for pattern in patterns  # type: ignore[attr-defined]
     )
 
 
@@ -62,9 +62,9 @@ async def test_a_user_reads_its_own_topics_and_is_refused_on_all_others(
     security = secured.security(role)
     async with secured.client(AIOKafkaAdminClient, security) as client:
         visible = {
-            one["topic"]
-            for one in await client.describe_topics(TOPICS)
-            if one["error_code"] != NOT_AUTHORIZED
+            description["topic"]
+            for description in await client.describe_topics(TOPICS)
+            if description["error_code"] != NOT_AUTHORIZED
         }
     read = set()
     for topic in sorted(visible):  # fetching a topic that a user may not even describe never ends
@@ -139,10 +139,10 @@ async def test_a_user_sees_the_offsets_of_the_groups_that_it_may_describe_and_of
     for role in NEEDS:
         async with secured.client(AIOKafkaAdminClient, secured.security(role)) as admin:
             try:
-                found = await admin.list_consumer_group_offsets(group)
+                committed = await admin.list_consumer_group_offsets(group)
             except GroupAuthorizationFailedError:
                 continue
-            if found[tp].offset == 1:
+            if committed[tp].offset == 1:
                 seen.add(role)
     assert seen == {"ingest", "collect", "normalize", "observe", "operator"}
 

@@ -95,8 +95,13 @@ async def test_topics_made_as_shown_are_accepted_and_others_are_refused(secured:
     async with secured.client(AIOKafkaAdminClient, secured.credentials.security(ADMIN)) as admin:
         await admin.create_topics(
             [
-                NewTopic(one["name"], one["partitions"], one["replication"], topic_configs=one["configs"])
-                for one in made
+                NewTopic(
+                    topic_text["name"],
+                    topic_text["partitions"],
+                    topic_text["replication"],
+                    topic_configs=topic_text["configs"],
+                )
+                for topic_text in made
             ]
         )
     await set_up(_settings(secured, "made", partitions=2, create_topics=False))
@@ -118,10 +123,10 @@ async def test_topics_made_as_shown_are_accepted_and_others_are_refused(secured:
 
 async def test_acls_are_created_once(secured: SecuredKafka) -> None:
     topics = Topics("new")
-    wanted = {f"User:{user(topics, role)}": needs.acls() for role, needs in access(topics).items()}
-    count = sum(map(len, wanted.values()))
-    assert await create_acls(secured.bootstrap, wanted) == count
-    assert await create_acls(secured.bootstrap, wanted) == 0
+    acls_by_user = {f"User:{user(topics, role)}": needs.acls() for role, needs in access(topics).items()}
+    count = sum(map(len, acls_by_user.values()))
+    assert await create_acls(secured.bootstrap, acls_by_user) == count
+    assert await create_acls(secured.bootstrap, acls_by_user) == 0
 
 
 async def test_acls_on_a_kafka_without_authorizer_are_an_error(kafka: str) -> None:

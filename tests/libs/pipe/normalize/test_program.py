@@ -89,9 +89,9 @@ def test_defaults_and_required_fields() -> None:
 
 def test_an_event_does_not_change_the_default_of_the_next() -> None:
     fields = {"address": {"default": {"city": None}}, "address.city": "city"}
-    one = program(fields=fields, keep="mapped", mask={"address.zip": "drop"})
-    assert one.run(b'{"city":"Rome"}', b"application/json") == b'{"address":{"city":"Rome"}}'
-    assert one.run(b"{}", b"application/json") == b'{"address":{"city":null}}'
+    compiled = program(fields=fields, keep="mapped", mask={"address.zip": "drop"})
+    assert compiled.run(b'{"city":"Rome"}', b"application/json") == b'{"address":{"city":"Rome"}}'
+    assert compiled.run(b"{}", b"application/json") == b'{"address":{"city":null}}'
 
 
 def test_a_field_below_a_value_that_is_not_an_object_is_rejected() -> None:
@@ -135,13 +135,13 @@ CASTS = [
 ]
 
 
-@pytest.mark.parametrize(("cast", "value", "wanted"), CASTS)
-def test_casts_are_exact_or_rejected(cast: str, value: str, wanted: bytes | None) -> None:
+@pytest.mark.parametrize(("cast", "value", "expected"), CASTS)
+def test_casts_are_exact_or_rejected(cast: str, value: str, expected: bytes | None) -> None:
     text = '{"v":' + value + "}"
-    if wanted is None:
+    if expected is None:
         assert rejected(text, fields={"v": {"cast": cast}}) == ("cast", "/v")
     else:
-        assert run(text, fields={"v": {"cast": cast}}) == b'{"v":' + wanted + b"}"
+        assert run(text, fields={"v": {"cast": cast}}) == b'{"v":' + expected + b"}"
 
 
 TIMES = [
@@ -173,13 +173,13 @@ TIMES = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "value", "wanted"), TIMES)
-def test_times_become_utc_with_microseconds(rule: dict[str, str], value: str, wanted: str | None) -> None:
+@pytest.mark.parametrize(("rule", "value", "expected"), TIMES)
+def test_times_become_utc_with_microseconds(rule: dict[str, str], value: str, expected: str | None) -> None:
     text = '{"t":' + value + "}"
-    if wanted is None:
+    if expected is None:
         assert rejected(text, fields={"t": {"time": rule}}) == ("time", "/t")
     else:
-        assert run(text, fields={"t": {"time": rule}}) == b'{"t":"' + wanted.encode() + b'"}'
+        assert run(text, fields={"t": {"time": rule}}) == b'{"t":"' + expected.encode() + b'"}'
 
 
 FORMATS = [
@@ -203,15 +203,15 @@ def test_a_format_reads_what_strptime_reads(declared: str, texts: st.DataObject)
     text = re.sub("%(.)", lambda part: texts.draw(year if part[1] == "Y" else number), declared)
     text = texts.draw(st.sampled_from([text, text.lower(), text.replace(" ", "  "), text + "x", f" {text} "]))
     try:
-        wanted = datetime.strptime(text.strip(), declared).replace(tzinfo=UTC)
+        expected = datetime.strptime(text.strip(), declared).replace(tzinfo=UTC)
     except ValueError:
         assert rejected(orjson.dumps({"t": text}), fields={"t": {"time": {"format": declared}}}) == (
             "time",
             "/t",
         )
         return
-    found = run(orjson.dumps({"t": text}), fields={"t": {"time": {"format": declared}}})
-    assert datetime.fromisoformat(orjson.loads(found or b"")["t"]) == wanted
+    output = run(orjson.dumps({"t": text}), fields={"t": {"time": {"format": declared}}})
+    assert datetime.fromisoformat(orjson.loads(output or b"")["t"]) == expected
 
 
 @given(st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29), timezones=st.timezones()))  # noqa: DTZ001
@@ -258,16 +258,16 @@ def test_masks_come_after_mapping_and_a_copy_is_not_the_original() -> None:
 
 def test_two_fields_from_one_object_do_not_share_it() -> None:
     text = '{"p":{"s":1,"t":2}}'
-    wanted = b'{"p":{"s":1,"t":2},"z":2,"q":{"t":2},"r":{"s":1,"t":2}}'
-    assert run(text, fields={"z": "p.t", "q": "p", "r": "p"}, mask={"q.s": "drop"}) == wanted
+    expected = b'{"p":{"s":1,"t":2},"z":2,"q":{"t":2},"r":{"s":1,"t":2}}'
+    assert run(text, fields={"z": "p.t", "q": "p", "r": "p"}, mask={"q.s": "drop"}) == expected
 
 
 def test_names_that_enrich_adds_are_taken_out() -> None:
     enrich = {"derive": {"late": "1", "route": "'x'"}}
-    one = program(enrich)
-    assert one.run(b'{"a":1.0, "late":1,"in":{"late":2}}', None) == b'{"a":1.0,"in":{"late":2}}'
+    compiled = program(enrich)
+    assert compiled.run(b'{"a":1.0, "late":1,"in":{"late":2}}', None) == b'{"a":1.0,"in":{"late":2}}'
     text = b'{ "a" : 1 }'
-    assert one.run(text, None) is text
+    assert compiled.run(text, None) is text
     assert program(enrich, fields={"late": "a"}).run(b'{"a":1}', None) == b'{"a":1}'
 
 
@@ -326,8 +326,8 @@ def test_any_json_is_passed_or_rejected_and_untouched_parts_mean_the_same(value:
         else b"{}"
     )
     result = msgspec.json.decode(run(text, mask={"drop": "drop"}, fields={"copy": "keep"}) or b"")
-    wanted = msgspec.json.decode(text)
-    assert result == ({"keep": wanted["keep"], "copy": wanted["keep"]} if wanted else {})
+    document = msgspec.json.decode(text)
+    assert result == ({"keep": document["keep"], "copy": document["keep"]} if document else {})
 
 
 def small(value: Any) -> bool:

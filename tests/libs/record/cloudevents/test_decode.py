@@ -79,13 +79,13 @@ def expected(event: CloudEvent) -> dict[str, object]:
 
 
 def check(event: CloudEvent, read: DecodedEvent) -> None:
-    found = attributes(read)
-    time = found.pop("time")
-    assert found == expected(event)
+    decoded = attributes(read)
+    time = decoded.pop("time")
+    assert decoded == expected(event)
     assert datetime.fromisoformat(time) == event.get_time()
     assert read.time_us == (event.get_time() - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     assert orjson.loads(read.data) == event.get_data()
-    key = found.get("partitionkey") or found.get("subject") or found["id"]
+    key = decoded.get("partitionkey") or decoded.get("subject") or decoded["id"]
     assert read.key == key.encode()
 
 
@@ -109,7 +109,7 @@ def test_a_batch_reads_as_its_events_alone(events: list[CloudEvent]) -> None:
     body = b"[" + b" , ".join(bodies) + b"]"
     clean = cloudevents.is_clean(body)
     read = [cloudevents.event(members, LIMITS, clean=clean) for members in cloudevents.batched(body)]
-    assert read == [cloudevents.structured(each, LIMITS) for each in bodies]
+    assert read == [cloudevents.structured(event_body, LIMITS) for event_body in bodies]
 
 
 @given(st.lists(st.tuples(st.binary(max_size=12), st.binary(max_size=12))), st.binary(max_size=200))

@@ -52,23 +52,23 @@ async def running() -> AsyncIterator[tuple[int, Refusing]]:
         yield sock.getsockname()[1], gate
 
 
-async def answers(port: int, *parts: bytes, each: int = 1) -> list[tuple[int, bytes]]:
-    """Send the parts on one connection, and read `each` responses after each; status 0: the connection was closed."""
+async def answers(port: int, *parts: bytes, responses_per_part: int = 1) -> list[tuple[int, bytes]]:
+    """Send the parts on one connection and read that many responses after each; status 0: it was closed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    found = []
+    received = []
     try:
         async with asyncio.timeout(10):
             for part in parts:
                 writer.write(part)
-                for _ in range(each):
+                for _ in range(responses_per_part):
                     head = await reader.readuntil(b"\r\n\r\n")
                     length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0] or 0)
-                    found.append((int(head.split()[1]), await reader.readexactly(length)))
+                    received.append((int(head.split()[1]), await reader.readexactly(length)))
     except asyncio.IncompleteReadError:
-        found.append((0, b""))
+        received.append((0, b""))
     finally:
         writer.close()
-    return found
+    return received
 
 
 def post(path: str, body: bytes = b"", *headers: str) -> bytes:
@@ -80,8 +80,10 @@ async def test_a_refused_request_gets_the_answer_of_the_gate_and_the_next_one_th
     running: tuple[int, Refusing],
 ) -> None:
     port, gate = running
-    found = await answers(port, post("/no", b"a" * 300_000), post("/yes", b"abc"), post("/no"), post("/yes"))
-    assert found == [
+    received = await answers(
+        port, post("/no", b"a" * 300_000), post("/yes", b"abc"), post("/no"), post("/yes")
+    )
+    assert received == [
         (429, b"refused"),
         (200, b"/yes got 3 from POST"),
         (429, b"refused"),
@@ -92,10 +94,12 @@ async def test_a_refused_request_gets_the_answer_of_the_gate_and_the_next_one_th
 
 async def test_requests_sent_at_once_are_answered_in_their_order(running: tuple[int, Refusing]) -> None:
     port, _ = running
-    found = await answers(port, post("/no") + post("/yes", b"x") + post("/no") + post("/no"), each=4)
+    received = await answers(
+        port, post("/no") + post("/yes", b"x") + post("/no") + post("/no"), responses_per_part=4
+    )
     # What follows a request that is still being answered goes to the app, which refuses by itself.
-    assert [status for status, _ in found] == [429, 200, 200, 200]
-    assert [body.split()[0] for _, body in found] == [b"refused", b"/yes", b"/no", b"/no"]
+    assert [status for status, _ in received] == [429, 200, 200, 200]
+    assert [body.split()[0] for _, body in received] == [b"refused", b"/yes", b"/no", b"/no"]
 
 
 @pytest.mark.parametrize("header", ["expect: 100-continue", "connection: close"])
@@ -111,5 +115,5 @@ async def test_what_changes_the_connection_goes_to_the_app(
 
 async def test_a_refused_request_whose_body_never_comes_is_closed(running: tuple[int, Refusing]) -> None:
     port, _ = running
-    found = await answers(port, post("/no", b"abc")[:-1], each=2)
-    assert found == [(429, b"refused"), (0, b"")]
+    received = await answers(port, post("/no", b"abc")[:-1], responses_per_part=2)
+    assert received == [(429, b"refused"), (0, b"")]

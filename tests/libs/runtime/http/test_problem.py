@@ -6,9 +6,9 @@ from hifi.runtime.http.problem import Problem, retry_later
 
 
 def test_the_response_is_problem_details_with_members_and_headers() -> None:
-    one = Problem(405, "send events by POST", [("allow", "POST")], {"bad": 1})
-    status, body, headers = one.parts()
-    response = one.response()
+    problem = Problem(405, "send events by POST", [("allow", "POST")], {"bad": 1})
+    status, body, headers = problem.parts()
+    response = problem.response()
     assert (response.status_code, response.body) == (status, body) == (405, body)
     assert set(headers) <= set(response.raw_headers)
     assert set(headers) == {(b"content-type", b"application/problem+json"), (b"allow", b"POST")}

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "sql"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "objects"))
-sys.path.insert(0, str(Path(__file__).parents[2] / "egest" / "senders"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "connectors" / "objects"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "connectors" / "postgres"))
 
 from polled_objects import PolledFolder
 from polled_table import PolledTable

@@ -6,8 +6,8 @@ from contextlib import aclosing
 
 import pytest
 
+from hifi.pipe.sources.read_ahead import read_ahead
 from hifi.runtime.errors import Retryable
-from hifi_collect.polled.read_ahead import read_ahead
 
 
 class Batches:

@@ -1,7 +1,7 @@
 """Which events of tables and objects are backfill, and what remains of them."""
 
+from hifi.pipe.sources.event import SourceEvent
 from hifi_collect.polled.source_backlog import SourceBacklog
-from hifi_collect.source_event import SourceEvent
 
 NOW_US = 1_800_000_000_000_000
 OLD_US, NEW_US = NOW_US - 61_000_000, NOW_US - 59_000_000

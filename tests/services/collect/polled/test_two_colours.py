@@ -20,7 +20,7 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topics import ControlTopics
 from hifi.pipe.registry import publish, stream_record
 from hifi.pipe.revision import pipe_record
-from hifi_collect.polled.reader import MOST_EVENTS
+from hifi.pipe.sources.kind import MOST_EVENTS
 from hifi_infra.kafka.cluster import KafkaCluster
 
 pytestmark = pytest.mark.timeout(400)
@@ -39,9 +39,9 @@ class TwoColours:
     async def shift(self, name: str) -> None:
         """Give all requests to a colour."""
         each = {
-            one: Colour(10_000, ColourState.LIGHT, (), "")
+            one: Colour(10_000, ColourState.ACTIVE, (), "")
             if one == name
-            else Colour(0, ColourState.DARK, (), "")
+            else Colour(0, ColourState.IDLE, (), "")
             for one in ("blue", "green")
         }
         producer = Producer(self.green.kafka, "test")

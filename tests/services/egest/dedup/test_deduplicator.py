@@ -59,7 +59,7 @@ class Mesh(RuleBasedStateMachine):
         written = self.receipts[start:]
         for receipt in written:
             index.add(receipt.offset, receipt.destination)
-        deduplicator = Deduplicator(metadata, index, window=-1)  # so that the ranks have to do it
+        deduplicator = Deduplicator(metadata, index, window=-1)  # so that the offsets have to do it
         for receipt in written:
             if receipt.offset < offset:
                 deduplicator.remember(b"%d" % receipt.seq)
@@ -70,7 +70,9 @@ class Mesh(RuleBasedStateMachine):
         """New events come, and perhaps enrich dies and goes on from an older commit."""
         self.raw.extend(range(len(self.raw), len(self.raw) + new))
         self.cursor = max(0, self.cursor - back)
-        self.enriched += [(rank, self.raw[rank]) for rank in range(self.cursor, len(self.raw))]
+        self.enriched += [
+            (log_offset, self.raw[log_offset]) for log_offset in range(self.cursor, len(self.raw))
+        ]
         self.cursor = len(self.raw)
 
     @rule(count=st.integers(1, 6), snapshot=st.booleans())
@@ -82,12 +84,12 @@ class Mesh(RuleBasedStateMachine):
         if not batch:
             return
         owner.deduplicator.begin_batch(owner.position, {FLOOR: owner.floor})
-        for rank, seq in batch:
+        for log_offset, seq in batch:
             offset = owner.position
             owner.position += 1
             owner.offsets.start(offset)
             # The accepted time is as good as the sequence: it ascends.
-            if owner.deduplicator.check(offset, b"%d" % seq, "raw", rank, seq) is CopyCheck.COPY:
+            if owner.deduplicator.check(offset, b"%d" % seq, "raw", log_offset, seq) is CopyCheck.COPY:
                 owner.offsets.finish(offset)
                 continue
             owed = {name for name in DESTINATIONS if not owner.index.has(offset, name)}
@@ -153,9 +155,9 @@ TestMesh.settings = settings(max_examples=150, stateful_step_count=60)
 
 
 def checked(
-    deduplicator: Deduplicator, offset: int, rank: int, accepted_us: int = 0, key: bytes | None = None
+    deduplicator: Deduplicator, offset: int, log_offset: int, accepted_us: int = 0, key: bytes | None = None
 ) -> CopyCheck:
-    return deduplicator.check(offset, key or b"%d" % rank, "raw", rank, accepted_us)
+    return deduplicator.check(offset, key or b"%d" % log_offset, "raw", log_offset, accepted_us)
 
 
 def test_a_step_that_is_repeated_gets_the_same_verdict() -> None:

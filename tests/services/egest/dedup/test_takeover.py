@@ -11,8 +11,21 @@ import pytest
 from egest_stream import EgestStream, RunningEgest, outcomes, pipe, process, running_egest, texts, until
 from fake_destination import OK, ReceivedRequest, destination
 
-from hifi.record import event
-from hifi.record.event import Record, with_fields
+from hifi.record.fields import with_fields
+from hifi.record.headers import (
+    AMBIGUOUS,
+    DESTINATION,
+    OUTCOME,
+    PASS,
+    RAW,
+    REASON,
+    REPLAY,
+    RETRY,
+    SEQ,
+    SERVICE,
+    SOURCE,
+)
+from hifi.record.record import Record
 from hifi_egest.dedup.deduplicator import Deduplicator
 from hifi_egest.dedup.outcome_reader import EXTRA_RECEIPTS, OutcomeReader, RecordedOutcomes
 from hifi_egest.delivery.lease import PartitionLease
@@ -90,7 +103,7 @@ async def test_a_kill_in_mid_run_loses_nothing_and_repeats_only_what_had_no_rece
             load = asyncio.create_task(paced(stream, 1, 200, 4, sent))
             await until(lambda: len(there.ids) > 100)
             one.stop(signal.SIGKILL)
-        on_record = {texts(record)[event.SEQ] for record in await stream.read(stream.topics.receipts)}
+        on_record = {texts(record)[SEQ] for record in await stream.read(stream.topics.receipts)}
         numbers = {str(int(seq.split(":")[1])) for seq in on_record}
         async with running_egest(stream, session_timeout_s=6):
             await load
@@ -124,7 +137,7 @@ async def test_answers_that_came_while_it_was_frozen_are_read_before_they_are_ca
             receipts = await stream.receipts(20)
     assert outcomes(receipts) == ["delivered"] * 20
     assert len(there.ids) == 20
-    assert all(event.AMBIGUOUS not in receipt for receipt in receipts)
+    assert all(AMBIGUOUS not in receipt for receipt in receipts)
 
 
 @pytest.mark.more  # faster: test_nothing_is_sent_or_handed_over_without_the_lease; `make chaos-quick` freezes egest
@@ -174,9 +187,9 @@ async def test_copies_are_dropped_also_after_a_restart(
 async def test_copies_on_retry_out_are_dropped_and_further_passes_are_not(stream: EgestStream) -> None:
     def retried(record: Record, passes: int, tier: str, offset: int) -> Record:
         changes = {
-            event.DESTINATION: b"d",
-            event.PASS: b"%d" % passes,
-            event.RETRY: b"%b:%d" % (tier.encode(), offset),
+            DESTINATION: b"d",
+            PASS: b"%d" % passes,
+            RETRY: b"%b:%d" % (tier.encode(), offset),
         }
         return Record(record.key, record.value, with_fields(record.headers, changes))
 
@@ -191,7 +204,7 @@ async def test_copies_on_retry_out_are_dropped_and_further_passes_are_not(stream
             await stream.producer.send_and_wait(topic, 0, [*first, retried(one, 2, "1s", 1)])
             receipts = await stream.receipts(3)
     assert Counter(there.ids) == {"0": 2, "1": 1}
-    assert sorted(receipt[event.PASS] for receipt in receipts) == ["1", "1", "2"]
+    assert sorted(receipt[PASS] for receipt in receipts) == ["1", "1", "2"]
 
 
 async def test_a_replayed_event_is_delivered_again_once_for_each_replay(stream: EgestStream) -> None:
@@ -199,7 +212,7 @@ async def test_a_replayed_event_is_delivered_again_once_for_each_replay(stream: 
     newer = stream.record()
 
     def replayed(times: int, service: bytes = b"enrich", raw: int = 0) -> Record:
-        changes = {event.REPLAY: b"%d" % times, event.SERVICE: service, event.RAW: b"%d" % raw}
+        changes = {REPLAY: b"%d" % times, SERVICE: service, RAW: b"%d" % raw}
         return Record(record.key, record.value, with_fields(record.headers, changes))
 
     async with destination() as there, running_egest(stream, pipe(there.url)):
@@ -210,7 +223,7 @@ async def test_a_replayed_event_is_delivered_again_once_for_each_replay(stream: 
         await stream.enriched(again, again, stream.record())
         receipts = await stream.receipts(6)
     assert Counter(there.ids) == {"0": 4, "1": 1, "2": 1}
-    assert sorted(receipt.get(event.REPLAY, "") for receipt in receipts) == ["", "", "", "1", "2", "3"]
+    assert sorted(receipt.get(REPLAY, "") for receipt in receipts) == ["", "", "", "1", "2", "3"]
 
 
 async def test_a_hand_over_whose_receipt_is_missing_is_not_done_twice(stream: EgestStream) -> None:
@@ -218,9 +231,7 @@ async def test_a_hand_over_whose_receipt_is_missing_is_not_done_twice(stream: Eg
     async with destination() as there:
         await stream.publish(pipe(there.url))
         record = stream.record()
-        retry = with_fields(
-            record.headers, {event.SOURCE: b"enriched:0", event.DESTINATION: b"d", event.REASON: b"timeout"}
-        )
+        retry = with_fields(record.headers, {SOURCE: b"enriched:0", DESTINATION: b"d", REASON: b"timeout"})
         await stream.producer.send_and_wait(
             stream.topics.retry_in(stream.topics.tiers[0]), 0, [Record(record.key, record.value, retry)]
         )
@@ -228,9 +239,9 @@ async def test_a_hand_over_whose_receipt_is_missing_is_not_done_twice(stream: Eg
         async with running_egest(stream):
             receipts = await stream.receipts(2)
     assert there.ids == ["1"]
-    by_seq = {receipt[event.SEQ][-1]: receipt for receipt in receipts}
-    assert (by_seq["0"][event.OUTCOME], by_seq["0"][event.REASON]) == ("retry", "timeout")
-    assert by_seq["1"][event.OUTCOME] == "delivered"
+    by_seq = {receipt[SEQ][-1]: receipt for receipt in receipts}
+    assert (by_seq["0"][OUTCOME], by_seq["0"][REASON]) == ("retry", "timeout")
+    assert by_seq["1"][OUTCOME] == "delivered"
 
 
 async def test_a_partition_that_was_quiet_for_long_is_taken_over_without_reading_all_receipts_since(
@@ -240,7 +251,7 @@ async def test_a_partition_that_was_quiet_for_long_is_taken_over_without_reading
 
     def receipt(offset: int) -> Record:
         headers = with_fields(
-            stream.record().headers, {event.OUTCOME: b"delivered", event.SOURCE: b"enriched:%d" % offset}
+            stream.record().headers, {OUTCOME: b"delivered", SOURCE: b"enriched:%d" % offset}
         )
         return Record(None, None, headers)
 

@@ -7,8 +7,29 @@ from aiokafka import ConsumerRecord, TopicPartition
 from egest_stream import EPOCH, TIME, attributes
 
 from hifi.kafka.consumer import AssignedPartition
-from hifi.record import event
-from hifi.record.event import seq_text
+from hifi.record.fields import packed
+from hifi.record.headers import (
+    ACCEPTED,
+    AMBIGUOUS,
+    ATTEMPT,
+    DESTINATION,
+    DUE,
+    IN,
+    MINUTE,
+    PASS,
+    PIPE,
+    RAW,
+    REPLAY,
+    RETRY,
+    REVISION,
+    REVISION_OFFSET,
+    SERVICE,
+    STARTED,
+    TO,
+)
+from hifi.record.headers import SEQ as SEQ_FIELD
+from hifi.record.headers import TIME as TIME_HEADER
+from hifi.record.identity import seq_text
 from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.parsing import InvalidRecord, parse
@@ -20,19 +41,19 @@ SEQ = seq_text(EPOCH, 7)
 def parsed(source: str, *more: tuple[str, bytes], drop: str = "") -> Any:
     found = {
         **dict(attributes(7)),
-        event.PIPE: b"flights",
-        event.REVISION: b"2",
-        event.REVISION_OFFSET: b"3",
-        event.SEQ: SEQ,
-        event.ACCEPTED: b"5",
-        event.MINUTE: b"0",
-        event.IN: b"6",
-        event.RAW: b"11",
-        event.TO: b"a,b,a",
+        PIPE: b"flights",
+        REVISION: b"2",
+        REVISION_OFFSET: b"3",
+        SEQ_FIELD: SEQ,
+        ACCEPTED: b"5",
+        MINUTE: b"0",
+        IN: b"6",
+        RAW: b"11",
+        TO: b"a,b,a",
         **dict(more),
     }
     found.pop(drop, None)
-    kept = tuple(event.packed(found))
+    kept = tuple(packed(found))
     record = ConsumerRecord(source, 0, 9, 0, 0, b"k", b"{}", None, 0, 2, kept)
     partition = SourcePartition(
         AssignedPartition(TopicPartition(source, 0)), source, InFlightBudget(10, 10**6)
@@ -52,36 +73,36 @@ def test_an_event_has_each_destination_once() -> None:
         5,
         0,
     )
-    assert (one.key, one.line, one.rank) == (SEQ, "raw", 11)
+    assert (one.key, one.log, one.log_offset) == (SEQ, "raw", 11)
     assert one.receipt_hop == b"99;11"
-    assert one.copied == [(event.TIME, TIME)]
+    assert one.copied == [(TIME_HEADER, TIME)]
 
 
 def test_a_retry_continues_the_counts_of_its_delivery() -> None:
     one = parsed(
         RETRY_OUT,
-        (event.DESTINATION, b"a"),
-        (event.PASS, b"2"),
-        (event.ATTEMPT, b"5"),
-        (event.STARTED, b"44"),
-        (event.AMBIGUOUS, b"1"),
-        (event.DUE, b"1000"),
-        (event.RETRY, b"5s:123"),
+        (DESTINATION, b"a"),
+        (PASS, b"2"),
+        (ATTEMPT, b"5"),
+        (STARTED, b"44"),
+        (AMBIGUOUS, b"1"),
+        (DUE, b"1000"),
+        (RETRY, b"5s:123"),
     )
     assert one.destinations == [b"a"]
     assert one.earlier == (5, 44, 2, 1)
     assert one.due_us == 1000
-    assert (one.key, one.line, one.rank) == (b"~".join((SEQ, b"0", b"a", b"2")), "5s", 123)
+    assert (one.key, one.log, one.log_offset) == (b"~".join((SEQ, b"0", b"a", b"2")), "5s", 123)
 
 
 def test_a_replay_at_enrich_is_identified_by_its_key_alone() -> None:
-    one = parsed(ENRICHED, (event.REPLAY, b"1"), (event.SERVICE, b"enrich"))
-    assert (one.key, one.line) == (SEQ + b"~1", None)
-    again = parsed(ENRICHED, (event.REPLAY, b"1"), (event.SERVICE, b"normalize"))
-    assert (again.key, again.line, again.rank) == (SEQ + b"~1", "raw", 11)
+    one = parsed(ENRICHED, (REPLAY, b"1"), (SERVICE, b"enrich"))
+    assert (one.key, one.log) == (SEQ + b"~1", None)
+    again = parsed(ENRICHED, (REPLAY, b"1"), (SERVICE, b"normalize"))
+    assert (again.key, again.log, again.log_offset) == (SEQ + b"~1", "raw", 11)
 
 
-@pytest.mark.parametrize("missing", [event.SEQ, event.TO, event.ACCEPTED, event.REVISION_OFFSET, event.IN])
+@pytest.mark.parametrize("missing", [SEQ_FIELD, TO, ACCEPTED, REVISION_OFFSET, IN])
 def test_a_record_without_a_field_of_hifi_is_invalid(missing: str) -> None:
     one = parsed(ENRICHED, drop=missing)
     assert isinstance(one, InvalidRecord)

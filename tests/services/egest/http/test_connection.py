@@ -14,7 +14,7 @@ from fake_destination import OK, FakeDestination, ReceivedRequest, Reset, answer
 
 from hifi_egest.http.connection import BODY_BYTES, IDLE_S
 from hifi_egest.http.name_resolver import NameResolver
-from hifi_egest.http.pool import ConnectionPool
+from hifi_egest.http.pool import Connected, ConnectionPool
 from hifi_egest.policy.answer import Answer, NoResponse
 
 POST = b"POST /in HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nce-id: 1\r\n\r\nhi"
@@ -28,10 +28,12 @@ def pool(
     )
 
 
-async def ask(one: ConnectionPool, timeout_s: float = 5.0) -> Answer | NoResponse:
-    result, _ = await one.exchange(POST, timeout_s, lambda: True)
-    assert result is not None
-    return result
+async def ask(one: ConnectionPool, timeout_s: float = 5.0, data: bytes = POST) -> Answer | NoResponse:
+    """As the sender does."""
+    connected = await one.connect(timeout_s)
+    if isinstance(connected, NoResponse):
+        return connected
+    return await connected.connection.request(data, connected.timeout_s)
 
 
 def says(data: bytes):
@@ -136,12 +138,14 @@ async def test_a_name_without_an_address_is_said() -> None:
     assert (result.reason, result.ambiguous) == ("dns", False)
 
 
-async def test_nothing_is_sent_when_it_may_not_be_any_more() -> None:
+async def test_a_connection_that_sent_nothing_is_used_for_the_next_request() -> None:
     async with destination() as there:
         one = pool(there)
-        assert await one.exchange(POST, 5, lambda: False) == (None, 0)
+        connected = await one.connect(5)
+        assert isinstance(connected, Connected)
+        one.release(connected.connection)
         assert (await ask(one)).status == 200  # type: ignore[union-attr]
-        assert len(there.requests) == 1
+        assert (len(there.requests), there.connections) == (1, 1)
 
 
 async def test_a_connection_that_the_destination_closed_is_not_used_again() -> None:
@@ -314,7 +318,7 @@ async def test_an_early_refusal_of_a_large_request_is_an_answer() -> None:
     one = ConnectionPool("127.0.0.1", server.sockets[0].getsockname()[1], None, 1, NameResolver())
     size = 8 * 1024 * 1024
     data = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
-    result, _ = await one.exchange(data, 5, lambda: True)
+    result = await ask(one, data=data)
     server.close()
     assert isinstance(result, Answer)
     assert result.status == 413

@@ -91,7 +91,7 @@ def test_a_refusal_is_concluded_once_it_is_clear_who_is_at_fault() -> None:
     assert fails(one, Answer(404)).conclusions == []
     assert one.holding
     assert one.overdue(1.0 + HOLD_S / 2) == []
-    assert kinds(one.delivered(request(), 1.5)) == [DeadLettered]
+    assert kinds(one.succeeded(Permit.NORMAL, 1.5)) == [DeadLettered]
     for _ in range(2):
         assert fails(one, Answer(401)).conclusions == []
     decision = fails(one, Answer(401))

@@ -24,7 +24,7 @@ from hifi_egest.http.credentials import Credentials
 from hifi_egest.http.name_resolver import NameResolver
 from hifi_egest.lanes.lane import Lane
 from hifi_egest.lanes.resources import LaneResources
-from hifi_egest.policy.outcome import DeadLettered, RetryLater
+from hifi_egest.policy.outcome import DELIVERED, Outcome, RetryLater
 from hifi_egest.settings import EgestSettings
 
 TOPICS = Topics("s")
@@ -38,13 +38,10 @@ class FakeRecorder:
     """Keeps what the lane decided."""
 
     def __init__(self) -> None:
-        self.outcomes: list[RetryLater | DeadLettered | None] = []
+        self.outcomes: list[Outcome] = []
 
-    def delivered(self, deliveries: Sequence[Delivery], _: Attempt) -> None:
-        self.outcomes += [None] * len(deliveries)
-
-    def put_away(self, _: Delivery, what: RetryLater | DeadLettered, __: Attempt) -> None:
-        self.outcomes.append(what)
+    def record(self, deliveries: Sequence[Delivery], outcome: Outcome, _: Attempt, __: bytes) -> None:
+        self.outcomes += [outcome] * len(deliveries)
 
 
 @pytest.fixture
@@ -70,18 +67,12 @@ def lane(url: str, recorder: FakeRecorder, **declared: Any) -> Lane:
     return Lane("flights", pipe(url, **declared).destinations[0], tools, 1.0)
 
 
-def give(one: Lane, what: Delivery) -> None:
-    """As the intake does."""
-    one.offer(what)
-    one.dispatch()
-
-
-def delivery(offset: int = 0) -> Delivery:
+def offered(offset: int = 0) -> EventRecord:
     assigned = AssignedPartition(TopicPartition(TOPICS.enriched, 0))
     partition = SourcePartition(assigned, "enriched", InFlightBudget(100, 10**6))
     headers = tuple(attributes(offset))
     record: Any = ConsumerRecord(TOPICS.enriched, 0, offset, 0, 0, b"k", b"{}", None, 0, 2, headers)
-    return Delivery(EventRecord(record, partition, b"", [], "flights", b"x:1", 0, 5), b"d")
+    return EventRecord(record, partition, b"", [], "flights", b"x:1", 0, 5)
 
 
 async def test_a_refusal_that_comes_while_the_destination_is_declared_anew_gets_its_outcome(
@@ -95,18 +86,18 @@ async def test_a_refusal_that_comes_while_the_destination_is_declared_anew_gets_
 
     async def stop(_: Credentials) -> None:
         gate.set()
-        await until(lambda: one._health._streak.holding, 5)
+        await until(lambda: one._outcomes.health._streak.holding, 5)
 
     async with destination(refuses) as there:
         one = lane(there.url, recorder)
-        give(one, delivery())
+        assert one.offer(offered(), b"d")
         await until(lambda: there.requests)
         monkeypatch.setattr(Credentials, "stop", stop)
         await one.replace(pipe(there.url, concurrency=3).destinations[0])
         await until(lambda: recorder.outcomes, 3)
-    (what,) = recorder.outcomes
-    assert isinstance(what, RetryLater)
-    assert what.reason == "status-404"
+    (outcome,) = recorder.outcomes
+    assert isinstance(outcome, RetryLater)
+    assert outcome.reason == "status-404"
 
 
 def shown() -> list[float]:
@@ -121,7 +112,7 @@ async def test_the_breaker_of_a_deleted_destination_is_shown_no_longer(recorder:
     metrics.BREAKER_OPEN.clear()
     async with destination(fails) as there:
         one = lane(there.url, recorder, breaker={"failures": 1}, retry={"local_attempts": 1})
-        give(one, delivery())
+        assert one.offer(offered(), b"d")
         await until(lambda: recorder.outcomes, 5)
         assert shown() == [1]
         await one.retire()
@@ -140,7 +131,7 @@ async def test_a_request_that_fails_after_its_destination_was_deleted_shows_no_b
     metrics.BREAKER_OPEN.clear()
     async with destination(fails) as there:
         one = lane(there.url, recorder, breaker={"failures": 1}, retry={"local_attempts": 1})
-        give(one, delivery())
+        assert one.offer(offered(), b"d")
         await until(lambda: there.requests, 5)
         await one.retire()
         gate.set()
@@ -159,13 +150,14 @@ async def test_what_was_queued_is_sent_once_though_the_lane_failed_when_it_was_o
 
     async with destination(takes) as there:
         one = lane(there.url, recorder)
-        await until(lambda: one._sender.ready, 5)
+        await until(lambda: one.senders.current.ready, 5)
         with monkeypatch.context() as broken:
             broken.setattr(Lane, "_next_request", fails)
-            give(one, delivery())
+            assert one.offer(offered(), b"d")
+            await asyncio.sleep(0.01)
         one.sweep()
         await until(lambda: recorder.outcomes, 5)
-    assert recorder.outcomes == [None]
+    assert recorder.outcomes == [DELIVERED]
     assert len(there.requests) == 1
 
 
@@ -176,13 +168,11 @@ class BreakerRecorder(FakeRecorder):
         super().__init__()
         self.breakers: list[bytes] = []
 
-    def delivered(self, deliveries: Sequence[Delivery], attempt: Attempt) -> None:
-        self.breakers += [each.breaker for each in deliveries]
-        super().delivered(deliveries, attempt)
-
-    def put_away(self, delivery: Delivery, what: RetryLater | DeadLettered, attempt: Attempt) -> None:
-        self.breakers.append(delivery.breaker)
-        super().put_away(delivery, what, attempt)
+    def record(
+        self, deliveries: Sequence[Delivery], outcome: Outcome, attempt: Attempt, breaker: bytes
+    ) -> None:
+        self.breakers += [breaker] * len(deliveries)
+        super().record(deliveries, outcome, attempt, breaker)
 
 
 @pytest.mark.parametrize("status", [500, 401])
@@ -201,7 +191,7 @@ async def test_receipts_say_how_the_breaker_is_from_its_first_opening_on(status:
         async def offer(outcomes: int, wait_s: float = 0) -> bytes:
             """The last receipt's word, once there are so many outcomes."""
             await asyncio.sleep(wait_s)
-            give(one, delivery(len(recorder.outcomes)))
+            assert one.offer(offered(len(recorder.outcomes)), b"d")
             await until(lambda: len(recorder.outcomes) >= outcomes, 5)
             return recorder.breakers[-1]
 
@@ -209,7 +199,7 @@ async def test_receipts_say_how_the_breaker_is_from_its_first_opening_on(status:
         if status == 500:
             assert await offer(2) == b""
         else:  # held until the next answer says whose fault it is
-            give(one, delivery(7))
+            assert one.offer(offered(7), b"d")
         assert await offer(3) == said("open")
         assert await offer(4) == said("open"), "refused without a request"
         assert await offer(5, 0.15) == said("open"), "its probe failed"
@@ -217,6 +207,6 @@ async def test_receipts_say_how_the_breaker_is_from_its_first_opening_on(status:
         assert await offer(7) == said("closed")
         # Mended by a new declaration: the word that it is closed is still owed.
         await one.replace(pipe(there.url, breaker=breaker, concurrency=3).destinations[0])
-        assert one._health.ever_open
+        assert one._outcomes.health.ever_open
         statuses.append(200)
         assert await offer(8) == said("closed")

@@ -14,8 +14,7 @@ from hifi_egest.delivery.event_record import EarlierAttempts, EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.partition import SourcePartition
-from hifi_egest.lanes.buffer import LaneBuffer
-from hifi_egest.lanes.queue import DeliveryQueue
+from hifi_egest.lanes.queue import DeliveryQueue, RequestQueue
 
 _numbers = itertools.count()
 EACH_BYTES = 258
@@ -81,13 +80,13 @@ def test_a_batch_is_bounded_in_number_and_bytes() -> None:
 
 def test_a_batch_does_not_wait_once_it_is_full_by_number_or_bytes_also_of_one_key() -> None:
     home = partition()
-    lane = LaneBuffer(100, 10**6, InFlightBudget(100, 10**6), PartitionLease(lambda: None, 30), ordered=True)
+    queue = RequestQueue(PartitionLease(lambda: None, 30), ordered=True)
 
     def waits(size: int, max_bytes: int) -> bool:
-        return lane.batch_wait_s(BatchPolicy(size=size, bytes=max_bytes, wait=5), now_s=1.0) > 0
+        return queue.batch_wait_s(BatchPolicy(size=size, bytes=max_bytes, wait=5), now_s=1.0) > 0
 
     for _ in range(4):
-        lane.add(delivery(home, b"a"), 0.0)
+        queue.add(delivery(home, b"a"), 0.0)
     assert waits(5, 10_000)
     assert not waits(4, 10_000)
     assert waits(100, 4 * EACH_BYTES + 1)

@@ -27,7 +27,7 @@ class Watched:
 
     def __init__(self, folder: Path, **more: Any) -> None:
         self.file = folder / "a.csv"
-        self.known = PipeRevision(
+        self.revision = PipeRevision(
             make_pipe(
                 fields={"carrier": "string"},
                 lookups={"a": lookup(self.file, refresh=0.01, **more).model_dump(exclude_defaults=True)},
@@ -54,11 +54,11 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def test_a_missing_file_is_reported_and_found_later(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
-    reasons = await watched.tables.load([watched.known])
+    reasons = await watched.tables.load([watched.revision])
     assert "does not exist" in reasons["p"]
     assert "lookup a" in reasons["p"]
     watched.file.write_text(CSV)
-    assert await watched.tables.load([watched.known]) == {}
+    assert await watched.tables.load([watched.revision]) == {}
     await watched.tables.stop()
 
 
@@ -67,17 +67,17 @@ async def test_an_error_of_a_database_driver_affects_its_own_pipe_only(
 ) -> None:
     watched = Watched(tmp_path)
     monkeypatch.setattr(lookup_reader, "read_rows", lambda _: 1 / 0)
-    assert "ZeroDivisionError" in (await watched.tables.load([watched.known]))["p"]
+    assert "ZeroDivisionError" in (await watched.tables.load([watched.revision]))["p"]
     monkeypatch.undo()
     watched.file.write_text(CSV)
-    assert await watched.tables.load([watched.known]) == {}
+    assert await watched.tables.load([watched.revision]) == {}
     await watched.tables.stop()
 
 
 async def test_a_refresh_is_announced_when_the_content_changed_and_only_then(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     watched.file.write_text(CSV)
-    await watched.tables.load([watched.known])
+    await watched.tables.load([watched.revision])
     before = next(iter(watched.tables.current().values()))
     watched.file.write_text(CSV.replace("UA", "UB").replace("UB", "UA"))
     await asyncio.sleep(0.1)
@@ -92,12 +92,12 @@ async def test_a_refresh_is_announced_when_the_content_changed_and_only_then(tmp
 async def test_when_a_file_breaks_the_old_copy_is_used_until_it_expires(tmp_path: Path) -> None:
     watched = Watched(tmp_path, expire=0.5)
     watched.file.write_text(CSV)
-    await watched.tables.load([watched.known])
+    await watched.tables.load([watched.revision])
     watched.file.write_text("code,name\nAA\n")
     await asyncio.sleep(0.1)
     assert watched.name() == "American, Inc."
     await until(lambda: not watched.tables.current())
-    assert "expired" in (await watched.tables.load([watched.known]))["p"]
+    assert "expired" in (await watched.tables.load([watched.revision]))["p"]
     watched.file.write_text(CSV)
     await until(lambda: len(watched.tables.current()) == 1)
     await watched.tables.stop()

@@ -101,7 +101,7 @@ def test_pipes_of_one_template_share_its_expressions_and_others_do_not(
     assert len(compiled) == len(set(compiled))
     names = ("like0", "like1", "other")
     written = bench.run(plan, [(b"k", b"{}", 0, make_headers(name, 1)) for name in names])
-    assert [one.value for one in written] == [b'{"x":1}'] * 3
+    assert [record.value for record in written] == [b'{"x":1}'] * 3
 
 
 @pytest.mark.parametrize("text", ["raise_error('x')", "now()", "rand()", "sum(n)", "1) or (1 = 1"])
@@ -125,4 +125,4 @@ def test_a_plan_lists_every_broadcast_of_its_own(bench: SparkBench, monkeypatch:
     monkeypatch.setattr(bench.catalyst, "broadcast", noted)
     plan = bench.plan([pipe], {"a": [{"code": "A", "name": "x"}]})
     tables = {made[0].id(), plan.tables.id()}  # they outlive the plan
-    assert {one.id() for one in plan.broadcasts()} == {one.id() for one in made} - tables
+    assert {copied.id() for copied in plan.broadcasts()} == {copied.id() for copied in made} - tables

@@ -9,7 +9,25 @@ from hypothesis import strategies as st
 from spark_bench import LIMIT_BYTES, SparkBench, make_headers, make_pipe
 
 from hifi.pipe.model import QueryTrigger
-from hifi.record import event
+from hifi.record.fields import fields, packed, with_fields
+from hifi.record.headers import (
+    ACCEPTED,
+    DETAIL,
+    HOP,
+    IDENTITY,
+    IN,
+    MINUTE,
+    POINTER,
+    REASON,
+    REPLAY,
+    REVISION,
+    REVISION_OFFSET,
+    SEQ,
+    SERVICE,
+    TO,
+    Headers,
+)
+from hifi.record.hop import hop
 from hifi.runtime.clock import now_us
 from hifi_enrich.plan.dataframe import NEWER_REVISION
 
@@ -48,12 +66,14 @@ def test_a_pipe_that_adds_nothing_passes_every_value_key_header_and_partition_on
         (key, value, number, headers) for key in (None, b"", b"\xff") for number, value in enumerate(values)
     ]
     written = bench.run(plan, given)
-    assert [(one.key, one.value, one.partition) for one in written] == [record[:3] for record in given]
-    for one in written:
-        assert [one.headers[0], *one.headers[2:]] == [headers[0], *headers[2:]]
-        hop = event.hop(one.headers)
-        assert (hop.raw, hop.to) == (1, b"one")
-        assert one.topic == "enriched"
+    assert [
+        (written_record.key, written_record.value, written_record.partition) for written_record in written
+    ] == [record[:3] for record in given]
+    for written_record in written:
+        assert [written_record.headers[0], *written_record.headers[2:]] == [headers[0], *headers[2:]]
+        written_hop = hop(written_record.headers)
+        assert (written_hop.raw, written_hop.to) == (1, b"one")
+        assert written_record.topic == "enriched"
 
 
 def test_micro_batches_and_real_time_write_the_same_records(bench: SparkBench) -> None:
@@ -76,8 +96,8 @@ def test_micro_batches_and_real_time_write_the_same_records(bench: SparkBench) -
     def written(trigger: QueryTrigger) -> list[tuple[Any, ...]]:
         bench.evaluate_as(trigger)
         return [
-            (one.key, one.value, one.topic, event.with_fields(one.headers, {event.IN: None}))
-            for one in bench.run(plan, records)
+            (record.key, record.value, record.topic, with_fields(record.headers, {IN: None}))
+            for record in bench.run(plan, records)
         ]
 
     in_batches = written("micro-batch")
@@ -88,7 +108,7 @@ def test_micro_batches_and_real_time_write_the_same_records(bench: SparkBench) -
 def test_the_time_of_fetch_is_each_records_own(bench: SparkBench) -> None:
     before = now_us()
     written = bench.values(make_pipe(), [b"{}"] * 50)
-    stamps = [event.hop(one.headers).in_us for one in written]
+    stamps = [hop(record.headers).in_us for record in written]
     assert before <= min(stamps) <= max(stamps) <= now_us()
     assert len(set(stamps)) > 1
 
@@ -105,7 +125,7 @@ def test_added_fields_are_merged_into_the_text_of_the_data(bench: SparkBench) ->
         b'{"n":1,"n":3}': b'{"n":1,"n":3,"twice":6}',
     }
     pipe = make_pipe(fields={"n": "double"}, derive={"twice": "cast(n * 2 as int)"})
-    assert [one.value for one in bench.values(pipe, list(merged))] == list(merged.values())
+    assert [record.value for record in bench.values(pipe, list(merged))] == list(merged.values())
 
 
 def test_fields_cannot_be_added_to_what_is_no_json_object(bench: SparkBench) -> None:
@@ -167,7 +187,7 @@ def test_a_value_that_does_not_fit_its_type_is_null(bench: SparkBench) -> None:
     odd = {"int": [2**31, "five", [1]], "boolean": ["maybe", 2], "double": [{}, "1,5"]}
     pipe = make_pipe(fields={kind[0]: kind for kind in odd}, derive={"all": "concat_ws('', i, b, d)"})
     data = [json.dumps({kind[0]: value}).encode() for kind, values in odd.items() for value in values]
-    assert [json.loads(one.value or b"")["all"] for one in bench.values(pipe, data)] == [""] * len(data)
+    assert [json.loads(record.value or b"")["all"] for record in bench.values(pipe, data)] == [""] * len(data)
 
 
 def test_a_name_means_what_spark_sql_says(bench: SparkBench) -> None:
@@ -188,7 +208,7 @@ def test_a_name_means_what_spark_sql_says(bench: SparkBench) -> None:
 def test_destinations_are_those_whose_condition_is_true_in_declared_order(bench: SparkBench) -> None:
     pipe = make_pipe("p", [("z", "n > 1"), "a", ("m", "n < 5"), ("never", "n = n + 1")], fields={"n": "int"})
     written = bench.values(pipe, [b'{"n":3}', b'{"n":9}', b'{"n":0}', b"{}"])
-    assert [one.to for one in written] == ["z,a,m", "z,a", "a,m", "a"]
+    assert [record.to for record in written] == ["z,a,m", "z,a", "a,m", "a"]
 
 
 def test_an_event_without_destinations_is_written_without_data(bench: SparkBench) -> None:
@@ -215,7 +235,7 @@ def test_lookups_add_fields_and_a_later_one_uses_those_of_an_earlier_one(bench: 
     )
     written = bench.values(pipe, [b'{"carrier":"AA"}', b'{"carrier":"UA"}', b'{"carrier":"?"}', b"{}"], ROWS)
     nothing = {"airline": None, "home": None, "altitude": None, "high": None}
-    assert [json.loads(one.value or b"") for one in written] == [
+    assert [json.loads(record.value or b"") for record in written] == [
         {"carrier": "AA", "airline": "American", "home": "JFK", "altitude": 13, "high": True},
         {"carrier": "UA", "airline": None, "home": "EWR", "altitude": None, "high": None},
         {"carrier": "?"} | nothing,
@@ -232,7 +252,7 @@ def test_a_lookup_matches_on_several_typed_columns(bench: SparkBench) -> None:
     pipe = make_pipe(fields={"place": "string", "hour": "double", "at": "timestamp"}, lookups={"w": lookup})
     same = b'{"place":"1:a","hour":7,"at":"2024-01-01T01:00:00+01:00"}'
     other = b'{"place":"1:","hour":7,"at":"2024-01-01T01:00:00+01:00"}'
-    winds = [json.loads(one.value or b"")["wind"] for one in bench.values(pipe, [same, other], rows)]
+    winds = [json.loads(record.value or b"")["wind"] for record in bench.values(pipe, [same, other], rows)]
     assert winds == [2.5, None]
 
 
@@ -240,19 +260,19 @@ def test_the_default_of_a_miss_is_typed_and_a_null_in_a_found_row_stays_null(ben
     lookup = AIRLINES | {"miss": "default", "default": {"airline": "O'Neil \\ Söhne"}}
     pipe = make_pipe(fields={"carrier": "string"}, lookups={"airlines": lookup})
     names = [
-        json.loads(one.value or b"")["airline"]
-        for one in bench.values(pipe, [b'{"carrier":"?"}', b'{"carrier":"UA"}'], ROWS)
+        json.loads(record.value or b"")["airline"]
+        for record in bench.values(pipe, [b'{"carrier":"?"}', b'{"carrier":"UA"}'], ROWS)
     ]
     assert names == ["O'Neil \\ Söhne", None]
 
 
 def test_a_miss_can_be_a_dead_letter_that_names_the_lookup(bench: SparkBench) -> None:
     pipe = make_pipe(fields={"carrier": "string"}, lookups={"airlines": AIRLINES | {"miss": "dead-letter"}})
-    missed, found = bench.values(pipe, [b'{"carrier":"?"}', b'{"carrier":"UA"}'], ROWS)
+    missed, matched = bench.values(pipe, [b'{"carrier":"?"}', b'{"carrier":"UA"}'], ROWS)
     assert (missed.reason, missed.value) == ("lookup-miss", b'{"carrier":"?"}')
     assert "airlines" in missed.detail
     assert "?" not in missed.detail
-    assert found.reason is None
+    assert matched.reason is None
 
 
 def test_a_required_null_is_a_dead_letter(bench: SparkBench) -> None:
@@ -272,7 +292,7 @@ def test_an_expression_that_throws_affects_its_own_event_only(bench: SparkBench)
     written = bench.values(
         pipe, [b'{"n":1,"p":"a"}', b'{"n":0,"p":"a"}', b'{"n":1,"p":"("}', b'{"n":2,"p":"b"}']
     )
-    assert [one.reason for one in written] == [None, "sql-failed", "sql-failed", None]
+    assert [record.reason for record in written] == [None, "sql-failed", "sql-failed", None]
     assert written[1].value == b'{"n":0,"p":"a"}'
 
 
@@ -282,57 +302,57 @@ def test_dead_letters_keep_key_value_headers_and_partition(bench: SparkBench) ->
     [written] = bench.run(plan, [(b"\xfe", b"[1]", 3, headers)])
     assert (written.key, written.value, written.partition) == (b"\xfe", b"[1]", 3)
     assert [written.headers[0], *written.headers[2 : len(headers)]] == [headers[0], *headers[2:]]
-    assert event.hop(written.headers).raw == 1
+    assert hop(written.headers).raw == 1
     more = dict(written.headers[len(headers) :])
-    assert set(more) == {event.REASON, event.DETAIL, event.SERVICE}
-    assert more[event.SERVICE] == b"enrich"
+    assert set(more) == {REASON, DETAIL, SERVICE}
+    assert more[SERVICE] == b"enrich"
 
 
 def test_headers_of_an_earlier_pass_are_replaced_but_for_what_tells_a_replay_from_a_copy(
     bench: SparkBench,
 ) -> None:
     left = {
-        event.REASON: b"x",
-        event.DETAIL: b"x",
-        event.SERVICE: b"enrich",
-        event.POINTER: b"/x",
-        event.TO: b"x",
-        event.REPLAY: b"1",
+        REASON: b"x",
+        DETAIL: b"x",
+        SERVICE: b"enrich",
+        POINTER: b"/x",
+        TO: b"x",
+        REPLAY: b"1",
     }
     [written] = bench.run(bench.plan([make_pipe()]), [(b"k", b"{}", 0, make_headers(**left))])
     names = [name for name, _ in written.headers]
-    assert names == [event.IDENTITY, event.HOP, "ce_id", event.SERVICE, event.REPLAY]
-    assert dict(written.headers)[event.SERVICE] == b"enrich"
+    assert names == [IDENTITY, HOP, "ce_id", SERVICE, REPLAY]
+    assert dict(written.headers)[SERVICE] == b"enrich"
     assert written.to == "one"
     required = bench.plan([make_pipe(fields={"n": "int"}, required=["n"])])
-    [refused] = bench.run(required, [(b"k", b"{}", 0, make_headers(**left | {event.SERVICE: b"normalize"}))])
-    assert [value for name, value in refused.headers if name == event.SERVICE] == [b"enrich"]
+    [refused] = bench.run(required, [(b"k", b"{}", 0, make_headers(**left | {SERVICE: b"normalize"}))])
+    assert [value for name, value in refused.headers if name == SERVICE] == [b"enrich"]
 
 
 def test_an_event_that_grows_too_large_is_a_dead_letter_with_its_input(bench: SparkBench) -> None:
     pipe = make_pipe(fields={"s": "string"}, derive={"t": "concat(s, s)"})
     small, large = (json.dumps({"s": "x" * (LIMIT_BYTES // part)}).encode() for part in (4, 3))
     written = bench.values(pipe, [small, large])
-    assert [one.reason for one in written] == [None, "too-large"]
+    assert [record.reason for record in written] == [None, "too-large"]
     assert written[1].value == large
 
 
 def test_a_record_that_is_no_event_is_a_dead_letter(bench: SparkBench) -> None:
-    names = (event.REVISION, event.REVISION_OFFSET, event.SEQ, event.ACCEPTED, event.MINUTE, event.IN)
-    good = event.fields(make_headers())
-    malformed = [event.packed(good | {name: b"\xff?"}) for name in names]
-    other_format = [(event.IDENTITY, b"2;p;0;0;0;0;" + good[event.SEQ]), *make_headers()[1:]]
+    names = (REVISION, REVISION_OFFSET, SEQ, ACCEPTED, MINUTE, IN)
+    good = fields(make_headers())
+    malformed = [packed(good | {name: b"\xff?"}) for name in names]
+    other_format = [(IDENTITY, b"2;p;0;0;0;0;" + good[SEQ]), *make_headers()[1:]]
     swapped = [*make_headers()[1::-1], *make_headers()[2:]]
-    bad = [*(without(name) for name in (event.IDENTITY, event.HOP)), *malformed, other_format, swapped, None]
+    bad = [*(without(name) for name in (IDENTITY, HOP)), *malformed, other_format, swapped, None]
     plan = bench.plan([make_pipe()])
     written = bench.run(
         plan, [*((None, b"x", 0, headers) for headers in bad), (None, b"y", 0, make_headers())]
     )
-    assert [one.reason for one in written] == ["not-an-event"] * len(bad) + [None]
-    assert {one.value for one in written} == {b"x", b"y"}
+    assert [record.reason for record in written] == ["not-an-event"] * len(bad) + [None]
+    assert {record.value for record in written} == {b"x", b"y"}
 
 
-def without(name: str) -> event.Headers:
+def without(name: str) -> Headers:
     return [header for header in make_headers() if header[0] != name]
 
 
@@ -383,7 +403,8 @@ def test_any_object_keeps_its_text_and_gains_the_field(
     bench: SparkBench, objects: list[dict[str, Any]], indent: int | None, ascii_only: bool
 ) -> None:
     texts = [
-        json.dumps(one, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "replace") for one in objects
+        json.dumps(document, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "replace")
+        for document in objects
     ]
     for text, written in zip(texts, bench.values(make_pipe(derive={"added": "1"}), texts), strict=True):
         assert written.value is not None

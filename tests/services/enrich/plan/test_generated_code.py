@@ -31,8 +31,8 @@ def test_micro_batches_use_the_code_that_was_generated_with_the_plan(bench: Spar
     pipe = make_pipe(fields={"a": "string"}, lookups=lookups)
     plan = bench.plan([pipe], {name: [{"code": "x", "name": "y"}] for name in lookups})
     assert bench.catalyst.spark.conf.get(CODE_GENERATION) == "NO_CODEGEN"
-    found, missed = bench.run(plan, [(b"k", b'{"a":"%b"}' % a, 1, make_headers()) for a in (b"x", b"z")])
-    assert (found.reason, missed.reason) == (None, None)
-    assert b'"f99":"y"' in (found.value or b"")
+    matched, missed = bench.run(plan, [(b"k", b'{"a":"%b"}' % a, 1, make_headers()) for a in (b"x", b"z")])
+    assert (matched.reason, missed.reason) == (None, None)
+    assert b'"f99":"y"' in (matched.value or b"")
     assert b'"f99":null' in (missed.value or b"")
     assert bench.catalyst.spark.conf.get(CODE_GENERATION) == "NO_CODEGEN"

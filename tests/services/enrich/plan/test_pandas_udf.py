@@ -34,9 +34,9 @@ def call(function: str, returns: dict[str, str], args: StructType = N, version: 
     return UdfCall(udf, args, version, NO_LIMITS)
 
 
-def run(one: UdfCall, rows: Sequence[dict[str, object] | None]) -> list[object]:
+def run(udf_call: UdfCall, rows: Sequence[dict[str, object] | None]) -> list[object]:
     texts = [None if row is None else json.dumps(row) for row in rows]
-    answers = call_all({0: one}, {}, [0] * len(rows), texts)
+    answers = call_all({0: udf_call}, {}, [0] * len(rows), texts)
     return [json.loads(answer) if answer and not answer.startswith("!") else answer for answer in answers]
 
 
@@ -65,7 +65,7 @@ def hang_on(bad: set[int], calls: list[int]) -> Callable[[Sequence[str]], list[s
         while bad & set(map(int, some)):
             with contextlib.suppress(Exception):
                 time.sleep(10)
-        return [f"ok{one}" for one in some]
+        return [f"ok{row}" for row in some]
 
     return run_some
 
@@ -96,7 +96,7 @@ def test_halving_finds_exactly_the_bad_rows_in_order(rows: list[int], bad: set[i
     def run_some(some: Sequence[str]) -> list[str]:
         if bad & set(map(int, some)):
             raise RuntimeError
-        return [f"ok{one}" for one in some]
+        return [f"ok{row}" for row in some]
 
     guard = UdfGuard("f", 0, NO_LIMITS)
     answers = call_by_halves(run_some, [str(row) for row in rows], guard) if rows else []
@@ -111,13 +111,13 @@ def test_arguments_have_the_types_of_their_expressions() -> None:
         "m": DecimalType(10, 2),
         "n": IntegerType(),
     }
-    one = call(
+    udf_call = call(
         "kinds",
         {"kinds": "string", "later": "timestamp"},
         StructType([StructField(name, kind) for name, kind in kinds.items()]),
     )
     row = {"s": "x", "at": "2024-01-31T23:30:00.000001Z", "day": "2024-01-31", "m": 1.25, "n": 3}
-    assert run(one, [row, dict.fromkeys(row)])[0] == {
+    assert run(udf_call, [row, dict.fromkeys(row)])[0] == {
         "kinds": "object datetime64[ns] object object float64",
         "later": "2024-02-01T23:30:00.000001+00:00",
     }
@@ -148,8 +148,8 @@ def test_in_spark_only_pipes_with_a_function_call_one(bench: SparkBench) -> None
         ("u", b'{"n":1}'),
     ]
     written = bench.run(plan, [(b"k", data, 0, make_headers(name)) for name, data in given_rows])
-    assert [one.reason for one in written] == [None, "udf-failed", None, "required-null", None]
+    assert [record.reason for record in written] == [None, "udf-failed", None, "required-null", None]
     assert written[0].value == b'{"n":9,"m":9,"root":3.0}'
-    assert [one.to for one in written if one.reason is None] == ["big,all", "one", "all"]
+    assert [record.to for record in written if record.reason is None] == ["big,all", "one", "all"]
     assert "ValueError" in written[1].detail
     assert "-9" not in written[1].detail

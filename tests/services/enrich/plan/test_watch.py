@@ -7,7 +7,9 @@ from spark_bench import OutputRecord, SparkBench, make_headers, make_pipe
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.watched_field import watch_id
-from hifi.record import event
+from hifi.record.fields import fields, with_fields
+from hifi.record.headers import IN, WATCH
+from hifi.record.hop import hop
 from hifi_enrich.plan.query_plan import QueryPlan
 
 
@@ -17,8 +19,8 @@ def watching(watch: list[dict[str, Any]], **enrich: Any) -> Pipe:
 
 
 def buckets(pipe: Pipe, record: OutputRecord) -> list[str]:
-    found, _, names = event.fields(record.headers)[event.WATCH].decode().partition(":")
-    assert found == watch_id(pipe.watch)
+    identifier, _, names = fields(record.headers)[WATCH].decode().partition(":")
+    assert identifier == watch_id(pipe.watch)
     return names.split(",")
 
 
@@ -54,17 +56,17 @@ def test_numbers_texts_and_missing_values_have_their_buckets(either: SparkBench)
         b"{}": ["!", "!", "!", "!"],
     }  # fmt: skip
     written = either.values(pipe, list(expected))
-    assert [buckets(pipe, one) for one in written] == list(expected.values())
-    assert {one.to for one in written} == {"one"}
-    assert {event.hop(one.headers).to for one in written} == {b"one"}
+    assert [buckets(pipe, record) for record in written] == list(expected.values())
+    assert {record.to for record in written} == {"one"}
+    assert {hop(record.headers).to for record in written} == {b"one"}
 
 
 def test_events_that_no_destination_wants_have_no_buckets_and_no_data(either: SparkBench) -> None:
     pipe = watching([{"field": "n", "bounds": [5]}], fields={"n": "int"}, filter="n > 1")
-    wanted, filtered = either.values(pipe, [b'{"n":2}', b'{"n":1}'])
-    assert (buckets(pipe, wanted), wanted.value) == (["0"], b'{"n":2}')
+    delivered, filtered = either.values(pipe, [b'{"n":2}', b'{"n":1}'])
+    assert (buckets(pipe, delivered), delivered.value) == (["0"], b'{"n":2}')
     assert (filtered.to, filtered.value) == ("", None)
-    assert event.WATCH not in event.fields(filtered.headers)
+    assert WATCH not in fields(filtered.headers)
 
 
 def test_pipes_beside_a_watched_one_are_written_as_before(either: SparkBench) -> None:
@@ -73,13 +75,11 @@ def test_pipes_beside_a_watched_one_are_written_as_before(either: SparkBench) ->
 
     def written(plan: QueryPlan) -> list[tuple[Any, ...]]:
         given = [(b"k", b'{"n":1}', 1, make_headers(name)) for name in ("plain", "derived")]
-        return [
-            (one.value, event.with_fields(one.headers, {event.IN: None})) for one in either.run(plan, given)
-        ]
+        return [(record.value, with_fields(record.headers, {IN: None})) for record in either.run(plan, given)]
 
     with_watch = written(either.plan([watched, plain, derived]))
     assert with_watch == written(either.plan([plain, derived]))
-    assert all(event.WATCH not in event.fields(headers) for _, headers in with_watch)
+    assert all(WATCH not in fields(headers) for _, headers in with_watch)
 
 
 def test_a_watched_field_that_an_event_cannot_be_read_for_refuses_no_event(either: SparkBench) -> None:

@@ -3,8 +3,8 @@
 from running_instance import LiveStream
 from spark_bench import make_headers, make_pipe
 
-from hifi.record import event
-from hifi.record.event import Record
+from hifi.record.headers import REASON, REPLAY, SERVICE
+from hifi.record.record import Record
 from hifi_enrich.query.written_records import skip_written
 
 
@@ -12,8 +12,8 @@ async def test_a_record_without_output_and_all_after_it_are_not_skipped(kafka: s
     """Other services' dead letters, and outputs of later records and of earlier passes, prove nothing."""
     stream = await LiveStream(kafka).create(make_pipe("p"))
     numbers = await stream.send(*[b"{}"] * 12)  # offsets 0 to 5 of both partitions
-    again = make_headers("p", 0, 5, **{event.REPLAY: b"1"})
-    refused = {event.REASON: b"sql-failed"}
+    again = make_headers("p", 0, 5, **{REPLAY: b"1"})
+    refused = {REASON: b"sql-failed"}
     await stream.append(stream.topics.normalized, [(1, Record(b"", b"", again)), (0, Record(b"", b"", []))])
     await stream.append(
         stream.topics.enriched,
@@ -25,7 +25,7 @@ async def test_a_record_without_output_and_all_after_it_are_not_skipped(kafka: s
     )
     dead = [(2, b"enrich"), (5, b"enrich"), (8, b"egest")]
     letters = [
-        (number % 2, Record(b"", b"", make_headers("p", 0, number, **refused, **{event.SERVICE: service})))
+        (number % 2, Record(b"", b"", make_headers("p", 0, number, **refused, **{SERVICE: service})))
         for number, service in dead
     ]
     await stream.append(stream.topics.dead_letter, letters)

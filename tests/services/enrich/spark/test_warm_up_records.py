@@ -5,7 +5,8 @@ from typing import Any
 
 from spark_bench import SparkBench, make_pipe
 
-from hifi.record import event
+from hifi.record.fields import fields as header_fields
+from hifi.record.headers import PIPE
 from hifi.spark.lookup_key import table_id
 from hifi_enrich.lookup.table import LookupTable, build_table
 from hifi_enrich.spark.warm_up_records import MAX_PIPES, warm_up_records
@@ -49,7 +50,10 @@ def test_every_type_of_field_has_values_and_conditions_hold_for_some_of_them_onl
         required=list(TYPES),
     )
     records = warm_up_records([pipe], {}, 8)
-    written = bench.run(bench.plan([pipe]), [(one.key, one.value, 0, one.headers) for one in records])
+    written = bench.run(
+        bench.plan([pipe]),
+        [(warm_up_record.key, warm_up_record.value, 0, warm_up_record.headers) for warm_up_record in records],
+    )
     assert {record.reason for record in written} == {None}
     for index in range(len(conditions)):
         assert 0 < sum(f"d{index}" in record.to.split(",") for record in written) < len(written)
@@ -64,17 +68,22 @@ def test_lookups_find_their_rows_so_that_the_steps_after_them_run_too(bench: Spa
     }
     records = warm_up_records([pipe], tables, 4)
     plan = bench.plan([pipe], ROWS)
-    written = bench.run(plan, [(one.key, one.value, 0, one.headers) for one in records])
+    written = bench.run(
+        plan,
+        [(warm_up_record.key, warm_up_record.value, 0, warm_up_record.headers) for warm_up_record in records],
+    )
     assert [record.reason for record in written] == [None] * 4
-    found = [json.loads(record.value or b"") for record in written]
-    assert [(one["temp"], one["warm"], one["label"]) for one in found] == [(3, True, "x"), (3, True, "y")] * 2
+    documents = [json.loads(record.value or b"") for record in written]
+    assert [(document["temp"], document["warm"], document["label"]) for document in documents] == [
+        (3, True, "x"),
+        (3, True, "y"),
+    ] * 2
 
 
 def test_events_take_turns_through_the_pipes_and_there_are_some_without_a_pipe() -> None:
     pipes = [make_pipe(f"p{index}") for index in range(MAX_PIPES + 1)]
     names = [
-        event.fields(record.headers)[event.PIPE].decode()
-        for record in warm_up_records(pipes, {}, 2 * MAX_PIPES)
+        header_fields(record.headers)[PIPE].decode() for record in warm_up_records(pipes, {}, 2 * MAX_PIPES)
     ]
     assert names == [pipe.pipe for pipe in pipes[:MAX_PIPES]] * 2
     assert len(warm_up_records([], {}, 3)) == 3

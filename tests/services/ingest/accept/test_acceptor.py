@@ -9,7 +9,8 @@ from hifi.delivery.ack_report import AckReporter
 from hifi.kafka.producer import Producer
 from hifi.pipe.revision import WHOLE, PipeRevision, Rollout
 from hifi.record.cloudevents.event import DecodedEvent
-from hifi.record.event import Hop, hop, identity, seq_text
+from hifi.record.hop import Hop, hop
+from hifi.record.identity import identity, seq_text
 from hifi.record.partitioner import partition_of
 from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.http.problem import Problem
@@ -38,32 +39,32 @@ def key_of(place: int) -> str:
 
 async def test_the_response_gives_each_event_as_accepted_refused_or_unknown() -> None:
     producer = FakeProducer({1: "lose", 2: "hold"})
-    one = acceptor(producer)
+    tested_acceptor = acceptor(producer)
     with pytest.raises(Problem) as caught:
-        await one.accept(KNOWN, events(*map(key_of, (2, 0, 1, 3, 0))), NOW_US, NOW_US)
+        await tested_acceptor.accept(KNOWN, events(*map(key_of, (2, 0, 1, 3, 0))), NOW_US, NOW_US)
     problem = caught.value
     assert (problem.status, dict(problem.headers)["retry-after"]) == (503, "1")
-    assert [each["outcome"] for each in problem.members["events"]] == [
+    assert [event["outcome"] for event in problem.members["events"]] == [
         "refused",
         "accepted",
         "unknown",
         "accepted",
         "accepted",
     ]
-    assert [each["id"] for each in problem.members["events"]] == list(map(key_of, (2, 0, 1, 3, 0)))
+    assert [event["id"] for event in problem.members["events"]] == list(map(key_of, (2, 0, 1, 3, 0)))
     assert {name: problem.members[name] for name in ("accepted", "refused", "unknown")} == {
         "accepted": 3,
         "refused": 1,
         "unknown": 1,
     }
-    reported = {partition: acks.take() for partition, acks in enumerate(one._partitions)}
+    reported = {partition: acks.take() for partition, acks in enumerate(tested_acceptor._partitions)}
     assert reported == {0: {"flights": {MINUTE: [[0, 1]]}}, 1: {}, 2: {}, 3: {"flights": {MINUTE: [[0, 0]]}}}
 
 
 async def test_a_buffer_that_fills_during_a_request_accepts_none_of_its_events() -> None:
-    one = acceptor(producer := FakeProducer({3: "full", 0: "hold"}))
+    tested_acceptor = acceptor(producer := FakeProducer({3: "full", 0: "hold"}))
     with pytest.raises(Problem) as caught:
-        await one.accept(KNOWN, events(key_of(0), key_of(3)), NOW_US, NOW_US)
+        await tested_acceptor.accept(KNOWN, events(key_of(0), key_of(3)), NOW_US, NOW_US)
     assert "no event was accepted" in caught.value.detail
     assert "events" not in caught.value.members
     assert [sending.acknowledged.cancelled() for sending in producer.sendings] == [True]
@@ -80,31 +81,36 @@ async def test_a_stalled_kafka_is_refused_before_anything_is_sent() -> None:
 
 async def test_identities_count_up_within_a_partition_and_name_pipe_version_and_times() -> None:
     producer = FakeProducer({})
-    one = acceptor(producer)
+    tested_acceptor = acceptor(producer)
     for _ in range(3):
-        await one.accept(KNOWN, events(key_of(2), key_of(2)), NOW_US - 5, NOW_US)
-    found = [identity(record.headers) for record in producer.sent[2]]
-    assert [each.seq for each in found] == [seq_text(one._partitions[2].epoch, n) for n in range(6)]
-    assert {each[:-1] for each in found} == {("flights", 3, 7, NOW_US, MINUTE)}
+        await tested_acceptor.accept(KNOWN, events(key_of(2), key_of(2)), NOW_US - 5, NOW_US)
+    identities = [identity(record.headers) for record in producer.sent[2]]
+    assert [event_identity.seq for event_identity in identities] == [
+        seq_text(tested_acceptor._partitions[2].epoch, n) for n in range(6)
+    ]
+    assert {event_identity[:-1] for event_identity in identities} == {("flights", 3, 7, NOW_US, MINUTE)}
     assert {hop(record.headers) for record in producer.sent[2]} == {Hop(NOW_US - 5)}
-    assert len({acks.epoch for acks in one._partitions}) == 4
+    assert len({acks.epoch for acks in tested_acceptor._partitions}) == 4
 
 
 async def test_during_a_rollout_the_key_decides_the_revision() -> None:
     following = PipeRevision(pipe(), 9, number=4, current=False)
     rolling = replace(KNOWN, rollout=Rollout(following, WHOLE // 2))
     producer = FakeProducer({})
-    one = acceptor(producer)
+    tested_acceptor = acceptor(producer)
     keys = [str(number) for number in range(50)]
-    await one.accept(rolling, events(*keys, *keys), NOW_US, NOW_US)
-    found = {
+    await tested_acceptor.accept(rolling, events(*keys, *keys), NOW_US, NOW_US)
+    keys_with_revision = {
         (record.key, identity(record.headers).revision, identity(record.headers).revision_offset)
         for records in producer.sent.values()
         for record in records
     }
-    assert len(found) == len(keys)  # both events of a key have the same revision
-    assert {(revision, revision_offset) for _, revision, revision_offset in found} == {(3, 7), (4, 9)}
-    assert all(rolling.rollout.gets(key) == (revision == 4) for key, revision, _ in found)
+    assert len(keys_with_revision) == len(keys)  # both events of a key have the same revision
+    assert {(revision, revision_offset) for _, revision, revision_offset in keys_with_revision} == {
+        (3, 7),
+        (4, 9),
+    }
+    assert all(rolling.rollout.gets(key) == (revision == 4) for key, revision, _ in keys_with_revision)
 
 
 @pytest.mark.parametrize(

@@ -54,58 +54,58 @@ class Simulation:
 
 
 def test_under_twice_the_load_the_stage_is_used_fully_and_its_lag_stays_within_the_bound() -> None:
-    one = Simulation(BacklogLimit())
-    one.run(2000, 1000, 60)
-    per_s, refused, worst_s = one.run(2000, 1000, 60)
+    simulation = Simulation(BacklogLimit())
+    simulation.run(2000, 1000, 60)
+    per_s, refused, worst_s = simulation.run(2000, 1000, 60)
     assert per_s == pytest.approx(1000, rel=0.1)
     assert refused / 60 == pytest.approx(1000, rel=0.1)
     assert worst_s < 5
 
 
 def test_a_process_refuses_no_more_than_its_share() -> None:
-    one = Simulation(BacklogLimit(), 0.5)
-    one.run(1400, 1000, 60)
-    assert one.limit.rate_per_s is not None
-    assert 200 < one.run(1400, 1000, 60)[0] < 600, "the other process does not limit itself"
+    simulation = Simulation(BacklogLimit(), 0.5)
+    simulation.run(1400, 1000, 60)
+    assert simulation.limit.rate_per_s is not None
+    assert 200 < simulation.run(1400, 1000, 60)[0] < 600, "the other process does not limit itself"
 
 
 def test_a_burst_of_four_seconds_of_work_is_accepted() -> None:
-    one = Simulation(BacklogLimit())
-    one.run(500, 1000, 20)
-    assert one.run(3000, 1000, 2)[1] == 0
-    assert one.run(500, 1000, 20)[1] == 0
-    assert one.limit.rate_per_s is None
+    simulation = Simulation(BacklogLimit())
+    simulation.run(500, 1000, 20)
+    assert simulation.run(3000, 1000, 2)[1] == 0
+    assert simulation.run(500, 1000, 20)[1] == 0
+    assert simulation.limit.rate_per_s is None
 
 
 def test_a_stage_that_is_down_and_then_catches_up_refuses_nothing() -> None:
-    one = Simulation(BacklogLimit())
-    one.run(500, 1000, 20)
-    assert one.run(500, 0, 120)[1] == 0
-    assert one.run(500, 1000, 150)[1] == 0
-    assert one.limit.rate_per_s is None
+    simulation = Simulation(BacklogLimit())
+    simulation.run(500, 1000, 20)
+    assert simulation.run(500, 0, 120)[1] == 0
+    assert simulation.run(500, 1000, 150)[1] == 0
+    assert simulation.limit.rate_per_s is None
 
 
 def test_after_an_overload_the_limit_is_removed() -> None:
-    one = Simulation(BacklogLimit())
-    one.run(2000, 1000, 60)
-    assert one.limit.rate_per_s is not None
-    one.run(500, 1000, 60)
-    assert one.limit.rate_per_s is None
-    assert one.run(500, 1000, 20)[1] == 0
+    simulation = Simulation(BacklogLimit())
+    simulation.run(2000, 1000, 60)
+    assert simulation.limit.rate_per_s is not None
+    simulation.run(500, 1000, 60)
+    assert simulation.limit.rate_per_s is None
+    assert simulation.run(500, 1000, 20)[1] == 0
 
 
 def test_a_process_without_traffic_is_not_locked_out() -> None:
-    one = Simulation(BacklogLimit(), 0.0)
-    one.run(2000, 1000, 60)
-    assert one.limit.rate_per_s is not None
-    assert one.limit.rate_per_s >= 1000 * 0.05 * 0.8 * 0.9
+    simulation = Simulation(BacklogLimit(), 0.0)
+    simulation.run(2000, 1000, 60)
+    assert simulation.limit.rate_per_s is not None
+    assert simulation.limit.rate_per_s >= 1000 * 0.05 * 0.8 * 0.9
 
 
 def test_when_the_stages_are_unknown_everything_is_accepted() -> None:
-    one = Simulation(BacklogLimit())
-    one.run(2000, 1000, 60)
-    one.limit.remove()
-    assert one.limit.wait_s(one.now_s, "a") == 0
+    simulation = Simulation(BacklogLimit())
+    simulation.run(2000, 1000, 60)
+    simulation.limit.remove()
+    assert simulation.limit.wait_s(simulation.now_s, "a") == 0
 
 
 def test_a_greedy_pipe_is_limited_first() -> None:

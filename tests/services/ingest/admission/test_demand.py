@@ -20,7 +20,7 @@ from hifi_ingest.admission.demand import Demand, fair_share
 )
 def test_a_capacity_is_shared_max_min(capacity: float, demands: list[float], share: float) -> None:
     assert fair_share(capacity, demands) == share
-    assert sum(min(each, share) for each in demands) <= capacity
+    assert sum(min(demand, share) for demand in demands) <= capacity
 
 
 def test_a_refused_request_counts_with_the_size_of_the_others() -> None:

@@ -16,7 +16,7 @@ from tests.stream_process import PARTITIONS
 
 from hifi.delivery import stage_monitor
 from hifi.kafka.producer import Producer
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.health import Health
 from hifi_ingest.admission import backlog_monitor
 from hifi_ingest.admission.backlog_limit import BacklogLimit
@@ -38,14 +38,14 @@ class Stages:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for one in (self._reader, *self._consumers.values()):
-            await one.stop()
+        for consumer in (self._reader, *self._consumers.values()):
+            await consumer.stop()
 
     async def ends(self, topic: str) -> dict[TopicPartition, int]:
-        found: dict[TopicPartition, int] = await self._reader.end_offsets(
-            [TopicPartition(topic, each) for each in range(PARTITIONS)]
+        end_offsets: dict[TopicPartition, int] = await self._reader.end_offsets(
+            [TopicPartition(topic, number) for number in range(PARTITIONS)]
         )
-        return found
+        return end_offsets
 
     async def commit(self, service: str, topic: str, most: int | None = None) -> None:
         """Commit up to the ends, or at most so many further records of each partition."""
@@ -84,9 +84,9 @@ class Stages:
             await self.commit(service, topic)
 
 
-def overloaded(one: Ingest, cause: str) -> float:
+def overloaded(instance: Ingest, cause: str) -> float:
     """The number of requests that were refused for a cause, by the metrics."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{one.admin}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{instance.admin}/metrics", timeout=5) as answer:
         lines = answer.read().decode().splitlines()
     name = f'hifi_ingest_overloaded_requests_total{{cause="{cause}"}}'
     return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
@@ -96,19 +96,19 @@ async def test_more_requests_than_ingest_can_answer_are_refused_and_the_accepted
     kafka: str, log: Path
 ) -> None:
     stream = await new_stream(kafka, pipe())
-    with ingest(kafka, stream.name, log, ingest_max_queue_s=0.02, ingest_ack_timeout_s=60) as one:
-        sender = Sender(one)
+    with ingest(kafka, stream.name, log, ingest_max_queue_s=0.02, ingest_ack_timeout_s=60) as instance:
+        sender = Sender(instance)
         async with sender.sending(connections=150):
             await until(lambda: sender.statuses[429] > 100 and sender.statuses[202] > 100)
         assert set(sender.statuses) == {202, 429}
         assert {after for after, _ in sender.refusals} == {"1"}
         assert "ingest is overloaded" in sender.refusals[0][1]["detail"]
-        assert overloaded(one, "queue") == sender.statuses[429]
+        assert overloaded(instance, "queue") == sender.statuses[429]
 
         async with sender.sending(connections=1) as client:
             await until(lambda: sender.statuses[202] > 100)
             assert await sender.post(client) == 202, "it accepts again when the load ends"
-        assert one.stop() == 0
+        assert instance.stop() == 0
     raw = [dict(record.headers)["ce_id"].decode() for record in await stream.raw()]
     assert Counter(raw) == Counter(sender.accepted), "every accepted event is written, no refused one is"
     assert await told(stream) == sender.statuses
@@ -120,26 +120,26 @@ async def test_an_overloaded_stage_gets_what_it_completes_and_everything_when_it
     stream = await new_stream(kafka, pipe())
     raw = stream.topics.raw
     async with Stages(stream) as stages:
-        with ingest(kafka, stream.name, log, ingest_max_backlog_s=1) as one:
-            sender = Sender(one)
+        with ingest(kafka, stream.name, log, ingest_max_backlog_s=1) as instance:
+            sender = Sender(instance)
             async with sender.sending(connections=2, pause_s=0.1), stages.completing("normalize", raw, 20):
                 await until(lambda: sender.statuses[429] > 5)
-                assert "backlog" in one.readyz()[1]["warnings"]
+                assert "backlog" in instance.readyz()[1]["warnings"]
                 before = sender.statuses[202]
                 await until(lambda: sender.statuses[202] > before + 5)
             assert "normalize is overloaded" in sender.refusals[0][1]["detail"]
             assert all(int(after or 0) >= 1 for after, _ in sender.refusals)
-            assert overloaded(one, "backlog") == sender.statuses[429] == len(sender.refusals)
+            assert overloaded(instance, "backlog") == sender.statuses[429] == len(sender.refusals)
 
             async with (
                 sender.sending(connections=1, pause_s=0.1),
                 stages.completing("normalize", raw, 10_000),
             ):
-                await until(lambda: one.readyz()[1]["warnings"] == {})
+                await until(lambda: instance.readyz()[1]["warnings"] == {})
                 refused, before = sender.statuses[429], sender.statuses[202]
                 await until(lambda: sender.statuses[202] > before + 20)
                 assert sender.statuses[429] == refused
-            assert one.stop() == 0
+            assert instance.stop() == 0
     assert set(sender.statuses) == {202, 429}
     assert len(await stream.raw()) == len(sender.accepted)
     assert await told(stream) == sender.statuses
@@ -176,7 +176,7 @@ async def test_a_backlog_of_egest_counts_unless_a_destination_is_the_cause(
         return reading is not None and reading.lag_s > 3 and reading.steady
 
     async with Stages(stream) as stages, stages.completing("egest", topics.enriched, 20):
-        tasks = [asyncio.create_task(each) for each in (monitor.run(), deliver())]
+        tasks = [asyncio.create_task(coroutine) for coroutine in (monitor.run(), deliver())]
         try:
             await until(is_late)
             if down:

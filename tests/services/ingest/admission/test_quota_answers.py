@@ -15,9 +15,9 @@ from hifi.pipe.secret import Quota, WriteKey
 from hifi.runtime.clock import monotonic_s
 
 
-def refused(one: Ingest, labels: str) -> float:
+def refused(instance: Ingest, labels: str) -> float:
     """The number of requests that were refused because of a quota, by the metrics."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{one.admin}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{instance.admin}/metrics", timeout=5) as answer:
         lines = answer.read().decode().splitlines()
     name = f"hifi_ingest_quota_refused_requests_total{{{labels}}}"
     return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
@@ -64,30 +64,30 @@ async def test_a_key_above_its_bytes_is_refused_and_the_pipes_other_key_is_not(
     kafka: str, tmp_path: Path
 ) -> None:
     flights = pipe()
-    own = flights.source.keys[0].model_copy(update={"quota": Quota(bytes=1000)})
-    flights.source.keys[:] = [own, WriteKey(sha256=pipe(key="second").source.keys[0].sha256)]
+    limited_key = flights.source.keys[0].model_copy(update={"quota": Quota(bytes=1000)})
+    flights.source.keys[:] = [limited_key, WriteKey(sha256=pipe(key="second").source.keys[0].sha256)]
     stream = await new_stream(kafka, flights)
-    with ingest(kafka, stream.name, tmp_path / "log") as one:
-        first, second = Sender(one, 1, pad=5000), Sender(one, 1, pad=5000, key="second")
+    with ingest(kafka, stream.name, tmp_path / "log") as instance:
+        first, second = Sender(instance, 1, pad=5000), Sender(instance, 1, pad=5000, key="second")
         async with first.sending(connections=1), second.sending(connections=1):
             await until(lambda: first.statuses[429] > 3 and second.statuses[202] > 3)
         assert first.statuses[202] >= 1
         assert set(second.statuses) == {202}
         assert first.refusals[0][1]["quota"] == {"of": "key", "unit": "bytes", "per_second": 1000}
         assert "a-write-key" not in str(first.refusals), KEY
-        assert refused(one, 'of="key",pipe="flights",unit="bytes"') == first.statuses[429]
+        assert refused(instance, 'of="key",pipe="flights",unit="bytes"') == first.statuses[429]
 
 
 async def test_a_new_pipe_is_refused_above_its_cap_which_can_rise(kafka: str, tmp_path: Path) -> None:
     stream = await new_stream(kafka, pipe())
 
     async def set_cap(cap: RateCap | None) -> None:
-        known = await read_registry(kafka, stream.topics)
-        await publish(kafka, stream.topics, change_cap(known, "flights", cap))
+        published = await read_registry(kafka, stream.topics)
+        await publish(kafka, stream.topics, change_cap(published, "flights", cap))
 
     await set_cap(RateCap(share=100, events_per_s=1))
-    with ingest(kafka, stream.name, tmp_path / "a") as one:
-        sender = Sender(one, 5)
+    with ingest(kafka, stream.name, tmp_path / "a") as instance:
+        sender = Sender(instance, 5)
         async with sender.sending(connections=1, pause_s=0.02):
             await until(lambda: sender.statuses[429] > 5)
             after, problem = sender.refusals[-1]
@@ -99,4 +99,4 @@ async def test_a_new_pipe_is_refused_above_its_cap_which_can_rise(kafka: str, tm
             )
             await set_cap(None)
             await until(lambda: sender.statuses[202] > 50)
-        assert refused(one, 'of="new pipe",pipe="flights",unit="events"') == sender.statuses[429]
+        assert refused(instance, 'of="new pipe",pipe="flights",unit="events"') == sender.statuses[429]

@@ -40,7 +40,7 @@ class Processes:
             if self.now_s >= self.next_s:
                 self.next_s += PERIOD_S
                 self._exchange()
-        return [each / seconds for each in accepted], refused
+        return [count / seconds for count in accepted], refused
 
     def _exchange(self) -> None:
         for index, quotas in enumerate(self.quotas):
@@ -56,26 +56,26 @@ class Processes:
 def test_all_processes_together_accept_the_quota_however_its_senders_are_spread(
     offered: list[int], batch: int, quota: Quota
 ) -> None:
-    one = Processes(4, quota)
-    one.run(offered, 5, batch)
-    accepted, _ = one.run(offered, 20, batch)
+    processes = Processes(4, quota)
+    processes.run(offered, 5, batch)
+    accepted, _ = processes.run(offered, 20, batch)
     assert sum(accepted) == pytest.approx(400, rel=0.1)
 
 
 def test_nothing_is_refused_while_all_offer_less_than_the_quota() -> None:
-    one = Processes(3, Quota(events=400))
-    assert one.run([380, 5, 5], 20)[1] == 0
-    moved = one.run([5, 5, 380], 20)[1]
+    processes = Processes(3, Quota(events=400))
+    assert processes.run([380, 5, 5], 20)[1] == 0
+    moved = processes.run([5, 5, 380], 20)[1]
     assert moved <= 2 * 380, "for at most two seconds, until the processes have heard that senders moved"
-    assert one.run([5, 5, 380], 20)[1] == 0
+    assert processes.run([5, 5, 380], 20)[1] == 0
 
 
 def test_the_share_of_a_process_that_ended_goes_to_the_others() -> None:
-    one = Processes(2, Quota(events=400))
-    one.run([1000, 1000], 5)
-    one.quotas.pop()
-    one.run([1000], 8)
-    assert one.run([1000], 10)[0] == [pytest.approx(400, rel=0.05)]
+    processes = Processes(2, Quota(events=400))
+    processes.run([1000, 1000], 5)
+    processes.quotas.pop()
+    processes.run([1000], 8)
+    assert processes.run([1000], 10)[0] == [pytest.approx(400, rel=0.05)]
 
 
 def test_a_refusal_names_the_quota_and_how_long_to_wait() -> None:

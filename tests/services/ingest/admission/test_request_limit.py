@@ -45,34 +45,34 @@ class Simulation:
 
 
 def test_twice_the_capacity_is_refused_by_half_and_answers_stay_within_about_the_bound() -> None:
-    one = Simulation(RequestLimit(BOUND_S, MOST), 1000)
-    one.run(2000, 10)
-    taken, refused, took = one.run(2000, 20)
+    simulation = Simulation(RequestLimit(BOUND_S, MOST), 1000)
+    simulation.run(2000, 10)
+    taken, refused, took = simulation.run(2000, 20)
     assert taken / 20 == pytest.approx(1000, rel=0.05), "the capacity is used"
     assert refused / 20 == pytest.approx(1000, rel=0.05)
     assert max(took) < 2 * BOUND_S
 
 
 def test_a_burst_that_is_answered_within_the_bound_is_not_refused() -> None:
-    one = Simulation(RequestLimit(BOUND_S, MOST), 1000)
+    simulation = Simulation(RequestLimit(BOUND_S, MOST), 1000)
     for _ in range(20):
-        assert one.run(2000, BOUND_S * 0.9)[1] == 0
-        assert one.run(100, 1)[1] == 0
+        assert simulation.run(2000, BOUND_S * 0.9)[1] == 0
+        assert simulation.run(100, 1)[1] == 0
 
 
 def test_everything_is_accepted_again_after_an_overload() -> None:
-    one = Simulation(RequestLimit(BOUND_S, MOST), 1000)
-    one.run(4000, 20)
-    assert one.limit.limited
-    one.run(500, 15)
-    assert not one.limit.limited
-    assert one.run(900, 10)[1] == 0
+    simulation = Simulation(RequestLimit(BOUND_S, MOST), 1000)
+    simulation.run(4000, 20)
+    assert simulation.limit.limited
+    simulation.run(500, 15)
+    assert not simulation.limit.limited
+    assert simulation.run(900, 10)[1] == 0
 
 
 def test_a_slow_kafka_leaves_enough_requests_for_the_usual_throughput() -> None:
-    one = Simulation(RequestLimit(BOUND_S, MOST), 10_000, kafka_s=0.6)
-    one.run(200, 20)
-    taken, _, _ = one.run(200, 20)
+    simulation = Simulation(RequestLimit(BOUND_S, MOST), 10_000, kafka_s=0.6)
+    simulation.run(200, 20)
+    taken, _, _ = simulation.run(200, 20)
     assert taken / 20 >= 64 / 0.6 * 0.9
 
 
@@ -86,26 +86,26 @@ def test_a_turn_of_the_event_loop_that_takes_longer_than_the_bound_refuses_what_
 
 
 def test_without_a_bound_nothing_is_refused() -> None:
-    one = Simulation(RequestLimit(0, MOST), 100)
-    assert one.run(1000, 10)[1] == 0
+    simulation = Simulation(RequestLimit(0, MOST), 100)
+    assert simulation.run(1000, 10)[1] == 0
 
 
 def test_a_flood_is_limited_within_a_second_to_what_is_answered_within_the_bound() -> None:
-    one = Simulation(RequestLimit(BOUND_S, MOST), 1000)
-    one.run(20_000, 1.5)
-    assert one.limit.limited
-    *_, took = one.run(20_000, 20)
+    simulation = Simulation(RequestLimit(BOUND_S, MOST), 1000)
+    simulation.run(20_000, 1.5)
+    assert simulation.limit.limited
+    *_, took = simulation.run(20_000, 20)
     assert max(took[len(took) // 4 :]) < 1.3 * BOUND_S
 
 
 def test_a_time_without_answers_changes_nothing() -> None:
-    one = Simulation(RequestLimit(BOUND_S, MOST), 1000)
-    one.run(4000, 20)
-    before = one.limit.limit
+    simulation = Simulation(RequestLimit(BOUND_S, MOST), 1000)
+    simulation.run(4000, 20)
+    before = simulation.limit.limit
     for tick in range(20):
-        one.limit.tick(one.now_s + tick * TICK_S)
-    assert one.limit.in_progress
-    assert one.limit.limit <= before * 1.1, "one period may have had answers"
+        simulation.limit.tick(simulation.now_s + tick * TICK_S)
+    assert simulation.limit.in_progress
+    assert simulation.limit.limit <= before * 1.1, "one period may have had answers"
 
 
 def test_errors_do_not_count_as_answers() -> None:

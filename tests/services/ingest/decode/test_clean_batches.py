@@ -44,14 +44,14 @@ def general(body: bytes) -> list[DecodedEvent] | None:
     """What the general decoder makes of a batch; None: it refuses it."""
     clean = cloudevents.is_clean(body)
     try:
-        return [cloudevents.event(each, LIMITS, clean=clean) for each in cloudevents.batched(body)]
+        return [cloudevents.event(members, LIMITS, clean=clean) for members in cloudevents.batched(body)]
     except InvalidEvent:
         return None
 
 
 def fast(body: bytes) -> list[DecodedEvent] | None:
-    found = clean_batches.clean_events(body)
-    return None if found is None else clean_batches.decode(found, LIMITS)
+    clean_events = clean_batches.clean_events(body)
+    return None if clean_events is None else clean_batches.decode(clean_events, LIMITS)
 
 
 def in_order(events: list[DecodedEvent]) -> list[DecodedEvent]:
@@ -61,11 +61,11 @@ def in_order(events: list[DecodedEvent]) -> list[DecodedEvent]:
 @given(EVENTS)
 def test_it_decodes_as_the_general_decoder_or_not_at_all(events: list[dict[str, Any]]) -> None:
     body = orjson.dumps(events)
-    found = fast(body)
-    if found is not None:
-        wanted = general(body)
-        assert wanted is not None
-        assert in_order(found) == in_order(wanted)
+    decoded = fast(body)
+    if decoded is not None:
+        reference = general(body)
+        assert reference is not None
+        assert in_order(decoded) == in_order(reference)
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,10 @@ def test_it_decodes_as_the_general_decoder_or_not_at_all(events: list[dict[str, 
 )
 def test_the_usual_batch_is_decoded(changes: dict[str, Any]) -> None:
     body = orjson.dumps([EVENT, EVENT | changes])
-    found, wanted = fast(body), general(body)
-    assert found is not None
-    assert wanted is not None
-    assert in_order(found) == in_order(wanted)
+    decoded, reference = fast(body), general(body)
+    assert decoded is not None
+    assert reference is not None
+    assert in_order(decoded) == in_order(reference)
 
 
 @pytest.mark.parametrize(

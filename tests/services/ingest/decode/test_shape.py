@@ -36,7 +36,7 @@ def commas(value: Any, level: int) -> int:
         return 0
     if level:
         elements = value.values() if isinstance(value, dict) else value
-        return sum(commas(each, level - 1) for each in elements)
+        return sum(commas(element, level - 1) for element in elements)
     return max(0, len(value) - 1)
 
 
@@ -46,9 +46,9 @@ def test_elements_and_members_are_counted_exactly_in_pieces_of_any_size(value: o
     counted = Shape()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shape, "PIECE_BYTES", size)
-        found = list(pieces(body))
-    assert b"".join(found) == body
-    for piece in found:
+        chunks = list(pieces(body))
+    assert b"".join(chunks) == body
+    for piece in chunks:
         counted.add(piece)
     assert (counted.outer, counted.inner) == (commas(value, 0), commas(value, 1))
 
@@ -60,7 +60,7 @@ async def decode(kind: bytes, body: bytes, reserved: list[int], **source: Any) -
 
 
 def members(count: int) -> bytes:
-    return b"{" + b",".join(b'"a%d":1' % each for each in range(count)) + b"}"
+    return b"{" + b",".join(b'"a%d":1' % number for number in range(count)) + b"}"
 
 
 EVENT = b'{"specversion":"1.0","id":"%d","source":"/s","type":"t"}'
@@ -75,7 +75,7 @@ EVENT = b'{"specversion":"1.0","id":"%d","source":"/s","type":"t"}'
         (BATCH, b"[" + b"{}," * 50_000 + b"{}]", "too many events; the limit is 1000"),
         (
             BATCH,
-            b"[" + b",".join(EVENT % each for each in range(1001)) + b"]",
+            b"[" + b",".join(EVENT % number for number in range(1001)) + b"]",
             "too many events; the limit is 1000",
         ),
         (BATCH, b"[" + members(16_002) + b"]", "more than 16000 attributes"),
@@ -107,7 +107,7 @@ async def test_what_is_too_large_is_refused_before_it_is_decoded(
         (PLAIN, b"[" + b",".join([b'{"a":[1,2,3]}'] * 1000) + b"]", 1000),
         (PLAIN, b"[" + b",".join([members(20)] * 1000) + b"]", 1000),
         (LINES, b" \r\n\n".join([b'{"a":[1,2,3]}'] * 1000), 1000),
-        (BATCH, b"[" + b",".join(EVENT % each for each in range(1000)) + b"]", 1000),
+        (BATCH, b"[" + b",".join(EVENT % number for number in range(1000)) + b"]", 1000),
         (LINES, b"\n" * 1_000_000, 0),
         (ONE, EVENT[:-1] % 1 + b',"data":[' + b"1," * 40_000 + b"1]}", 1),
     ],

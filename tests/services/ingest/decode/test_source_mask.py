@@ -34,14 +34,14 @@ def masker(**mask: Any) -> SourceMasker:
 
 
 def test_fields_are_masked_in_objects_and_arrays(hashed: dict[str, Any]) -> None:
-    one = masker(data={"ssn": "drop", "buyer.name": "redact", "items.card": hashed})
+    source_masker = masker(data={"ssn": "drop", "buyer.name": "redact", "items.card": hashed})
     data = b'{"ssn":"canary","buyer":{"name":"canary","n":1.50},"items":[{"card":"4711"},{"card":null}]}'
-    found = one.data(data, JSON)
+    masked = source_masker.data(data, JSON)
     assert (
-        found
+        masked
         == b'{"buyer":{"name":"[redacted]","n":1.50},"items":[{"card":"%b"},{"card":null}]}' % digest("4711")
     )
-    assert one.data(b"", None) == b""
+    assert source_masker.data(b"", None) == b""
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,16 @@ def test_data_whose_fields_cannot_be_found_is_refused(data: bytes, kind: bytes |
 
 
 def test_attributes_are_masked_and_the_key_with_them(hashed: dict[str, Any]) -> None:
-    one = masker(attributes={"subject": hashed, "region": "drop", "agent": "redact"})
+    source_masker = masker(attributes={"subject": hashed, "region": "drop", "agent": "redact"})
     headers = [("ce_id", b"1"), ("ce_subject", b"ann"), ("ce_region", b"x"), ("ce_agent", b"y")]
-    masked = one.headers(headers)
+    masked = source_masker.headers(headers)
     assert masked == [("ce_id", b"1"), ("ce_subject", digest("ann")), ("ce_agent", b"[redacted]")]
-    assert one.key(b"ann", masked) == digest("ann")
+    assert source_masker.key(b"ann", masked) == digest("ann")
     with_key = [*headers, ("ce_partitionkey", b"k")]
-    assert one.key(b"k", one.headers(with_key)) == b"k", "the key was not taken from the subject"
-    assert one.key(b"1", one.headers([("ce_id", b"1")])) == b"1"
+    assert source_masker.key(b"k", source_masker.headers(with_key)) == b"k", (
+        "the key was not taken from the subject"
+    )
+    assert source_masker.key(b"1", source_masker.headers([("ce_id", b"1")])) == b"1"
 
 
 @pytest.mark.parametrize(

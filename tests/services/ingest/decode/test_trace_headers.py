@@ -48,12 +48,12 @@ def test_of_two_traces_none_is_added_and_a_later_version_may_have_more_fields() 
 
 @given(st.binary(max_size=80))
 def test_no_header_raises(value: bytes) -> None:
-    for name, found in trace_headers([(b"traceparent", value), (b"tracestate", value)]):
+    for name, header_value in trace_headers([(b"traceparent", value), (b"tracestate", value)]):
         assert name.startswith("ce_trace")
-        assert found == value
+        assert header_value == value
 
 
 def test_an_events_own_trace_is_kept() -> None:
-    own = event(("ce_traceparent", b"00-own"))
-    assert with_trace([own, event()], HERE) == [own, event(*HERE)]
+    traced_event = event(("ce_traceparent", b"00-own"))
+    assert with_trace([traced_event, event()], HERE) == [traced_event, event(*HERE)]
     assert with_trace([event()], []) == [event()]

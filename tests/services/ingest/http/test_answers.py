@@ -13,7 +13,8 @@ import pytest
 from ingest_harness import KEY, Ingest, Stream
 from tests.openapi_documents import require_described
 
-from hifi.record.event import fields, identity
+from hifi.record.fields import fields
+from hifi.record.identity import identity
 from hifi_ingest.http.openapi import DOCUMENT
 
 if sys.version_info >= (3, 14):
@@ -40,7 +41,7 @@ async def client(running: Ingest) -> AsyncIterator[aiohttp.ClientSession]:
 async def post(client: aiohttp.ClientSession, path: str, body: object, *headers: dict[str, str]) -> Any:
     """Status, body and headers of the response; a body other than bytes is sent as JSON."""
     data = body if isinstance(body, bytes) else orjson.dumps(body)
-    merged = {name: value for each in headers for name, value in each.items()}
+    merged = {name: value for header_set in headers for name, value in header_set.items()}
     async with client.post(path, data=data, headers=merged, skip_auto_headers=["content-type"]) as answer:
         assert answer.content_type == (
             "application/json" if answer.status == 202 else "application/problem+json"
@@ -50,7 +51,7 @@ async def post(client: aiohttp.ClientSession, path: str, body: object, *headers:
         return answer.status, content, answer.headers
 
 
-async def found(stream: Stream, event_id: str) -> Any:
+async def raw_record(stream: Stream, event_id: str) -> Any:
     """The record of an event on `raw`."""
     (record,) = [r for r in await stream.raw() if dict(r.headers)["ce_id"] == event_id.encode()]
     return record
@@ -60,17 +61,17 @@ async def test_events_carry_the_trace_of_their_request_or_their_own(
     client: aiohttp.ClientSession, stream: Stream
 ) -> None:
     trace = {"traceparent": f"00-{7:032x}-00f067aa0ba902b7-01", "tracestate": "a=1"}
-    own = f"00-{8:032x}-00f067aa0ba902b7-01"
+    trace_of_event = f"00-{8:032x}-00f067aa0ba902b7-01"
     event = {"specversion": "1.0", "source": "/t", "type": "t"}
-    batch = [event | {"id": "traced-1"}, event | {"id": "traced-2", "traceparent": own}]
+    batch = [event | {"id": "traced-1"}, event | {"id": "traced-2", "traceparent": trace_of_event}]
     assert (await post(client, "/v1/events", batch, BEARER, BATCH, trace))[0] == 202
     _, answer, _ = await post(client, PLAIN, {"a": 1}, BEARER, JSON, trace)
     for name, parent, state in [
         ("traced-1", trace["traceparent"], b"a=1"),
-        ("traced-2", own, None),
+        ("traced-2", trace_of_event, None),
         (answer["ids"][0], trace["traceparent"], b"a=1"),
     ]:
-        headers = dict((await found(stream, name)).headers)
+        headers = dict((await raw_record(stream, name)).headers)
         assert (headers["ce_traceparent"], headers.get("ce_tracestate")) == (parent.encode(), state)
 
 
@@ -81,7 +82,7 @@ async def test_a_binary_event_is_on_raw_byte_for_byte_when_202_comes(
     headers = CE | {"ce-id": "bin 1%25", "ce-subject": "N1", "ce-comexampleext": "caf%C3%A9"}
     status, answer, _ = await post(client, "/v1/events", body, BEARER, JSON, headers)
     assert (status, answer) == (202, {"accepted": 1, "ids": ["bin 1%"]})
-    record = await found(stream, "bin 1%")
+    record = await raw_record(stream, "bin 1%")
     headers = fields(record.headers)
     assert record.value == body
     assert [name for name, _ in record.headers[:2]] == ["hifi", "hifi_hop"]
@@ -99,7 +100,7 @@ async def test_data_other_than_json_is_unchanged(client: aiohttp.ClientSession, 
         client, "/v1/events", body, BEARER, CE | {"ce-id": "bytes"}, {"content-type": "image/png"}
     )
     assert status == 202
-    assert (await found(stream, "bytes")).value == body
+    assert (await raw_record(stream, "bytes")).value == body
 
 
 async def test_a_structured_event_keeps_its_data_verbatim(
@@ -109,7 +110,7 @@ async def test_a_structured_event_keeps_its_data_verbatim(
     body = b'{"specversion":"1.0","id":"s1","source":"/s","type":"t","n":7,"flag":true,"data":' + data + b"}"
     status, _, _ = await post(client, "/v1/events", body, BEARER, STRUCTURED)
     assert status == 202
-    record = await found(stream, "s1")
+    record = await raw_record(stream, "s1")
     assert record.value == data
     headers = dict(record.headers)
     assert (headers["ce_n"], headers["ce_flag"], headers["content-type"]) == (
@@ -128,7 +129,7 @@ async def test_base64_data_is_decoded(client: aiohttp.ClientSession, stream: Str
         "data_base64": base64.b64encode(b"\0\xff").decode(),
     }
     assert (await post(client, "/v1/events", body, BEARER, STRUCTURED))[0] == 202
-    assert (await found(stream, "b64")).value == b"\0\xff"
+    assert (await raw_record(stream, "b64")).value == b"\0\xff"
 
 
 async def test_a_batch_is_taken_whole(client: aiohttp.ClientSession, stream: Stream) -> None:
@@ -161,7 +162,7 @@ async def test_one_bad_event_of_a_batch_refuses_all_and_every_bad_index_is_named
     events = [good | {"id": "whole0"}, good, good | {"id": "whole2", "specversion": "0.3"}, good | {"id": 3}]
     status, answer, _ = await post(client, "/v1/events", events, BEARER, BATCH)
     assert status == 400
-    assert [each["index"] for each in answer["events"]] == [1, 2, 3]
+    assert [refusal["index"] for refusal in answer["events"]] == [1, 2, 3]
     assert answer["bad"] == 3
     assert "id is missing" in answer["events"][0]["detail"]
     assert answer["events"][1]["pointer"] == "/specversion"
@@ -186,7 +187,7 @@ async def test_plain_objects_arrays_and_lines_become_events(
         assert (status, answer["accepted"]) == (202, count)
         ids += answer["ids"]
     records = {dict(r.headers)["ce_id"].decode(): r for r in await stream.raw()}
-    assert [records[each].value for each in ids] == [
+    assert [records[event_id].value for event_id in ids] == [
         b'{"p": 1.0}',
         b'{"p": 2}',
         b'{"p":3 }',
@@ -205,7 +206,7 @@ async def test_declared_fields_give_id_time_and_key(client: aiohttp.ClientSessio
     key = {"authorization": "Bearer orders-key"}
     status, answer, _ = await post(client, "/v1/pipes/orders/events", order, key, JSON)
     assert (status, answer["ids"]) == (202, ["17"])
-    record = await found(stream, "17")
+    record = await raw_record(stream, "17")
     headers = fields(record.headers)
     assert (record.key, headers["ce_partitionkey"]) == (b"C1", b"C1")
     assert headers["ce_time"] == b"2020-02-29T12:00:00+01:00"

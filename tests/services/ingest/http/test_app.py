@@ -44,17 +44,17 @@ class FakeKeys(WriteKeys):
 
 
 def app(producer: Producer) -> App:
-    one = App(Health("ingest", "test"))
+    asgi_app = App(Health("ingest", "test"))
     settings = IngestSettings(
         ingest_max_body_bytes=100_000, ingest_max_decompressed_bytes=200_000, ingest_max_batch_events=50
     )
     health = Health("ingest", "test")
-    one.open(IngestContext(settings, FakeRegistry(), FakeKeys(), producer, health))  # type: ignore[arg-type]
-    return one
+    asgi_app.open(IngestContext(settings, FakeRegistry(), FakeKeys(), producer, health))  # type: ignore[arg-type]
+    return asgi_app
 
 
 async def call(
-    one: App, method: str, path: str, headers: list[tuple[bytes, bytes]], chunks: list[bytes]
+    asgi_app: App, method: str, path: str, headers: list[tuple[bytes, bytes]], chunks: list[bytes]
 ) -> tuple[int, dict[bytes, bytes], bytes]:
     parts = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
     parts.append({"type": "http.request", "body": b"", "more_body": False})
@@ -74,7 +74,7 @@ async def call(
         "query_string": b"",
         "root_path": "",
     }
-    await one(scope, receive, send)
+    await asgi_app(scope, receive, send)
     body = b"".join(message.get("body", b"") for message in sent[1:])
     return sent[0]["status"], dict(sent[0]["headers"]), body
 
@@ -164,7 +164,7 @@ def test_the_app_answers_anything(
         producer = FakeProducer({})
         named = [(b"authorization", b"Bearer " + key.encode()), (b"content-type", kind), *headers]
         # An HTTP server refuses a content-length that is none before the app sees it.
-        named = [each for each in named if each[0] != b"content-length" or each[1].isdigit()]
+        named = [header for header in named if header[0] != b"content-length" or header[1].isdigit()]
         status, answer, body = await call(app(producer), method, path, named, chunks)
         assert status < 500
         assert (b"content-length", b"%d" % len(body)) in answer.items() or method == "HEAD"
@@ -180,7 +180,7 @@ def test_the_app_answers_anything(
 
 
 async def test_a_client_that_disconnects_during_a_request_leaves_no_memory_reserved() -> None:
-    one = app(producer := FakeProducer({}))
+    asgi_app = app(producer := FakeProducer({}))
     parts = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
     sent: list[Any] = []
 
@@ -196,10 +196,10 @@ async def test_a_client_that_disconnects_during_a_request_leaves_no_memory_reser
         (b"content-length", b"10"),
     ]
     scope = {"type": "http", "method": "POST", "path": "/v1/pipes/flights/events", "headers": headers}
-    await one(scope, receive, send)
+    await asgi_app(scope, receive, send)
     assert (sent, producer.sent) == ([], {})
-    assert one.context is not None
-    assert one.context.body_memory.used_bytes == 0
+    assert asgi_app.context is not None
+    assert asgi_app.context.body_memory.used_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -241,14 +241,14 @@ async def test_a_request_whose_body_has_no_length_is_refused(version: bytes, run
 
 
 async def test_the_gate_refuses_what_the_app_would_and_lets_the_rest_pass() -> None:
-    one = app(FakeProducer({}))
-    requests = one.context.admission.requests if one.context else None
+    asgi_app = app(FakeProducer({}))
+    requests = asgi_app.context.admission.requests if asgi_app.context else None
     assert requests is not None
 
     def gate(target: bytes, key: str = KEY, method: bytes = b"POST") -> tuple[int | None, dict[str, Any]]:
         headers = [(b"authorization", b"Bearer " + key.encode())]
         scope: dict[str, Any] = {"headers": headers, "state": {}}
-        answer = one.refuse(scope, method, target)
+        answer = asgi_app.refuse(scope, method, target)
         return (None if answer is None else answer[0]), scope
 
     assert gate(b"/v1/events", "wrong")[0] == 401
@@ -274,6 +274,6 @@ async def test_the_gate_refuses_what_the_app_would_and_lets_the_rest_pass() -> N
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await one(scope, receive, send)
+    await asgi_app(scope, receive, send)
     assert requests.in_progress == 0
     assert sent[0]["status"] < 500

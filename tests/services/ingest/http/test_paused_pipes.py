@@ -16,11 +16,11 @@ async def test_a_paused_pipe_answers_503_with_retry_after_until_it_is_resumed(
     stream = await new_stream(kafka, pipe(), pipe("orders", "orders-key"))
 
     async def set_paused(*, paused: bool) -> None:
-        known = await read_registry(kafka, stream.topics)
-        await publish(kafka, stream.topics, change_pause(known, "flights", paused=paused))
+        published = await read_registry(kafka, stream.topics)
+        await publish(kafka, stream.topics, change_pause(published, "flights", paused=paused))
 
-    with ingest(kafka, stream.name, tmp_path / "log") as one:
-        sender, other = Sender(one, 5), Sender(one, 5, pipe_name="orders", key="orders-key")
+    with ingest(kafka, stream.name, tmp_path / "log") as instance:
+        sender, other = Sender(instance, 5), Sender(instance, 5, pipe_name="orders", key="orders-key")
         async with sender.sending(connections=1, pause_s=0.02), other.sending(connections=1, pause_s=0.05):
             await until(lambda: sender.statuses[202] > 5)
             await set_paused(paused=True)
@@ -35,7 +35,7 @@ async def test_a_paused_pipe_answers_503_with_retry_after_until_it_is_resumed(
         after, problem = sender.refusals[-1]
         assert (int(after or 0), problem["paused"]) == (10, True)
         assert "resumes it" in problem["detail"]
-        assert one.stop() == 0
+        assert instance.stop() == 0
     reports = [orjson.loads(record.value) for record in await stream.accepted()]
     assert sum(report["paused"].get("flights", 0) for report in reports) == sender.statuses[503]
     assert sum(report["answers"].get("503", 0) for report in reports) == 0, "ingest did not fail"

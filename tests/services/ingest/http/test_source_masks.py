@@ -12,10 +12,10 @@ CANARY = "canary-4711"
 
 
 async def post(
-    one: Ingest, name: str, body: object, headers: dict[str, str] | None = None
+    instance: Ingest, name: str, body: object, headers: dict[str, str] | None = None
 ) -> tuple[int, Any]:
     bearer = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
-    url = f"{one.url}/v1/pipes/{name}/events"
+    url = f"{instance.url}/v1/pipes/{name}/events"
     async with (
         aiohttp.ClientSession() as client,
         client.post(url, data=orjson.dumps(body), headers=bearer | (headers or {})) as answer,
@@ -32,9 +32,9 @@ async def test_masked_data_attributes_and_keys_are_not_on_raw(kafka: str, log: P
         "attributes": {"subject": hashed, "partitionkey": hashed},
     }
     stream = await new_stream(kafka, pipe(mask=mask, partition_key="buyer.mail"))
-    with ingest(kafka, stream.name, log) as one:
+    with ingest(kafka, stream.name, log) as instance:
         event = {"ssn": CANARY, "buyer": {"mail": CANARY}, "n": 1}
-        assert (await post(one, "flights", [event, event], {"idempotency-key": "k"}))[0] == 202
+        assert (await post(instance, "flights", [event, event], {"idempotency-key": "k"}))[0] == 202
         attributes = {
             "ce-id": "1",
             "ce-source": "/s",
@@ -42,10 +42,10 @@ async def test_masked_data_attributes_and_keys_are_not_on_raw(kafka: str, log: P
             "ce-specversion": "1.0",
             "ce-subject": CANARY,
         }
-        assert (await post(one, "flights", event, attributes))[0] == 202
-        status, problem = await post(one, "flights", event, attributes | {"content-type": "text/plain"})
+        assert (await post(instance, "flights", event, attributes))[0] == 202
+        status, problem = await post(instance, "flights", event, attributes | {"content-type": "text/plain"})
         assert (status, problem["bad"]) == (422, 1)
-        assert one.stop() == 0
+        assert instance.stop() == 0
     raw = await stream.raw()
     assert len(raw) == 3
     assert CANARY not in repr(raw)
@@ -62,18 +62,18 @@ async def test_without_its_key_a_pipe_answers_503_until_the_key_is_there(
     stream = await new_stream(
         kafka, pipe(mask={"data": {"ssn": {"hash": {"file": str(key)}}}}), pipe("orders")
     )
-    with ingest(kafka, stream.name, log) as one:
-        status, problem = await post(one, "flights", {"ssn": CANARY})
+    with ingest(kafka, stream.name, log) as instance:
+        status, problem = await post(instance, "flights", {"ssn": CANARY})
         assert status == 503
         assert "masks" in problem["detail"]
-        assert "masks of flights" in one.readyz()[1]["warnings"]
-        assert (await post(one, "orders", {"ssn": "x"}))[0] == 202
+        assert "masks of flights" in instance.readyz()[1]["warnings"]
+        assert (await post(instance, "orders", {"ssn": "x"}))[0] == 202
         fresh = key.with_suffix(".new")
         fresh.write_text("secret")
         fresh.replace(key)
         async with asyncio.timeout(20):
-            while (await post(one, "flights", {"ssn": CANARY}))[0] != 202:
+            while (await post(instance, "flights", {"ssn": CANARY}))[0] != 202:
                 await asyncio.sleep(0.2)
-        assert one.readyz()[1]["warnings"] == {}
-        assert one.stop() == 0
+        assert instance.readyz()[1]["warnings"] == {}
+        assert instance.stop() == 0
     assert CANARY not in repr(await stream.raw())

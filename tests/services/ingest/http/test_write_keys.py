@@ -30,16 +30,16 @@ def test_a_key_is_a_bearer_token_or_a_basic_user(header: bytes, key: bytes | Non
     assert key_from_header(header) == key
 
 
-async def status(one: Ingest, name: str, key: str) -> int:
+async def status(instance: Ingest, name: str, key: str) -> int:
     async with aiohttp.ClientSession() as client:
         headers = {"authorization": f"Bearer {key}"}
-        async with client.post(f"{one.url}/v1/pipes/{name}/events", json={}, headers=headers) as answer:
+        async with client.post(f"{instance.url}/v1/pipes/{name}/events", json={}, headers=headers) as answer:
             return answer.status
 
 
-async def eventually(one: Ingest, name: str, key: str, wanted: int) -> None:
+async def eventually(instance: Ingest, name: str, key: str, expected: int) -> None:
     async with asyncio.timeout(20):
-        while await status(one, name, key) != wanted:
+        while await status(instance, name, key) != expected:
             await asyncio.sleep(0.05)
 
 
@@ -53,28 +53,28 @@ async def test_keys_and_pipes_change_without_a_restart_and_a_missing_key_is_a_wa
         pipe("file", keys=[{"file": str(file)}]),
     ]
     stream = await new_stream(kafka, *pipes)
-    with ingest(kafka, stream.name, log, ingest_keys_refresh_s=0.2) as one:
-        assert await status(one, "env", "from-env") == 202
-        assert await status(one, "file", "from-file") == 401
-        warnings = one.readyz()[1]["warnings"]
+    with ingest(kafka, stream.name, log, ingest_keys_refresh_s=0.2) as instance:
+        assert await status(instance, "env", "from-env") == 202
+        assert await status(instance, "file", "from-file") == 401
+        warnings = instance.readyz()[1]["warnings"]
         assert set(warnings) == {"write key 1 of env", "write key 0 of file"}
         assert "TEST_NO_SUCH_KEY" in warnings["write key 1 of env"]
 
         file.write_text("from-file\n")
-        await eventually(one, "file", "from-file", 202)
-        assert set(one.readyz()[1]["warnings"]) == {"write key 1 of env"}
+        await eventually(instance, "file", "from-file", 202)
+        assert set(instance.readyz()[1]["warnings"]) == {"write key 1 of env"}
         file.write_text("renewed")
-        await eventually(one, "file", "renewed", 202)
-        assert await status(one, "file", "from-file") == 401
+        await eventually(instance, "file", "renewed", 202)
+        assert await status(instance, "file", "from-file") == 401
         file.unlink()
-        wait_until(lambda: len(one.readyz()[1]["warnings"]) == 2)
-        assert await status(one, "env", "from-env") == 202
+        wait_until(lambda: len(instance.readyz()[1]["warnings"]) == 2)
+        assert await status(instance, "env", "from-env") == 202
 
         await stream.publish(pipe("env", "another"), pipe("new", "new-key"))
-        await eventually(one, "new", "new-key", 202)
-        await eventually(one, "env", "another", 202)
-        assert await status(one, "env", "from-env") == 401
+        await eventually(instance, "new", "new-key", 202)
+        await eventually(instance, "env", "another", 202)
+        assert await status(instance, "env", "from-env") == 401
         await stream.delete("new")
-        await eventually(one, "new", "new-key", 401)
-        assert one.stop() == 0
+        await eventually(instance, "new", "new-key", 401)
+        assert instance.stop() == 0
     assert "from-file" not in log.read_text()

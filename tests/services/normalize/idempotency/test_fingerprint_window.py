@@ -32,33 +32,35 @@ class Model(RuleBasedStateMachine):
         """An event is checked: a new one, or a copy of a recent one."""
         self.now_ms += pause_ms
         self.offset += 1
-        one = Fingerprint(key, data, self.offset, self.now_ms, self.offset)
+        fingerprint = Fingerprint(key, data, self.offset, self.now_ms, self.offset)
         if copy_of is not None and copy_of < len(self.firsts):
             before = self.firsts[-1 - copy_of]
-            one = before._replace(at_ms=self.now_ms, offset=self.offset)
+            fingerprint = before._replace(at_ms=self.now_ms, offset=self.offset)
         same_id = [
-            first for first in self.firsts if first.key == one.key and one.at_ms - first.at_ms <= WINDOW_MS
+            first
+            for first in self.firsts
+            if first.key == fingerprint.key and fingerprint.at_ms - first.at_ms <= WINDOW_MS
         ]
-        same = [first for first in same_id if first.data == one.data]
-        repetition, offset = self.window.check(one)
+        same = [first for first in same_id if first.data == fingerprint.data]
+        repetition, offset = self.window.check(fingerprint)
         if same:
             assert repetition is (
-                Repetition.COPY if same[-1].identity == one.identity else Repetition.REPEATED
+                Repetition.COPY if same[-1].identity == fingerprint.identity else Repetition.REPEATED
             )
             assert offset == same[-1].offset
         else:
             assert repetition is (Repetition.REUSED_ID if same_id else Repetition.NEW)
-            assert offset == one.offset
-            self.firsts.append(one)
-            self.written.append(one)
+            assert offset == fingerprint.offset
+            self.firsts.append(fingerprint)
+            self.written.append(fingerprint)
 
     @rule()
     def is_taken_over(self) -> None:
         """A window rebuilt from the written fingerprints is equivalent."""
         self.window = FingerprintWindow(WINDOW_MS)
-        for one in self.written:
-            if one.at_ms >= self.now_ms - WINDOW_MS:
-                self.window.check(one)
+        for fingerprint in self.written:
+            if fingerprint.at_ms >= self.now_ms - WINDOW_MS:
+                self.window.check(fingerprint)
 
     @rule()
     def is_swept(self) -> None:
@@ -100,9 +102,9 @@ def test_a_shortened_window_recognizes_events_for_the_time_it_reports(
 
 def test_the_largest_digests_and_offsets_do_not_overlap() -> None:
     window = FingerprintWindow(WINDOW_MS)
-    one = Fingerprint(2**64 - 1, 2**64 - 1, 2**32 - 1, 2**41, 2**40 - 1)
-    assert window.check(one) == (Repetition.NEW, one.offset)
-    assert window.check(one) == (Repetition.COPY, one.offset)
-    assert window.check(one._replace(identity=0)) == (Repetition.REPEATED, one.offset)
-    assert window.check(one._replace(data=0)) == (Repetition.REUSED_ID, one.offset)
-    assert window.check(one._replace(identity=0)) == (Repetition.REPEATED, one.offset)
+    fingerprint = Fingerprint(2**64 - 1, 2**64 - 1, 2**32 - 1, 2**41, 2**40 - 1)
+    assert window.check(fingerprint) == (Repetition.NEW, fingerprint.offset)
+    assert window.check(fingerprint) == (Repetition.COPY, fingerprint.offset)
+    assert window.check(fingerprint._replace(identity=0)) == (Repetition.REPEATED, fingerprint.offset)
+    assert window.check(fingerprint._replace(data=0)) == (Repetition.REUSED_ID, fingerprint.offset)
+    assert window.check(fingerprint._replace(identity=0)) == (Repetition.REPEATED, fingerprint.offset)

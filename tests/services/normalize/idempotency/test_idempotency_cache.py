@@ -8,7 +8,7 @@ from aiokafka import ConsumerRecord, TopicPartition
 
 from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.producer import Producer
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.health import Health
 from hifi_normalize.idempotency.fingerprint import Fingerprint, unpack
 from hifi_normalize.idempotency.fingerprint_window import Repetition

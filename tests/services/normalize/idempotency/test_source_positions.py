@@ -2,7 +2,7 @@
 
 import random
 
-from hifi.record.event import SourcePosition
+from hifi.record.source_position import SourcePosition
 from hifi_normalize.idempotency.source_positions import SourcePositions
 
 SOURCE = b"kafka/cluster/orders/3"
@@ -25,12 +25,12 @@ def passed(positions: SourcePositions, log: list[SourcePosition], start: int = 0
 def taken_over(positions: SourcePositions, committed: int) -> SourcePositions:
     """What the next owner reads."""
     _, records = positions.take_unwritten(committed)
-    found = SourcePositions()
+    source_positions = SourcePositions()
     for record in records:
         assert record.key is not None
         assert record.value is not None
-        found.load(record.key, record.value)
-    return found
+        source_positions.load(record.key, record.value)
+    return source_positions
 
 
 def test_what_a_reader_reads_again_is_a_copy_and_what_follows_is_not() -> None:
@@ -67,13 +67,13 @@ def test_decisions_are_the_same_after_any_takeover_even_if_what_was_written_is_a
             log += [at(run, position) for position in range(begin, end) if position % 3]
             begin = chance.randint(begin, end)
         expected = passed(SourcePositions(), log)
-        assert sorted({one.position for one in log}) == [log[offset].position for offset in expected]
+        assert sorted({copy.position for copy in log}) == [log[offset].position for offset in expected]
 
         positions, committed = SourcePositions(), 0
         while committed < len(log):
             read = chance.randint(committed, len(log))
             assert passed(positions, log[:read], committed) == [
-                one for one in expected if committed <= one < read
+                expected_offset for expected_offset in expected if committed <= expected_offset < read
             ]
             positions = taken_over(positions, committed) if read > committed else positions
             committed = chance.randint(committed, read)
@@ -85,12 +85,12 @@ def test_an_older_record_of_the_topic_changes_nothing() -> None:
     _, old = positions.take_unwritten(0)
     positions.is_copy("p", at(1, 8), 1)
     _, new = positions.take_unwritten(0)
-    found = SourcePositions()
+    source_positions = SourcePositions()
     for record in (*new, *old):  # one that a fenced owner wrote late
         assert record.key is not None
         assert record.value is not None
-        found.load(record.key, record.value)
-    assert found.is_copy("p", at(2, 8), 2)
+        source_positions.load(record.key, record.value)
+    assert source_positions.is_copy("p", at(2, 8), 2)
 
 
 def test_what_is_kept_of_a_source_partition_does_not_grow_with_its_runs() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import orjson
 
-from hifi.record import event
+from hifi.record.fields import packed
+from hifi.record.headers import DESTINATION, OUTCOME, RAW, REASON, SERVICE
 from hifi_observe.alarms.alarm import Key
 from hifi_observe.alarms.conditions import RECENT_MINUTES, SKIPPED_S, Thresholds, find_conditions
 from hifi_observe.ledger.closing import ClosingRules
@@ -97,8 +98,8 @@ def test_a_failing_destination_is_reported_until_a_later_success_on_any_partitio
 
 def test_a_success_is_seen_from_its_receipt() -> None:
     ledger = PartitionLedger(0, ClosingRules())
-    receipt = identity(b"a:0", MINUTE) | {event.DESTINATION: b"crm", event.OUTCOME: b"delivered"}
-    ledger.take("receipts", [Row(0, 7, event.packed(receipt))])
+    receipt = identity(b"%016x:%d" % (10, 0), MINUTE) | {DESTINATION: b"crm", OUTCOME: b"delivered"}
+    ledger.take("receipts", [Row(0, 7, packed(receipt))])
     assert ledger.live.successes == {("flights", "crm"): 7}
 
 
@@ -137,10 +138,10 @@ def test_deleted_records_of_a_source_are_reported_with_their_offsets_for_a_while
 
 
 def dead_letters(ledger: PartitionLedger, count: int) -> None:
-    why = {event.SERVICE: b"normalize", event.REASON: b"schema"}
+    why = {SERVICE: b"normalize", REASON: b"schema"}
     first = ledger.positions.get("dead-letter", 0)
     rows = [
-        Row(offset, NOW_US // 1000 - 1000, event.packed(identity(b"a:%d" % offset, MINUTE) | why))
+        Row(offset, NOW_US // 1000 - 1000, packed(identity(b"%016x:%d" % (10, offset), MINUTE) | why))
         for offset in range(first, first + count)
     ]
     ledger.take("dead-letter", rows)
@@ -161,8 +162,8 @@ def test_dead_letters_are_reported_as_a_count_and_not_as_a_rate() -> None:
 
 def test_enrich_makes_no_progress_only_if_it_neither_commits_nor_writes() -> None:
     def row(offset: int) -> Row:
-        fields = identity(b"a:%d" % offset, MINUTE) | {event.RAW: b"%d" % offset}
-        return Row(offset, NOW_US // 1000 - 10_000, event.packed(fields))
+        fields = identity(b"%016x:%d" % (10, offset), MINUTE) | {RAW: b"%d" % offset}
+        return Row(offset, NOW_US // 1000 - 10_000, packed(fields))
 
     store = closed(MINUTE)
     ledger = PartitionLedger(0, ClosingRules())

@@ -43,10 +43,10 @@ class Both:
 
     async def tell(self, blue_url: str, green_url: str, stats: str = "") -> None:
         """Write the record of the colours; `stats`: path of the front's socket."""
-        light = Colour(7500, ColourState.LIGHT, (), blue_url)
-        other = Colour(2500, ColourState.LIGHT, (), green_url)
+        first = Colour(7500, ColourState.ACTIVE, (), blue_url)
+        second = Colour(2500, ColourState.ACTIVE, (), green_url)
         told = Colours(
-            {"blue": light, "green": other}, (FrontAddress("http://127.0.0.1:9", stats),), 1, "test"
+            {"blue": first, "green": second}, (FrontAddress("http://127.0.0.1:9", stats),), 1, "test"
         )
         producer = Producer(self.kafka, "test")
         await producer.start()
@@ -76,8 +76,8 @@ async def merged(
     while time.monotonic() < end:
         seen = await get(url, "/api/v1/pipes/flights/colours")
         for row in seen.get("minutes", ()):
-            wanted = {"minute": minute, "missing": missing, **figures}
-            if {name: row[name] for name in wanted} == wanted:
+            expected = {"minute": minute, "missing": missing, **figures}
+            if {name: row[name] for name in expected} == expected:
                 return seen, row
         await asyncio.sleep(0.1)
     raise AssertionError(seen)
@@ -96,7 +96,7 @@ async def test_a_minute_is_counted_over_both_colours_and_one_that_is_away_is_nam
             await both.tell(blue, green)
             figures = {"in": 40, "delivered": 39, "lost": 1, "state": "down"}
             _, row = await merged(blue, minute, ["front"], **figures)  # nobody watched the front
-            assert {name: (one["share"], one["lost"]) for name, one in row["colours"].items()} == {
+            assert {name: (colour["share"], colour["lost"]) for name, colour in row["colours"].items()} == {
                 "blue": (0.75, 0),
                 "green": (0.25, 1),
             }
@@ -108,12 +108,14 @@ async def test_a_minute_is_counted_over_both_colours_and_one_that_is_away_is_nam
                 await stream.commit(partition)
             await merged(blue, minute + 1, ["front"], **{"in": 10, "delivered": 10})
             stored = await get(blue, "/api/v1/pipes/flights/minutes?last=10&lags=whole")
-            newest = next(one for one in stored["minutes"] if one["minute"] == minute + 1)
+            newest = next(
+                stored_minute for stored_minute in stored["minutes"] if stored_minute["minute"] == minute + 1
+            )
             assert sum(newest["lag_sketch"]["c"]) == 5  # kept, so that percentiles can be merged
 
-            assert observer.publisher.connected
+            assert observer.stream.publisher.connected
             counts = {"answered": 10, "failed": 2, "rejected": 0, "connection_errors": 0, "gap_s": 1.0}
-            await observer.publisher.front(minute + 1, counts)
+            await observer.stream.publisher.front(minute + 1, counts)
             _, row = await merged(blue, minute + 1, [], state="down")
             assert row["causes"] == ["ingest"]
             assert row["intake"]["failed"] == 2
@@ -123,10 +125,10 @@ async def test_a_minute_is_counted_over_both_colours_and_one_that_is_away_is_nam
             if CHROMIUM is not None:
                 await check_page(f"{blue}/pipes/flights/colours", "75.0 %")
 
-        found, row = await merged(blue, minute, ["green", "front"], state="unknown")
+        both_colours, row = await merged(blue, minute, ["green", "front"], state="unknown")
         assert row["in"] == 30
-        assert found["down_minutes"] == 1
-        away = {one["colour"]: one["away"] for one in found["colours"]}
+        assert both_colours["down_minutes"] == 1
+        away = {colour["colour"]: colour["away"] for colour in both_colours["colours"]}
         assert away["blue"] is None
         assert green in away["green"]
 
@@ -166,12 +168,12 @@ async def first_watched(observe: str, front: str) -> dict[str, Any]:
             aiohttp.ClientError, ValueError
         ):  # HAProxy has not started, or answers without JSON
             await get(front, "")
-        found = await get(observe, "/api/v1/pipes/flights/colours")
-        for row in found.get("minutes", ()):
+        answer = await get(observe, "/api/v1/pipes/flights/colours")
+        for row in answer.get("minutes", ()):
             if not row["missing"]:
                 return dict(row)
         await asyncio.sleep(0.2)
-    raise AssertionError(found)
+    raise AssertionError(answer)
 
 
 def command(*arguments: str) -> str:
@@ -199,7 +201,7 @@ async def check_page(url: str, text: str) -> None:
             await page.goto(url)
             assert text in await page.locator("#minutes").inner_text()
             violations = (await Axe().run(page)).response["violations"]
-            assert [one["id"] for one in violations] == []
+            assert [violation["id"] for violation in violations] == []
             wide = await page.evaluate("document.documentElement.scrollWidth")
             assert wide <= width
         await browser.close()

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import orjson
 
-from hifi.record import event
+from hifi.record.fields import packed
+from hifi.record.headers import ORIGIN
+from hifi.record.identity import BACKFILL
 from hifi_observe.ledger.closing import ClosingRules, MinuteResult, OffsetSnapshot
 from hifi_observe.ledger.grouping import group_records
 from hifi_observe.ledger.partition_ledger import PartitionLedger
@@ -23,20 +25,20 @@ ACCEPTED_US = MINUTE * 60_000_000
 CLOSED_US = ACCEPTED_US + 120_000_000
 LIMITS = SloLimits(p95_us=1_000_000, loss=0)
 LIVE = range(3)
-BACKFILL = range(3, 10)
+BACKFILL_OFFSETS = range(3, 10)
 
 
 def row(offset: int, **more: bytes) -> Row:
     """A record of the event with this sequence; from the fourth on they are backfill."""
     fields = identity(f"{EPOCH}:{offset}".encode(), MINUTE)
-    fields |= {event.ORIGIN: event.BACKFILL} if offset in BACKFILL else {}
+    fields |= {ORIGIN: BACKFILL} if offset in BACKFILL_OFFSETS else {}
     fields |= {f"hifi_{name}": value for name, value in more.items()}
-    return Row(offset, MINUTE * 60_000, event.packed(fields))
+    return Row(offset, MINUTE * 60_000, packed(fields))
 
 
 def receipt(offset: int) -> Row:
     """Of a delivery that took 0.1 s, or 50 s with backfill."""
-    answered = ACCEPTED_US + (50_000_000 if offset in BACKFILL else 100_000)
+    answered = ACCEPTED_US + (50_000_000 if offset in BACKFILL_OFFSETS else 100_000)
     times = {"sent": b"%d" % (answered - 1000), "answered": b"%d" % answered}
     return row(offset, destination=b"crm", outcome=b"delivered", **times)
 
@@ -65,7 +67,7 @@ def merged(result: MinuteResult, limits: SloLimits = LIMITS) -> dict:
 def test_a_late_backfill_makes_no_minute_down_and_every_event_of_it_is_counted() -> None:
     found = merged(closed(ledger(10), enriched=10))
     assert (found["state"], found["in"], found["delivered"], found["lost"]) == ("up", 10, 10, 0)
-    assert found["backfill"] == len(BACKFILL)
+    assert found["backfill"] == len(BACKFILL_OFFSETS)
     assert found["lags"]["end.accepted/crm"]["count"] == len(LIVE)
     assert found["p95_us"] < 200_000
 
@@ -87,7 +89,7 @@ def test_a_lost_event_is_lost_whatever_its_origin() -> None:
 def test_the_fact_survives_a_restart_of_observe() -> None:
     result = closed(ledger(3), enriched=0)
     restored = load_pipe_minute(orjson.loads(orjson.dumps(dump(result, 0, CLOSED_US))))
-    assert len(restored.backfill) == len(BACKFILL)
+    assert len(restored.backfill) == len(BACKFILL_OFFSETS)
 
 
 def test_the_lag_now_and_an_open_minute_leave_backfill_out_and_count_it() -> None:
@@ -95,7 +97,7 @@ def test_the_lag_now_and_an_open_minute_leave_backfill_out_and_count_it() -> Non
     lags = made.live.take_lags()
     assert {key: len(sketch) for key, sketch in lags.items()} == {("flights", 1): len(LIVE)}
     shown = OpenMinute.load(OpenMinute.of(made.pipe_minutes["flights", MINUTE]).dump()).json(1_000_000)
-    assert (shown["in"], shown["delivered"], shown["backfill"]) == (10, 10, len(BACKFILL))
+    assert (shown["in"], shown["delivered"], shown["backfill"]) == (10, 10, len(BACKFILL_OFFSETS))
     assert shown["p95_us"] < 200_000
 
 
@@ -103,7 +105,7 @@ def test_what_a_later_release_appends_hides_no_backfill() -> None:
     rows = [row(offset) for offset in range(10)]
     for number, one in enumerate(rows):
         name, value = one.headers[0]
-        text = value if number in BACKFILL else value + b";"
+        text = value if number in BACKFILL_OFFSETS else value + b";"
         one.headers[0] = name, text + (b";new" if number % 2 else b"")
     batch = group_records("raw", rows, 0)
     assert batch.foreign == 0
@@ -117,7 +119,7 @@ def test_what_a_later_release_appends_hides_no_backfill() -> None:
         )
         for flag in (False, True)
     }
-    assert found == {False: [*LIVE], True: [*BACKFILL]}
+    assert found == {False: [*LIVE], True: [*BACKFILL_OFFSETS]}
 
 
 def test_the_progress_of_a_source_is_added_up_over_the_instances_that_told_it_lately() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from hifi.record import event
+from hifi.record.fields import packed
+from hifi.record.headers import BREAKER, DESTINATION, OUTCOME, REASON, STATUS
 from hifi_observe.ledger.breaker_reports import NO_ANSWER, BreakerReports, ReceiptAnswer
 from hifi_observe.ledger.closing import ClosingRules
 from hifi_observe.ledger.partition_ledger import PartitionLedger
@@ -32,15 +33,15 @@ class Receipts:
         self.offsets = [0] * partitions
 
     def tell(self, partition: int, at_ms: int, outcome: str, reason: str = "", **more: Any) -> None:
-        headers = identity(b"a:%d" % self.offsets[partition], MINUTE)
-        headers |= {event.DESTINATION: b"crm", event.OUTCOME: outcome.encode()}
+        headers = identity(b"%016x:%d" % (10, self.offsets[partition]), MINUTE)
+        headers |= {DESTINATION: b"crm", OUTCOME: outcome.encode()}
         if reason:
-            headers[event.REASON] = reason.encode()
+            headers[REASON] = reason.encode()
         if "status" in more:
-            headers[event.STATUS] = b"%d" % more["status"]
+            headers[STATUS] = b"%d" % more["status"]
         if "breaker" in more:
-            headers[event.BREAKER] = more["breaker"].encode()
-        self.ledgers[partition].take("receipts", [Row(self.offsets[partition], at_ms, event.packed(headers))])
+            headers[BREAKER] = more["breaker"].encode()
+        self.ledgers[partition].take("receipts", [Row(self.offsets[partition], at_ms, packed(headers))])
         self.offsets[partition] += 1
 
     def delivered(self, partition: int, at_ms: int, **more: Any) -> None:

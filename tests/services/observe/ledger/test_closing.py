@@ -5,7 +5,7 @@ from pathlib import Path
 
 import orjson
 
-from hifi.record import event
+from hifi.record.fields import packed
 from hifi_observe.ledger.closing import ClosingRules, LakeRead, MinuteResult, OffsetSnapshot
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.pipe_minute import PipeMinute
@@ -23,7 +23,7 @@ RULES = ClosingRules(settle_s=10)
 def row(offset: int, sequence: int, **more: bytes) -> Row:
     fields = identity(f"{EPOCH}:{sequence}".encode(), MINUTE)
     fields |= {f"hifi_{name}": value for name, value in more.items()}
-    return Row(offset, MINUTE * 60_000, event.packed(fields))
+    return Row(offset, MINUTE * 60_000, packed(fields))
 
 
 def ledger() -> PartitionLedger:

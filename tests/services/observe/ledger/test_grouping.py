@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hifi.record import event
+from hifi.record.fields import packed
+from hifi.record.headers import HOP, IDENTITY
 from hifi_observe.ledger.durations import Transit
 from hifi_observe.ledger.grouping import group_records
 from hifi_observe.ledger.record_batch import RecordBatch
@@ -20,7 +21,7 @@ MINUTE = 28_333_333
 def row(offset: int, **more: bytes) -> Row:
     fields = identity(b"%b:%d" % (EPOCH, offset), MINUTE)
     fields |= {f"hifi_{name}": value for name, value in more.items()}
-    return Row(offset, MINUTE * 60_000, event.packed(fields))
+    return Row(offset, MINUTE * 60_000, packed(fields))
 
 
 def altered(one: Row, header: str, value: bytes) -> Row:
@@ -33,8 +34,8 @@ def grouped(batch: RecordBatch) -> list[tuple[str, list[int]]]:
 
 @pytest.mark.parametrize("appended", [b";new", b";", b";a:7", b";x;y:z"])
 def test_fields_that_a_later_release_appended_are_skipped(appended: bytes) -> None:
-    newer = [altered(one, event.IDENTITY, one.headers[0][1] + appended) for one in map(row, range(3))]
-    rows = [row(3), *newer[:2], row(4), altered(newer[2], event.HOP, b"1;2;crm;new")]
+    newer = [altered(one, IDENTITY, one.headers[0][1] + appended) for one in map(row, range(3))]
+    rows = [row(3), *newer[:2], row(4), altered(newer[2], HOP, b"1;2;crm;new")]
     batch = group_records("enriched", rows, 0)
     assert batch.foreign == 0
     assert sorted(number for _, numbers in grouped(batch) for number in numbers) == [0, 1, 2, 3, 4]
@@ -43,20 +44,20 @@ def test_fields_that_a_later_release_appended_are_skipped(appended: bytes) -> No
 
 def test_a_record_of_a_format_that_is_not_known_is_counted_and_not_read() -> None:
     other = row(1).headers[0][1].replace(b"1;", b"2;", 1)
-    batch = group_records("raw", [row(0), altered(row(1), event.IDENTITY, other), row(2)], 0)
+    batch = group_records("raw", [row(0), altered(row(1), IDENTITY, other), row(2)], 0)
     assert (batch.foreign, grouped(batch)) == (1, [(EPOCH.decode(), [0, 2])])
 
 
 @pytest.mark.parametrize("text", [b"-1", b"", b"x", b"1 ;2"])
 def test_a_malformed_sequence_is_counted_and_hurts_no_other_record(text: bytes) -> None:
     common = row(1).headers[0][1].rpartition(b":")[0]
-    broken = altered(row(1), event.IDENTITY, common + b":" + text)
+    broken = altered(row(1), IDENTITY, common + b":" + text)
     batch = group_records("raw", [row(0), broken, row(2)], 0)
     assert (batch.foreign, grouped(batch)) == (1, [(EPOCH.decode(), [0, 2])])
 
 
 def test_a_record_whose_time_is_malformed_counts_but_is_not_measured() -> None:
-    rows = [row(0), altered(row(1), event.HOP, b"soon"), row(2)]
+    rows = [row(0), altered(row(1), HOP, b"soon"), row(2)]
     (group,) = next(iter(group_records("raw", rows, 0).minutes.values())).groups
     assert (group.sequences, group.times is not None) == ([0, 1, 2], True)
     assert group.times is not None

@@ -6,7 +6,8 @@ from typing import Any
 
 import orjson
 
-from hifi.record import event
+from hifi.record.fields import packed, with_fields
+from hifi.record.headers import RAW
 from hifi_observe.ledger.closing import ClosingRules, OffsetSnapshot
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.live import figures
@@ -19,10 +20,10 @@ NOW_MS = 28_333_333 * 60_000
 
 def row(offset: int, raw_offset: int | None = None, **more: bytes) -> Row:
     """A record whose offset in `raw` is 100 higher than its own, if not given."""
-    fields = identity(b"a:%d" % offset, NOW_MS // 60_000)
-    fields |= {event.RAW: b"%d" % (offset + 100 if raw_offset is None else raw_offset)}
+    fields = identity(b"%016x:%d" % (10, offset), NOW_MS // 60_000)
+    fields |= {RAW: b"%d" % (offset + 100 if raw_offset is None else raw_offset)}
     fields |= {f"hifi_{name}": value for name, value in more.items()}
-    return Row(offset, NOW_MS + offset, event.packed(fields))
+    return Row(offset, NOW_MS + offset, packed(fields))
 
 
 def ledger_of_enrich(normalized: int) -> PartitionLedger:
@@ -78,7 +79,7 @@ def test_a_replay_and_a_dead_letter_of_another_service_show_no_progress_of_enric
 
 def test_a_record_without_an_offset_in_raw_waits_until_it_is_committed() -> None:
     made = PartitionLedger(0, ClosingRules())
-    made.take("normalized", [row(0), Row(1, NOW_MS, event.with_fields(row(1).headers, {event.RAW: None}))])
+    made.take("normalized", [row(0), Row(1, NOW_MS, with_fields(row(1).headers, {RAW: None}))])
     made.take("enriched", [row(0, to=b"crm"), row(1, to=b"crm")])
     assert (backlog(made)["records"], backlog(made)["uncommitted"]) == (1, 1)
 

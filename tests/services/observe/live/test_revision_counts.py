@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 
 from hifi.control.revision_figures import RevisionFigures
-from hifi.record import event
+from hifi.record.fields import packed
+from hifi.record.headers import ANSWERED, DESTINATION, OUTCOME, REVISION, SENT, SERVICE
 from hifi_observe.ledger.closing import ClosingRules
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.recent_activity import RecentActivity
@@ -22,13 +23,13 @@ LIMITS = {"flights": SloLimits(p95_us=1_000_000, loss=0)}
 
 
 def row(offset: int, revision: int, **more: bytes) -> Row:
-    fields = identity(b"%016x:%d" % (1, offset), MINUTE) | {event.REVISION: b"%d" % revision, **more}
-    return Row(offset, START_MS, event.packed(fields))
+    fields = identity(b"%016x:%d" % (1, offset), MINUTE) | {REVISION: b"%d" % revision, **more}
+    return Row(offset, START_MS, packed(fields))
 
 
 def receipt(offset: int, revision: int, outcome: bytes, lag_us: int = 0) -> Row:
     at = b"%d" % (START_MS * 1000 + lag_us)
-    more = {event.OUTCOME: outcome, event.DESTINATION: b"crm", event.SENT: at, event.ANSWERED: at}
+    more = {OUTCOME: outcome, DESTINATION: b"crm", SENT: at, ANSWERED: at}
     return row(offset, revision, **more)
 
 
@@ -44,7 +45,7 @@ def read_ledger() -> PartitionLedger:
             receipt(3, 2, b"delivered", lag_us=2_000_000),
         ],
     )
-    dead = {event.DESTINATION: b"crm", event.SERVICE: b"egest"}
+    dead = {DESTINATION: b"crm", SERVICE: b"egest"}
     ledger.take("dead-letter", [row(0, 2, **dead)])
     return ledger
 

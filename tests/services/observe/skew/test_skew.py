@@ -80,7 +80,7 @@ BOUNDS = WatchedField(field="score", bounds=[0.1, 0.2, 0.3, 0.5, 0.8])
 def test_one_distribution_over_fifty_windows_makes_at_most_one_alarm(rate: int) -> None:
     mesh = Simulation(BOUNDS)
     mesh.run(
-        RULES.reference_minutes + 50 * RULES.window_minutes, steady, lambda one: one.randint(rate, rate + 9)
+        RULES.reference_minutes + 50 * RULES.window_minutes, steady, lambda rng: rng.randint(rate, rate + 9)
     )
     assert len(mesh.started) <= 1
     assert mesh.state == STEADY
@@ -114,15 +114,15 @@ def test_too_few_events_give_no_verdict() -> None:
     assert mesh.state == TOO_FEW
     mesh.run(20, shifted, lambda _: 30)
     assert (mesh.state, mesh.started) == (TOO_FEW, [])
-    found = mesh.tracker.of("p")[0].json()
-    assert (found["distance"], found["needed"]) == (None, {"half_window": 200, "reference": 1000})
-    assert found["window"]["events"] == 300
+    compared = mesh.tracker.of("p")[0].json()
+    assert (compared["distance"], compared["needed"]) == (None, {"half_window": 200, "reference": 1000})
+    assert compared["window"]["events"] == 300
 
 
 def test_a_field_that_goes_missing_has_drifted() -> None:
     mesh = Simulation(WatchedField(field="score", values=3))
-    mesh.run(60, lambda one: one.choice("aaaabbc"), lambda _: 100)
-    mesh.run(11, lambda one: one.choice(["a", "a", "a", "a", "b", "b", NOTHING]), lambda _: 100)
+    mesh.run(60, lambda rng: rng.choice("aaaabbc"), lambda _: 100)
+    mesh.run(11, lambda rng: rng.choice(["a", "a", "a", "a", "b", "b", NOTHING]), lambda _: 100)
     assert mesh.state == DRIFTED
     last = mesh.tracker.of("p")[0].json()["buckets"][-1]
     assert last["label"] == "missing or null"
@@ -151,7 +151,7 @@ def test_learned_bounds_divide_the_reference_into_buckets_of_about_one_size() ->
     counts = buckets.counts(counted)
     assert (sum(counts), counts[-1], buckets.labels[-1]) == (10_503, 500, "missing or null")
     assert len(counts) == 9
-    assert all(900 < one < 1600 for one in counts[:-1])
+    assert all(900 < count < 1600 for count in counts[:-1])
     assert buckets.labels[0].startswith("up to -")
     bounds = [float(label.split(" ")[-1]) for label in buckets.labels[:-2]]
     assert bounds == sorted(bounds)
@@ -160,17 +160,17 @@ def test_learned_bounds_divide_the_reference_into_buckets_of_about_one_size() ->
 
 def test_a_learned_number_that_shifts_has_drifted() -> None:
     mesh = Simulation(WatchedField(field="score", buckets=10))
-    mesh.run(60, lambda one: f"p{round(one.gauss(30, 4))}", lambda _: 100)
+    mesh.run(60, lambda rng: f"p{round(rng.gauss(30, 4))}", lambda _: 100)
     assert mesh.state == STEADY
-    mesh.run(12, lambda one: f"p{round(one.gauss(34, 4))}", lambda _: 100)
+    mesh.run(12, lambda rng: f"p{round(rng.gauss(34, 4))}", lambda _: 100)
     assert mesh.state == DRIFTED
 
 
 def test_the_most_frequent_values_are_learned_and_all_others_counted_together() -> None:
     reference = Counter({"a": 5, quote_plus("é, b"): 9, "c": 1, "~": 4, NOTHING: 2, "": 3})
-    found = buckets_of(WatchedField(field="x", values=3), reference)
-    assert found.labels == ["é, b", "a", "(empty text)", "other values", "missing or null"]
-    assert found.counts(reference) == [9, 5, 3, 5, 2]
+    buckets = buckets_of(WatchedField(field="x", values=3), reference)
+    assert buckets.labels == ["é, b", "a", "(empty text)", "other values", "missing or null"]
+    assert buckets.counts(reference) == [9, 5, 3, 5, 2]
     listed = buckets_of(WatchedField(field="x", values=["c", "new"]), reference)
     assert listed.counts(reference) == [1, 0, 21, 2]
 

@@ -19,7 +19,8 @@ from structlog.testing import CapturingLogger
 
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
-from hifi.record import event
+from hifi.record.fields import packed
+from hifi.record.headers import ACCEPTED, DETAIL, TRACEPARENT
 from hifi_observe import metrics
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.pipes import ObservedPipes
@@ -59,16 +60,16 @@ def row(seq: bytes, append_ms: int, offset: int = 0, **headers: bytes) -> Row:
     """A record with hifi's headers; the names of `headers` without `hifi_`."""
     known = {
         **identity(seq, 1),
-        event.ACCEPTED: at(0),
-        event.DETAIL: b"cannot cast " + SECRET,
+        ACCEPTED: at(0),
+        DETAIL: b"cannot cast " + SECRET,
         **{name if name.startswith("ce_") else f"hifi_{name}": value for name, value in headers.items()},
     }
-    return Row(offset, T0 // 1000 + append_ms, event.packed(known))
+    return Row(offset, T0 // 1000 + append_ms, packed(known))
 
 
 def way(seq: bytes = b"%016x:1" % 7, to: bytes = b"crm", parent: bytes = PARENT) -> Records:
     """An event's records up to `enriched`."""
-    given = {"ce_id": b"a-1"} | ({event.TRACEPARENT: parent} if parent else {})
+    given = {"ce_id": b"a-1"} | ({TRACEPARENT: parent} if parent else {})
     return [
         ("raw", row(seq, 5, 11, **given, **{"in": at(-1)})),
         ("normalized", row(seq, 12, 12, **given, **{"in": at(8)})),
@@ -87,7 +88,7 @@ def receipt(
     **more: bytes,
 ) -> tuple[str, Row]:
     """A receipt; `times`: of fetch, sending and answer."""
-    given = {event.TRACEPARENT: parent} if parent else {}
+    given = {TRACEPARENT: parent} if parent else {}
     known = {
         "in": at(times[0]),
         "sent": at(times[1]),
@@ -105,7 +106,7 @@ def receipt(
 
 def retried() -> Records:
     """Refused once, brought back, delivered."""
-    here = {"ce_id": b"a-1", event.TRACEPARENT: PARENT, "destination": b"crm"}
+    here = {"ce_id": b"a-1", TRACEPARENT: PARENT, "destination": b"crm"}
     return [
         *way(),
         (
@@ -461,9 +462,9 @@ from hifi_observe.settings import ObserveSettings
 
 async def main():
     off = Observer(ObserveSettings(), Health("observe", "i"))
-    assert off.tracing.tracer is None and not any(name.startswith("opentelemetry") for name in sys.modules)
+    assert off.stream.tracing.tracer is None and not any(name.startswith("opentelemetry") for name in sys.modules)
     on = Observer(ObserveSettings(observe_otlp_endpoint="http://127.0.0.1:9"), Health("observe", "i"))
-    assert on.tracing.tracer is not None and "opentelemetry" in sys.modules
+    assert on.stream.tracing.tracer is not None and "opentelemetry" in sys.modules
 
 asyncio.run(main())
 """
@@ -499,6 +500,6 @@ async def test_observe_exports_what_it_reads_from_kafka(kafka: str) -> None:
 
 async def traced(stream: Stream, minute: int) -> None:
     """One event that its sender traces."""
-    fields = stream.fields(1, minute) | {event.TRACEPARENT: PARENT}
-    for topic, more in added(fields[event.ACCEPTED]).items():
+    fields = stream.fields(1, minute) | {TRACEPARENT: PARENT}
+    for topic, more in added(fields[ACCEPTED]).items():
         await stream.write(topic, 1, [fields | more])

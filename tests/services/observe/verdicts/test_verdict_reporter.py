@@ -82,12 +82,14 @@ async def test_a_step_silences_what_it_explains_while_it_runs(stream: Stream, co
     )
     try:
         async with stream.observing(control=control.control) as (observer, _):
-            silences = observer.notifier.alarms.silences
+            silences = observer.judge.notifier.alarms.silences
             action = await right.begin(step, lambda _: GRANTED)
-            await until(lambda: any(one.subject == "egest" for one in silences.values()))
-            assert {one.kind for one in silences.values()} == {"no-progress", "lag"}
+            await until(lambda: any(silence.subject == "egest" for silence in silences.values()))
+            assert {silence.kind for silence in silences.values()} == {"no-progress", "lag"}
             await right.end(action, ActionState.DONE, "done")
             ends_us = action.expected_end_us
-            await until(lambda: all(one.until_us != ends_us + 60_000_000 for one in silences.values()))
+            await until(
+                lambda: all(silence.until_us != ends_us + 60_000_000 for silence in silences.values())
+            )
     finally:
         await right.stop()

@@ -16,7 +16,8 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page, async_playwright, expect
 
 from hifi.pipe.watched_field import watch_id
-from hifi.record import event
+from hifi.record.headers import BREAKER, DESTINATION, DETAIL, ORIGIN, OUTCOME, POINTER, REASON, SERVICE
+from hifi.record.identity import BACKFILL
 from hifi.runtime.clock import now_us
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -62,16 +63,18 @@ async def test_every_page_agrees_with_the_api_and_has_no_accessibility_violation
         dead_letters = [stream.fields(0, minutes[3]) for _ in range(3)]
         await stream.write("raw", 0, dead_letters)
         refusal = {
-            event.SERVICE: b"normalize",
-            event.REASON: b"schema",
-            event.DETAIL: b"a field is missing",
-            event.POINTER: b"/from",
+            SERVICE: b"normalize",
+            REASON: b"schema",
+            DETAIL: b"a field is missing",
+            POINTER: b"/from",
         }
-        await stream.write("dead-letter", 0, [one | refusal for one in dead_letters])
+        await stream.write("dead-letter", 0, [letter | refusal for letter in dead_letters])
         await stream.commit(0)
         async with stream.observing(observe_token="secret") as (observer, url):
             async with asyncio.timeout(120):
-                while len(observer.store.minutes["flights"]) < 7 or not observer.notifier.notified:
+                while (
+                    len(observer.stream.store.minutes["flights"]) < 7 or not observer.judge.notifier.notified
+                ):
                     await asyncio.sleep(0.05)
             pages = {
                 "overview": "/",
@@ -105,7 +108,7 @@ async def test_both_distributions_of_a_watched_field_are_drawn_as_the_api_has_th
         for minute in range(last - 17, last + 1):
             drawn = scores["now" if minute > last - 9 else "before"]
             texts = [f"{watch_id(watched.watch)}:{score},JFK%3B" for score in drawn * 12]
-            await stream.events(0, minute, 120, watch=[one.encode() for one in texts])
+            await stream.events(0, minute, 120, watch=[text.encode() for text in texts])
         await stream.commit(0)
         path = "/pipes/flights"
         async with stream.observing(observe_skew_window_minutes=10, observe_skew_events=100) as (_, url):
@@ -156,8 +159,8 @@ async def check_page(page: Page, url: str, name: str, theme: str, width: int) ->
             assert await region.evaluate("element => element.scrollWidth <= element.clientWidth"), (
                 f"a table of {name} is cut"
             )
-    found = await Axe().run(page)
-    assert found.violations_count == 0, f"{name}, {theme}, {width}: {found.generate_report()}"
+    checked = await Axe().run(page)
+    assert checked.violations_count == 0, f"{name}, {theme}, {width}: {checked.generate_report()}"
     assert await page.evaluate("document.documentElement.scrollWidth") <= width, (
         f"{name} is wider than {width}"
     )
@@ -191,15 +194,15 @@ async def check_breaker_and_runbook(page: Page, url: str, stream: Stream) -> Non
     cell = page.locator('[data-destination="crm"] [data-is="breaker"]')
     await expect(cell).to_have_text("closed")
     fields = stream.fields(0, now_us() // 60_000_000)
-    fields |= {event.DESTINATION: b"crm", event.OUTCOME: b"retry", event.REASON: b"timeout"}
-    await stream.write("receipts", 0, [fields | {event.BREAKER: b"open:egest-1"}])
+    fields |= {DESTINATION: b"crm", OUTCOME: b"retry", REASON: b"timeout"}
+    await stream.write("receipts", 0, [fields | {BREAKER: b"open:egest-1"}])
     await expect(cell).to_contain_text("open since 20", timeout=15_000)
     updated = await cell.inner_text()
     assert updated.endswith(", answer timeout")
     await page.reload()
     await expect(cell).to_have_text(updated)
-    found = await Axe().run(page)
-    assert found.violations_count == 0, found.generate_report()
+    checked = await Axe().run(page)
+    assert checked.violations_count == 0, checked.generate_report()
     await page.goto(url + "/alarms")
     await page.get_by_role("link", name="What to do about loss").first.click()
     await expect(page).to_have_url(url + "/runbooks#loss")
@@ -239,7 +242,7 @@ async def test_the_overview_of_50_pipes_loads_about_as_fast_with_a_day_of_minute
         await stream.events(0, minute, 10, name="pipe-0")
         await stream.commit(0)
         async with asyncio.timeout(120):
-            while minute not in observer.store.minutes["pipe-0"]:
+            while minute not in observer.stream.store.minutes["pipe-0"]:
                 await asyncio.sleep(0.05)
 
         async def fastest_s() -> float:
@@ -252,11 +255,11 @@ async def test_the_overview_of_50_pipes_loads_about_as_fast_with_a_day_of_minute
             return min(took_s)
 
         without_s = await fastest_s()
-        value = observer.store.minutes["pipe-0"][minute]
+        value = observer.stream.store.minutes["pipe-0"][minute]
         for name in names:
             for back in range(1440):
-                observer.store.minutes[name][minute - back] = value
-                observer.store.states[name][minute - back] = "up"
+                observer.stream.store.minutes[name][minute - back] = value
+                observer.stream.store.states[name][minute - back] = "up"
         assert await fastest_s() < 4 * without_s
 
 
@@ -296,7 +299,7 @@ async def test_events_are_shown_within_seconds_before_any_minute_has_closed(kafk
 async def test_the_progress_of_a_source_is_shown_with_units_and_updated(kafka: str, page: Page) -> None:
     async with new_stream(kafka) as stream, stream.observing() as (observer, url):
         minute = now_us() // 60_000_000 - 2
-        rows = [stream.fields(0, minute) | {event.ORIGIN: event.BACKFILL} for _ in range(3)]
+        rows = [stream.fields(0, minute) | {ORIGIN: BACKFILL} for _ in range(3)]
         await stream.write("raw", 0, rows)
         await stream.commit(0)
 
@@ -309,7 +312,7 @@ async def test_the_progress_of_a_source_is_shown_with_units_and_updated(kafka: s
             await stream.write("accepted", 0, [{}], [orjson.dumps(report)])
 
         async with asyncio.timeout(120):
-            while minute not in observer.store.minutes["flights"]:
+            while minute not in observer.stream.store.minutes["flights"]:
                 await asyncio.sleep(0.05)
         await tell()
         async with asyncio.timeout(30):
@@ -342,7 +345,7 @@ async def test_times_are_in_the_viewers_zone_with_utc_as_the_tooltip(kafka: str)
         await stream.events(0, minute, 10)
         await stream.commit(0)
         async with asyncio.timeout(120):
-            while minute not in observer.store.minutes["flights"]:
+            while minute not in observer.stream.store.minutes["flights"]:
                 await asyncio.sleep(0.05)
         browser = await driver.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]

@@ -1,0 +1,1 @@
+"""Changes of PostgreSQL tables as sources, read by Debezium in Kafka Connect."""

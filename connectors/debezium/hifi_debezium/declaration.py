@@ -1,0 +1,58 @@
+"""Declaration of sources that are the changes of database tables. Imports no client."""
+
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from hifi.pipe.limits import pipe_limits
+from hifi.pipe.sources.topic import TopicSource
+from hifi.pipe.strict_model import StrictModel
+
+TableName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_$]{0,62}\.[A-Za-z_][A-Za-z0-9_$]{0,62}$")
+]
+
+
+class SourceDatabase(StrictModel):
+    """The PostgreSQL database whose log is read, as Kafka Connect reaches it."""
+
+    host: str = Field(min_length=1, description="Host name or address.")
+    port: int = Field(5432, ge=1, le=65535, description="Port.")
+    name: str = Field(min_length=1, description="Name of the database.")
+    user: str = Field(min_length=1, description="User with REPLICATION, and SELECT on the tables.")
+    password_file: Path = Field(
+        description="Absolute path of the password file on the hosts of Kafka Connect, which reads it."
+    )
+    sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = Field(
+        "prefer", description="TLS, as for libpq."
+    )
+
+    @model_validator(mode="after")
+    def _password_is_found(self) -> Self:
+        if not self.password_file.is_absolute():
+            raise ValueError(f"password_file: {self.password_file} is not an absolute path")
+        if reason := pipe_limits().refuse_secret_file(self.password_file):
+            raise ValueError(reason)
+        return self
+
+
+class DebeziumSource(TopicSource):
+    """The changes of tables of a PostgreSQL database, by Debezium in Kafka Connect. collect declares the connector."""
+
+    partition_key: ClassVar[None] = None
+
+    kind: Literal["debezium"] = Field(description="Kind.")
+    connect: str = Field(
+        pattern=r"^https?://[^/?#\s]+$",
+        description="URL of Kafka Connect's REST API.",
+    )
+    database: SourceDatabase = Field(description="The database.")
+    tables: list[TableName] = Field(
+        min_length=1, description="Tables as `SCHEMA.TABLE`, each with a primary key."
+    )
+    type: str = Field("hifi.change", min_length=1, description="CloudEvents `type`.")
+    settings: dict[str, str] = Field(
+        {},
+        description="Further settings of the connector, such as `snapshot.mode`.",
+    )

@@ -1,0 +1,1 @@
+"""Changes as events, and the connector that writes them."""

@@ -1,0 +1,159 @@
+"""Declare the connector of a source to Kafka Connect, and watch it."""
+
+import asyncio
+import re
+from typing import Any, Final
+
+import aiohttp
+
+from hifi.pipe.sources.kind import Warn
+from hifi.runtime import log
+from hifi.runtime.errors import Misconfigured, Retryable
+from hifi_debezium.declaration import DebeziumSource
+
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=60)
+_WATCH_S: Final = 5.0
+_SUBJECT: Final = "connector"
+_LONGEST_NAME: Final = 63
+"""Of a replication slot and a publication, bytes."""
+_BAD_REQUEST: Final = 400
+_CONFLICT: Final = 409
+_JSON: Final = {"Content-Type": "application/json"}
+"""Kafka Connect wants it of requests without a body, too."""
+
+logger = log.get(__name__)
+
+
+class Connector:
+    """The connector of one pipe, `<stream>.<pipe>`. Its slot and its publication are `hifi_<stream>_<pipe>`."""
+
+    def __init__(self, stream: str, pipe: str, source: DebeziumSource) -> None:
+        self.name: Final = f"{stream}.{pipe}"
+        self._source = source
+
+    def config(self) -> dict[str, str]:
+        """Its configuration.
+
+        Raises:
+            Misconfigured: `settings` of the source has one that hifi sets.
+        """
+        source, database = self._source, self._source.database
+        slot = re.sub(r"[^a-z0-9_]", "_", f"hifi_{self.name}".lower())[:_LONGEST_NAME]
+        converter = "org.apache.kafka.connect.json.JsonConverter"
+        fixed = {
+            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+            "tasks.max": "1",
+            # A change has one offset of the topic, and only one, which identifies its event.
+            "exactly.once.support": "required",
+            "database.hostname": database.host,
+            "database.port": str(database.port),
+            "database.dbname": database.name,
+            "database.user": database.user,
+            "database.password": f"${{dir:{database.password_file.parent}:{database.password_file.name}}}",
+            "database.sslmode": database.sslmode,
+            "plugin.name": "pgoutput",
+            "slot.name": slot,
+            "publication.name": slot,
+            "publication.autocreate.mode": "filtered",
+            "table.include.list": ",".join(re.escape(table) for table in source.tables),
+            "topic.prefix": source.topic,
+            # All tables in one partition: the order of commits.
+            "transforms": "route",
+            "transforms.route.type": "org.apache.kafka.connect.transforms.RegexRouter",
+            "transforms.route.regex": rf"{re.escape(source.topic)}\.[^.]+\.[^.]+",
+            "transforms.route.replacement": source.topic,
+            "topic.creation.default.partitions": "1",
+            "topic.creation.default.replication.factor": "-1",
+            "key.converter": converter,
+            "key.converter.schemas.enable": "false",
+            "value.converter": converter,
+            "value.converter.schemas.enable": "false",
+            "tombstones.on.delete": "false",
+            "skipped.operations": "none",
+            "decimal.handling.mode": "string",
+        }
+        defaults = {"poll.interval.ms": "50", "heartbeat.interval.ms": "10000"}
+        if forbidden := sorted(fixed.keys() & source.settings.keys()):
+            raise Misconfigured(
+                f"source.settings: hifi sets {', '.join(forbidden)} of the connector; remove it there"
+            )
+        return {**defaults, **source.settings, **fixed}
+
+    async def declare(self) -> None:
+        """Create the connector, or change it if it differs.
+
+        Raises:
+            Misconfigured: Kafka Connect refuses the configuration; the message says why.
+            Retryable: Kafka Connect does not answer, or not yet.
+        """
+        config = self.config()
+        status, current = await self._request("GET", f"/connectors/{self.name}/config")
+        if status == 200 and {name: current.get(name) for name in config} == config:
+            return
+        status, answer = await self._request("PUT", f"/connectors/{self.name}/config", config)
+        if status in (200, 201):
+            logger.info("connector-declared", connector=self.name)
+        elif status == _CONFLICT or status >= 500:
+            raise Retryable(f"Kafka Connect does not accept the connector yet: {_reason(status, answer)}")
+        else:
+            raise Misconfigured(f"Kafka Connect refuses the connector {self.name}: {_reason(status, answer)}")
+
+    async def watch(self, warn: Warn) -> None:
+        """Show why the connector does not run, and restart what has failed of it, until cancelled."""
+        while True:
+            try:
+                warn(_SUBJECT, await self._failure())
+            except Retryable as error:
+                warn(_SUBJECT, str(error))
+            await asyncio.sleep(_WATCH_S)
+
+    async def _failure(self) -> str | None:
+        """Why the connector does not run; it is restarted then. None: it runs.
+
+        Raises:
+            Retryable: Kafka Connect does not answer.
+        """
+        status, answer = await self._request("GET", f"/connectors/{self.name}/status")
+        if status != 200:
+            await self._declare_again()
+            return f"Kafka Connect does not know {self.name}: {_reason(status, answer)}"
+        parts = [answer["connector"], *answer["tasks"]]
+        failed = next((part for part in parts if part["state"] == "FAILED"), None)
+        if failed is None:
+            return None
+        logger.error("connector-failed", connector=self.name, trace=failed.get("trace", ""))
+        restart = f"/connectors/{self.name}/restart?includeTasks=true&onlyFailed=true"
+        status, answer = await self._request("POST", restart)
+        done = "is restarted" if status < _BAD_REQUEST else f"cannot be restarted ({_reason(status, answer)})"
+        return f"it failed and {done}: {_cause(failed.get('trace', ''))}"
+
+    async def _declare_again(self) -> None:
+        try:
+            await self.declare()
+        except Misconfigured as error:
+            raise Retryable(str(error)) from error
+
+    async def _request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        url = self._source.connect + path
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=_TIMEOUT) as session,
+                session.request(method, url, json=body, headers=_JSON) as response,
+            ):
+                text = await response.read()
+                is_json = response.content_type == "application/json"
+                return response.status, await response.json() if is_json and text else {}
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise Retryable(f"Kafka Connect does not answer at {url}: {error!r}") from error
+
+
+def _reason(status: int, answer: Any) -> str:
+    """What Kafka Connect says of a request, which may be nothing but its status."""
+    message = answer.get("message", "") if isinstance(answer, dict) else ""
+    return f"HTTP {status}, {message}" if message else f"HTTP {status}"
+
+
+def _cause(trace: str) -> str:
+    """The innermost cause of a Java stack trace, in one line."""
+    causes = [line for line in trace.splitlines() if line.startswith("Caused by:")]
+    return (causes[-1].removeprefix("Caused by: ") if causes else trace.partition("\n")[0])[:500]

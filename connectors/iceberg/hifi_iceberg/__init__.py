@@ -1,0 +1,1 @@
+"""Apache Iceberg tables as destinations, which the service lake writes."""

@@ -1,0 +1,172 @@
+"""Commits data files and progress to one Iceberg table, each in one snapshot.
+
+Iceberg commits are optimistic: one that others were faster than fails and is tried again on the newer snapshot. Before
+each attempt the progress in the table must be the one that the files were made for. When this instance takes the
+table over, it commits a snapshot without data, so that a commit of an earlier owner, which may still be under way,
+fails: then the progress that it is made for is of another writer.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Snapshot
+
+from hifi.runtime import log, metrics
+from hifi.runtime.backoff import backoff_s
+from hifi.runtime.errors import Fenced, Retryable
+from hifi_iceberg.destination.progress import OFFSETS, WRITER, TableProgress, progress_at
+
+_BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
+
+logger = log.get(__name__)
+
+
+class TableCommits:
+    """Commits to one table, as long as no other instance takes it over."""
+
+    def __init__(self, table: Table, writer: str, attempts: int) -> None:
+        """Take the table over.
+
+        Args:
+            table: open.
+            writer: a name that was never used before.
+            attempts: to commit while others do.
+
+        Raises:
+            Retryable: others committed at each attempt.
+        """
+        self.table: Final = table
+        self._writer = writer
+        self._attempts = attempts
+        self.progress = TableProgress()
+        self._take_over()
+
+    def progress_at(self, offsets: Mapping[int, int]) -> TableProgress:
+        """The progress that the table had when the query committed these offsets of `enriched`."""
+        return progress_at((_property(snapshot, OFFSETS) for snapshot in self._history()), offsets)
+
+    def append(self, files: Sequence[str], progress: TableProgress) -> None:
+        """Add data files.
+
+        Raises:
+            Fenced: another instance writes the table.
+            Retryable: others committed at each attempt.
+        """
+
+        def add(change: Transaction) -> None:
+            change.add_files(
+                list(files), snapshot_properties=self._properties(progress), check_duplicate_files=False
+            )
+
+        self._commit(add)
+        self.progress = progress
+
+    def replace(self, old: Sequence[DataFile], files: Sequence[str], progress: TableProgress) -> None:
+        """Replace data files by others.
+
+        Raises:
+            Fenced: another instance writes the table.
+            Retryable: others committed at each attempt, or replaced one of the old files.
+        """
+
+        def swap(change: Transaction) -> None:
+            present = {data_file.file_path for data_file in self.data_files()}
+            if gone := [data_file.file_path for data_file in old if data_file.file_path not in present]:
+                raise Retryable(f"another writer replaced {len(gone)} data files of {self.name} meanwhile")
+            producer = change.update_snapshot(snapshot_properties=self._properties(progress))
+            with producer.overwrite() as snapshot:
+                for data_file in old:
+                    snapshot.delete_data_file(data_file)
+                for path in files:
+                    snapshot.append_data_file(
+                        parquet_file_to_data_file(self.table.io, self.table.metadata, path)
+                    )
+
+        self._commit(swap)
+        self.progress = progress
+
+    def data_files(self) -> list[DataFile]:
+        """The data files of the current snapshot."""
+        return [task.file for task in self.table.scan().plan_files()]
+
+    def expire(self, keep: int, keep_s: float) -> int:
+        """Expire snapshots that are neither among the newest ones nor young; returns how many."""
+        snapshots = sorted(self.table.snapshots(), key=lambda snapshot: snapshot.timestamp_ms, reverse=True)
+        limit_ms = (datetime.now(UTC) - timedelta(seconds=keep_s)).timestamp() * 1000
+        old = [snapshot.snapshot_id for snapshot in snapshots[keep:] if snapshot.timestamp_ms < limit_ms]
+        if old:
+            self.table.maintenance.expire_snapshots().by_ids(old).commit()
+        return len(old)
+
+    @property
+    def name(self) -> str:
+        """Namespace and name."""
+        return ".".join(self.table.name())
+
+    def _take_over(self) -> None:
+        for attempt in range(self._attempts):
+            newest = next(
+                (snapshot for snapshot in self._history() if _property(snapshot, OFFSETS) is not None), None
+            )
+            text = _property(newest, OFFSETS) if newest is not None else None
+            self.progress = TableProgress.load(text) if text is not None else TableProgress()
+            try:
+                with self.table.transaction() as change:
+                    producer = change.update_snapshot(snapshot_properties=self._properties(self.progress))
+                    with producer.fast_append():
+                        pass  # a snapshot without new data
+            except CommitFailedException:
+                self._wait(attempt)
+            else:
+                return
+        raise Retryable(f"other writers of {self.name} committed at each of {self._attempts} attempts")
+
+    def _commit(self, fill: Callable[[Transaction], None]) -> None:
+        for attempt in range(self._attempts):
+            self.table.refresh()
+            self._ensure_owner()
+            try:
+                with self.table.transaction() as change:
+                    fill(change)
+            except CommitFailedException as error:
+                logger.warning(
+                    "commit-conflict", table=self.name, attempt=attempt + 1, error=str(error)[:300]
+                )
+                self._wait(attempt)
+            else:
+                return
+        raise Retryable(f"other writers of {self.name} committed at each of {self._attempts} attempts")
+
+    def _wait(self, attempt: int) -> None:
+        metrics.LAKE_CONFLICTS.labels(self.name).inc()
+        time.sleep(backoff_s(attempt, _BACKOFF_S))
+        self.table.refresh()
+
+    def _ensure_owner(self) -> None:
+        newest = next(
+            (snapshot for snapshot in self._history() if _property(snapshot, OFFSETS) is not None), None
+        )
+        if newest is None or _property(newest, WRITER) != self._writer:
+            raise Fenced(f"another instance of lake writes {self.name}")
+
+    def _history(self) -> Iterator[Snapshot]:
+        """The snapshots that led to the current state, newest first."""
+        snapshot = self.table.current_snapshot()
+        while snapshot is not None:
+            yield snapshot
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else self.table.snapshot_by_id(parent)
+
+    def _properties(self, progress: TableProgress) -> dict[str, str]:
+        return {OFFSETS: progress.dump(), WRITER: self._writer}
+
+
+def _property(snapshot: Snapshot, name: str) -> str | None:
+    summary = snapshot.summary
+    return None if summary is None else summary.additional_properties.get(name)

@@ -1,0 +1,126 @@
+"""Data files of a table: where Spark writes and reads them, and which ones nothing refers to.
+
+With a folder as the warehouse, Spark writes below the table at once. With S3, for which Spark has no client here, it
+writes to a temporary folder, from which the driver uploads, and files that Spark has to read are downloaded to it.
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlparse
+
+from pyarrow.fs import FileSelector, FileSystem, copy_files
+from pyiceberg.table import Table
+
+from hifi_iceberg.destination.restricted_catalog import WarehouseFileIO
+
+PREFIX: Final = "hifi-"
+"""What the names of folders with data files begin with, below `data` of a table."""
+
+
+class FileStore:
+    """The data files of one table that this service writes."""
+
+    def __init__(self, table: Table, writer: str, scratch: Path) -> None:
+        """Write nothing yet.
+
+        Args:
+            table: open.
+            writer: a name that was never used before.
+            scratch: folder for temporary files.
+
+        Raises:
+            Misconfigured: the table is not in the warehouse.
+        """
+        assert isinstance(table.io, WarehouseFileIO)
+        table.io.require_within(table.location())
+        self._io = table.io
+        self._table = table
+        self._writer = writer
+        self._batches = 0
+        location = urlparse(table.location())
+        self._scheme = location.scheme or "file"
+        self._files: FileSystem = table.io.fs_by_scheme(self._scheme, location.netloc)
+        self._root = f"{location.netloc if self._scheme != 'file' else ''}{location.path}/data"
+        self._scratch = scratch / f"{PREFIX}{writer}"
+
+    @property
+    def _local(self) -> bool:
+        return self._scheme == "file"
+
+    def new_folder(self) -> str:
+        """A path, not used before, to which Spark can write."""
+        self._batches += 1
+        name = f"{PREFIX}{self._writer}-{self._batches}"
+        return f"{self._root}/{name}" if self._local else str(self._scratch / name)
+
+    def publish(self, folder: str) -> list[str]:
+        """Make the data files in a folder part of the warehouse.
+
+        Returns:
+            Their URLs there.
+        """
+        local = sorted(Path(folder).rglob("*.parquet"))
+        if self._local:
+            return [f"file://{path}" for path in local]
+        base = Path(folder)
+        published = []
+        for path in local:
+            target = f"{self._root}/{base.name}/{path.relative_to(base)}"
+            copy_files(str(path), target, destination_filesystem=self._files)
+            published.append(f"{self._scheme}://{target}")
+        shutil.rmtree(base, ignore_errors=True)
+        return published
+
+    def readable(self, urls: Sequence[str]) -> list[str]:
+        """Paths from which Spark can read data files, in their order. They are valid until the next call.
+
+        Raises:
+            Misconfigured: one is not in the warehouse.
+        """
+        for url in urls:
+            self._io.require_within(url)
+        if self._local:
+            return [urlparse(url).path for url in urls]
+        folder = self._scratch / "read"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        paths = [str(folder / url.rpartition("/")[2]) for url in urls]
+        for url, path in zip(urls, paths, strict=True):
+            copy_files(url.partition("://")[2], path, source_filesystem=self._files)
+        return paths
+
+    def delete_unreferenced(self) -> int:
+        """Delete the data files of this service that no snapshot refers to; returns how many.
+
+        They are those of batches that were never committed, and those of which all snapshots have expired. No batch
+        may be under way.
+        """
+        selector = FileSelector(self._root, recursive=True, allow_not_found=True)
+        paths = [
+            file.path
+            for file in self._files.get_file_info(selector)
+            if file.is_file and file.path.removeprefix(self._root).lstrip("/").startswith(PREFIX)
+        ]
+        if not paths:
+            return 0
+        referenced = self._referenced()
+        unused = [path for path in paths if path not in referenced]
+        for path in unused:
+            self._files.delete_file(path)
+        return sum(path.endswith(".parquet") for path in unused)
+
+    def _referenced(self) -> set[str]:
+        """Paths of the data files of all snapshots."""
+        io = self._table.io
+        manifests = {
+            manifest.manifest_path: manifest
+            for snapshot in self._table.snapshots()
+            for manifest in snapshot.manifests(io)
+        }
+        return {
+            entry.data_file.file_path.partition("://")[2]
+            for manifest in manifests.values()
+            for entry in manifest.fetch_manifest_entry(io)
+        }

@@ -1,0 +1,1 @@
+"""Topics of any Kafka cluster as sources, and as destinations in transactions."""

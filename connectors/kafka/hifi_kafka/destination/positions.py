@@ -1,0 +1,140 @@
+"""The positions topic of a destination cluster: which offsets were written, in the transactions that wrote them."""
+
+import asyncio
+import zlib
+from typing import Final, NamedTuple
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import TopicAlreadyExistsError, for_code
+
+from hifi.delivery.written_offsets import WrittenOffsets
+from hifi.kafka.clients import close
+from hifi.kafka.security import client_options
+from hifi.kafka.topic_reader import read_ranges
+from hifi.runtime.errors import Retryable
+from hifi_kafka.declaration import KafkaDestinationSettings
+
+PARTITIONS: Final = 8
+"""Partitions of a positions topic that egest creates."""
+MOST_REPLICAS: Final = 3
+"""Replicas of its partitions, if there are as many brokers."""
+_METADATA_S: Final = 0.05
+
+
+class Position(NamedTuple):
+    """Where records of the positions topic belong.
+
+    Attributes:
+        owner: `<stream>;<pipe>;<destination>;<partition>;`.
+        line: `fresh`, or `retried` for what the retrier brought back: two instances may own the two.
+    """
+
+    owner: bytes
+    line: bytes
+
+    def key(self, chunk: int) -> bytes:
+        """Key of the record with a bitmap."""
+        return b"%b%b;%d" % (self.owner, self.line, chunk)
+
+    def partition(self, partitions: int) -> int:
+        """Partition of these records; it is the same for both lines."""
+        return zlib.crc32(self.owner) % partitions
+
+
+class PositionReader:
+    """Reads positions; one at a time, over two connections that stay open."""
+
+    def __init__(self, settings: KafkaDestinationSettings) -> None:
+        """Start without connections.
+
+        Args:
+            settings: of the destination; the topic that gets the events has to exist.
+        """
+        self._settings = settings
+        self._topic, self._events_topic = settings.positions_topic, settings.topic
+        self._lock = asyncio.Lock()
+        self._clients: tuple[AIOKafkaConsumer, AIOKafkaConsumer] | None = None
+        self.partitions = 0
+        """Partitions of the topic, known after the first `read`."""
+
+    async def read(self, position: Position, since: int, into: dict[bytes, WrittenOffsets]) -> int:
+        """Read everything that is written until now, and wait until its transactions are decided.
+
+        Args:
+            position: whose records; those of both lines are read.
+            since: first offset to read.
+            into: line to its offsets; the records are added.
+
+        Returns:
+            The offset after the last one read.
+        """
+        async with self._lock:
+            if self._clients is None:
+                await self._connect()
+            assert self._clients is not None
+            committed, all_records = self._clients
+            tp = TopicPartition(self._topic, position.partition(self.partitions))
+            # The end includes open transactions: reading committed records up to it waits until they are decided.
+            starts, ends = await all_records.beginning_offsets([tp]), await all_records.end_offsets([tp])
+            offsets = range(max(since, starts[tp]), ends[tp])
+            async for records in read_ranges(committed, {tp: offsets}):
+                for record in records:
+                    if record.key.startswith(position.owner):
+                        line, _, chunk = record.key[len(position.owner) :].partition(b";")
+                        into.setdefault(line, WrittenOffsets()).merge(int(chunk), record.value)
+            return max(since, offsets.stop)
+
+    async def stop(self) -> None:
+        """Close the connections."""
+        clients, self._clients = self._clients, None
+        for client in clients or ():
+            await close(client)
+
+    async def _connect(self) -> None:
+        partitions = await self._partitions_of_topic()
+        bootstrap, security = self._settings.bootstrap, self._settings.security
+        clients = (
+            AIOKafkaConsumer(
+                **client_options(bootstrap, security),
+                isolation_level="read_committed",
+                enable_auto_commit=False,
+            ),
+            AIOKafkaConsumer(**client_options(bootstrap, security), enable_auto_commit=False),
+        )
+        try:
+            for client in clients:
+                await client.start()
+        except BaseException:
+            for client in clients:
+                await close(client)
+            raise
+        self._clients, self.partitions = clients, partitions
+
+    async def _partitions_of_topic(self) -> int:
+        """The number of partitions; creates the topic if it is missing."""
+        admin = AIOKafkaAdminClient(**client_options(self._settings.bootstrap, self._settings.security))
+        await admin.start()
+        try:
+            topics = await admin.list_topics()
+            if self._events_topic not in topics:
+                raise Retryable(
+                    f"the topic {self._events_topic} does not exist at the destination; create it"
+                )
+            if self._topic not in topics:
+                await self._create(admin)
+            while True:  # until the brokers know the new topic; the write has a time-out
+                [described] = await admin.describe_topics([self._topic])
+                if described["partitions"]:
+                    return len(described["partitions"])
+                await asyncio.sleep(_METADATA_S)
+        finally:
+            await admin.close()
+
+    async def _create(self, admin: AIOKafkaAdminClient) -> None:
+        replicas = min(MOST_REPLICAS, len((await admin.describe_cluster())["brokers"]))
+        topic = NewTopic(self._topic, PARTITIONS, replicas, topic_configs={"cleanup.policy": "compact"})
+        response = await admin.create_topics([topic])
+        for _, code, *_ in response.topic_errors:
+            if code and for_code(code) is not TopicAlreadyExistsError:
+                raise for_code(code)(f"the topic {self._topic} cannot be created")

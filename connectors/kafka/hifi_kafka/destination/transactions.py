@@ -1,0 +1,178 @@
+"""Write the events of one partition in transactions, each event once.
+
+A transaction has the records of a batch and their positions. Its transactional id is that of the partition, so a new
+owner of the partition ends the last transaction of the old one and fences it, and then reads which events were written.
+"""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any, Final
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+
+from hifi.delivery.kind import OutboundEvent
+from hifi.delivery.written_offsets import WrittenOffsets
+from hifi.kafka.batches import build_batches, forget_errors
+from hifi.kafka.clients import close
+from hifi.kafka.security import client_options
+from hifi.record.partitioner import partition_of
+from hifi.runtime.errors import Rejected, Retryable, Unacknowledged
+from hifi_kafka.declaration import KafkaDestinationSettings
+from hifi_kafka.destination.positions import Position, PositionReader
+from hifi_kafka.destination.records import DestinationRecord
+
+RETRIED: Final = b"retried"
+MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
+MAX_BATCH_BYTES: Final = 128 * 1024
+"""Of several records. Where a topic accepts less (Kafka's default is 1 MiB), egest divides the batch."""
+_TRANSACTION_S: Final = 30
+
+
+class TransactionalPartition:
+    """One line of one partition at the destination cluster, over a producer of its own."""
+
+    def __init__(
+        self,
+        settings: KafkaDestinationSettings,
+        position: Position,
+        reader: PositionReader,
+    ) -> None:
+        """Start without a producer.
+
+        Args:
+            settings: of the destination.
+            position: of the partition and line.
+            reader: of positions.
+        """
+        self._settings = settings
+        self._topic, self._positions_topic = settings.topic, settings.positions_topic
+        self._position = position
+        self._reader = reader
+        self._lock = asyncio.Lock()
+        self._producer: AIOKafkaProducer | None = None
+        self._written: dict[bytes, WrittenOffsets] = {}
+        self._read_through = 0
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def write(self, events: Sequence[tuple[OutboundEvent, DestinationRecord]]) -> None:
+        """Write those events that are not written yet, in one transaction."""
+        async with self._lock:
+            committing = False
+            try:
+                producer = await self._ready_producer()
+                missing = {
+                    event.offset: record for event, record in events if not self._is_written(event.offset)
+                }
+                if not missing:
+                    return
+                written = self._written.setdefault(self._position.line, WrittenOffsets())
+                bitmaps = written.with_offsets(missing)
+                await self._send(producer, list(missing.values()), bitmaps)
+                committing = True
+                await producer.commit_transaction()
+            except BaseException as error:
+                self._discard()
+                if isinstance(error, MessageSizeTooLargeError):
+                    raise Rejected("too-large", "the cluster refuses a record of this size") from error
+                if isinstance(error, KafkaError):
+                    raise _failure(error, committing=committing) from error
+                raise
+            for chunk, bitmap in bitmaps.items():
+                written.merge(chunk, bitmap)
+
+    async def stop(self) -> None:
+        """Close the producer. No write is under way."""
+        self._discard()
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    async def _ready_producer(self) -> AIOKafkaProducer:
+        """The producer, once it is known what was written."""
+        producer = self._producer
+        if producer is None:
+            producer = AIOKafkaProducer(
+                **client_options(self._settings.bootstrap, self._settings.security),
+                transactional_id=(b"hifi;" + self._position.owner + self._position.line).decode(),
+                transaction_timeout_ms=_TRANSACTION_S * 1000,
+                max_request_size=MAX_REQUEST_BYTES,
+                max_batch_size=MAX_BATCH_BYTES,
+            )
+            self._producer = producer
+            # Ends the last transaction with this id, and fences the producer that began it.
+            await producer.start()
+            self._written, self._read_through = {}, 0
+            await self._read()
+            # Both at once: aiokafka forgets a topic that it knew at its start when it meets a new one.
+            await producer.client.set_topics([self._topic, self._positions_topic])
+        elif self._position.line == RETRIED:
+            # The event may have been written by the owner of the other line, which may be another instance.
+            await self._read()
+        return producer
+
+    async def _read(self) -> None:
+        self._read_through = await self._reader.read(self._position, self._read_through, self._written)
+
+    def _is_written(self, offset: int) -> bool:
+        return any(offset in written for written in self._written.values())
+
+    async def _send(
+        self, producer: AIOKafkaProducer, records: Sequence[DestinationRecord], bitmaps: dict[int, bytes]
+    ) -> None:
+        await producer.begin_transaction()
+        partition = self._position.partition(self._reader.partitions)
+        sent: list[asyncio.Future[Any]] = []
+        try:
+            for number, batch_records in (await self._by_partition(producer, records)).items():
+                for batch in build_batches(producer, batch_records):
+                    sending = await producer.send_batch(batch, self._topic, partition=number)
+                    sent.append(sending)
+            for chunk, bitmap in bitmaps.items():
+                position = self._position.key(chunk)
+                sent.append(
+                    await producer.send(self._positions_topic, bitmap, key=position, partition=partition)
+                )
+        except BaseException:
+            for future in sent:  # nothing waits for them any more: without this, their errors are logged
+                future.cancel()
+            raise
+        await asyncio.gather(*sent)
+
+    async def _by_partition(
+        self, producer: AIOKafkaProducer, records: Sequence[DestinationRecord]
+    ) -> dict[int, list[DestinationRecord]]:
+        """Records by partition of the topic, as Kafka's clients choose it; those without a key have one together."""
+        partitions = sorted(await producer.partitions_for(self._topic))
+        by_partition: dict[int, list[DestinationRecord]] = {}
+        anywhere: int | None = None
+        for record in records:
+            if record.key is not None:
+                number = partition_of(record.key, len(partitions))
+            else:
+                if anywhere is None:
+                    available = producer.client.cluster.available_partitions_for_topic(self._topic)
+                    anywhere = random.choice(sorted(available or partitions))
+                number = anywhere
+            by_partition.setdefault(number, []).append(record)
+        return by_partition
+
+    def _discard(self) -> None:
+        """Give up the producer; the next one ends its transaction."""
+        if self._producer is not None:
+            task = asyncio.create_task(_close(self._producer))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+            self._producer = None
+
+
+async def _close(producer: AIOKafkaProducer) -> None:
+    await close(producer, timeout_s=1)
+    forget_errors(producer)
+
+
+def _failure(error: KafkaError, *, committing: bool) -> Retryable:
+    name = type(error).__name__
+    if committing:
+        return Unacknowledged(f"Kafka did not acknowledge the transaction: {name}")
+    return Retryable(f"Kafka at the destination: {name}")

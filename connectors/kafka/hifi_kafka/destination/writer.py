@@ -1,0 +1,66 @@
+"""Write batches of events to a topic of another cluster."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.kafka.security import client_options
+from hifi_kafka.declaration import KafkaDestinationSettings
+from hifi_kafka.destination.avro_values import AvroValues
+from hifi_kafka.destination.positions import Position, PositionReader
+from hifi_kafka.destination.records import DestinationRecord, destination_record
+from hifi_kafka.destination.transactions import RETRIED, TransactionalPartition
+
+FRESH: Final = b"fresh"
+
+
+class KafkaWriter(DestinationWriter):
+    """Writes to one topic, with a transactional producer for each partition of the stream."""
+
+    def __init__(self, settings: KafkaDestinationSettings, context: WriterContext) -> None:
+        """Check the files of the security settings; the first write connects.
+
+        Args:
+            settings: of the destination.
+            context: of the writer.
+
+        Raises:
+            Misconfigured: a file or the Avro schema cannot be used.
+        """
+        self._settings = settings
+        client_options(settings.bootstrap, settings.security)
+        self._owner = f"{context.stream};{context.pipe};{context.destination}"
+        self._reader = PositionReader(settings)
+        self._avro = None if settings.avro is None else AvroValues(settings.avro, settings.topic)
+        self._partitions: dict[tuple[int, bool], TransactionalPartition] = {}
+
+    async def write(self, events: Sequence[OutboundEvent]) -> None:
+        """Write the events of each partition in one transaction."""
+        avro = None if self._avro is None else await self._avro.ready()
+        batches: dict[tuple[int, bool], list[tuple[OutboundEvent, DestinationRecord]]] = {}
+        for event in events:
+            record = destination_record(event, self._settings, avro)
+            batches.setdefault((event.partition, event.retried), []).append((event, record))
+        # Side by side: one that reads positions may wait for the open transaction of another, which its new owner ends.
+        writes = (
+            self._partition(number, retried=retried).write(batch)
+            for (number, retried), batch in batches.items()
+        )
+        for failure in await asyncio.gather(*writes, return_exceptions=True):
+            if failure is not None:
+                raise failure
+
+    async def close(self) -> None:
+        """Close all producers and readers."""
+        for partition in self._partitions.values():
+            await partition.stop()
+        await self._reader.stop()
+
+    def _partition(self, number: int, *, retried: bool) -> TransactionalPartition:
+        partition = self._partitions.get((number, retried))
+        if partition is None:
+            position = Position(f"{self._owner};{number};".encode(), RETRIED if retried else FRESH)
+            partition = TransactionalPartition(self._settings, position, self._reader)
+            self._partitions[number, retried] = partition
+        return partition

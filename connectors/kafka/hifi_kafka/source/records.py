@@ -1,0 +1,160 @@
+"""Records of a source topic as events. No I/O."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import orjson
+from aiokafka import ConsumerRecord
+
+from hifi.pipe.sources.event import SourceEvent, refused
+from hifi.pipe.sources.timestamps import rfc3339
+from hifi.record.cloudevents import decode as cloudevents
+from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
+from hifi.record.headers import CONTENT_TYPE
+from hifi.runtime.errors import Rejected
+from hifi_kafka.declaration import KafkaSource
+from hifi_kafka.source.avro_records import AvroRecords
+
+_JSON: Final = b"application/json"
+_MAX_KEY_BYTES: Final = 64 * 1024
+_MAX_DEPTH: Final = 64
+_PARTITION_KEY: Final = "ce_partitionkey"
+_TOO_LARGE: Final = 413
+
+
+class RecordReader:
+    """Makes events of the records of one source."""
+
+    def __init__(
+        self, source: KafkaSource, cluster: str, max_bytes: int, avro: AvroRecords | None = None
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            source: as the pipe declares it.
+            cluster: id of the Kafka cluster.
+            max_bytes: largest value of a record.
+            avro: decodes Avro; None: the source has none.
+        """
+        self._avro = avro
+        self._id = f"{cluster}/{source.topic}"
+        shared = [
+            ("ce_specversion", b"1.0"),
+            ("ce_source", f"kafka://{cluster}/{source.topic}".encode()),
+            (CONTENT_TYPE, _JSON),
+        ]
+        self._attributes = [*shared, ("ce_type", source.type.encode())]
+        self._attributes_of_deletion = [*shared, ("ce_type", source.deleted_type.encode())]
+        self._partition_key = None if source.partition_key is None else source.partition_key.split(".")
+        self._max_bytes = max_bytes
+        self._limits = DecodeLimits(max_bytes, 1, _MAX_DEPTH)
+
+    def __call__(self, record: ConsumerRecord) -> SourceEvent:
+        """The event of a record; one that cannot be read is marked as refused."""
+        identifier = f"{self._id}/{record.partition}/{record.offset}".encode()
+        attributes = self._attributes_of_deletion if record.value is None else self._attributes
+        headers = [*attributes, ("ce_id", identifier)]
+        time_us = record.timestamp * 1000 if record.timestamp is not None and record.timestamp >= 0 else None
+        if time_us is not None:
+            headers.append(("ce_time", rfc3339(record.timestamp)))
+        event = SourceEvent(record.offset, record.key or identifier, record.value, headers, time_us)
+        if len(record.key or b"") > _MAX_KEY_BYTES:
+            detail = f"the key has {len(record.key)} bytes; the limit is {_MAX_KEY_BYTES}"
+            event.key = identifier
+            return refused(event, "too-large", detail)
+        if record.value is None:
+            return self._deletion(event, record.key)
+        if len(record.value) > self._max_bytes:
+            detail = f"the value has {len(record.value)} bytes; the limit is {self._max_bytes}"
+            event.data = None
+            return refused(event, "too-large", detail)
+        if self._avro is not None:
+            try:
+                record = self._avro.as_json(record)
+            except Rejected as why:
+                return refused(event, why.reason, why.detail)
+            event.data = record.value
+        decode = _content_mode(record)
+        return self._plain(event, record) if decode is None else self._cloudevent(event, record, decode)
+
+    def _plain(self, event: SourceEvent, record: ConsumerRecord) -> SourceEvent:
+        """The event of a record that is a JSON object."""
+        try:
+            data = orjson.loads(record.value)
+        except orjson.JSONDecodeError:
+            return refused(event, "not-json", "the value is not JSON")
+        if not isinstance(data, dict):
+            return refused(event, "not-json", "the value is not a JSON object")
+        return self._with_key(event, data)
+
+    def _cloudevent(
+        self,
+        event: SourceEvent,
+        record: ConsumerRecord,
+        decode: Callable[[ConsumerRecord, DecodeLimits], DecodedEvent],
+    ) -> SourceEvent:
+        """The event of a record that is a CloudEvent, with its own attributes."""
+        try:
+            decoded = decode(record, self._limits)
+        except InvalidEvent as error:
+            reason = "too-large" if error.status == _TOO_LARGE else "not-a-cloudevent"
+            event.data = None
+            return refused(event, reason, error.detail)
+        has_key = any(name == _PARTITION_KEY for name, _ in decoded.headers)
+        key = decoded.key if has_key or not record.key else record.key
+        made = SourceEvent(event.position, key, decoded.data, decoded.headers, decoded.time_us)
+        if self._partition_key is None:
+            return made
+        try:
+            data = orjson.loads(decoded.data)
+        except orjson.JSONDecodeError:
+            return made
+        return self._with_key(made, data) if isinstance(data, dict) else made
+
+    def _with_key(self, event: SourceEvent, data: dict[str, Any]) -> SourceEvent:
+        """The event with the partition key that the pipe declares, if the data has it."""
+        if self._partition_key is None:
+            return event
+        value: Any = data
+        for name in self._partition_key:
+            value = value.get(name) if isinstance(value, dict) else None
+        if value is None or value == "":
+            return event
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            path = ".".join(self._partition_key)
+            return refused(event, "partition-key", f"the field {path} must be a string or an integer")
+        key = str(value).encode()
+        if len(key) > _MAX_KEY_BYTES:
+            detail = f"the partition key has {len(key)} bytes; the limit is {_MAX_KEY_BYTES}"
+            return refused(event, "too-large", detail)
+        event.key = key
+        return event
+
+    def _deletion(self, event: SourceEvent, key: bytes | None) -> SourceEvent:
+        """The event of a record without value, which says that the key is deleted."""
+        if not key:
+            return refused(event, "no-data", "the record has neither value nor key")
+        try:
+            decoded_key = None if self._avro is None else self._avro.key_as_json(key)
+            name = key.decode() if decoded_key is None else orjson.Fragment(decoded_key)
+        except UnicodeDecodeError:
+            return refused(event, "no-data", "the record has no value, and its key is not UTF-8")
+        except Rejected as why:
+            return refused(event, why.reason, f"the record has no value, and of its key: {why.detail}")
+        event.data = orjson.dumps({"key": name, "deleted": True})
+        return event
+
+
+def _content_mode(
+    record: ConsumerRecord,
+) -> Callable[[ConsumerRecord, DecodeLimits], DecodedEvent] | None:
+    """What decodes a record that is a CloudEvent; None: it is none. Kafka protocol binding 1.0.2, section 3."""
+    if not record.headers:
+        return None
+    headers = dict(record.headers)
+    content_type = headers.get(cloudevents.KAFKA_CONTENT_TYPE, b"").partition(b";")[0].strip().lower()
+    if content_type == cloudevents.STRUCTURED:
+        return lambda record, limits: cloudevents.structured(record.value, limits)
+    if f"{cloudevents.KAFKA_PREFIX}specversion" in headers:
+        return lambda record, limits: cloudevents.kafka_binary(record.headers, record.value, limits)
+    return None

@@ -1,0 +1,46 @@
+"""The client of a bucket. Needs obstore."""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from obstore import exceptions
+from obstore.store import S3Store
+
+from hifi_objects.declaration import S3Settings
+
+if TYPE_CHECKING:
+    from obstore.store import S3Config
+
+
+def open_bucket(settings: S3Settings, timeout_s: float) -> S3Store:
+    """A client; the first request connects.
+
+    Args:
+        settings: of the bucket.
+        timeout_s: of a request, seconds.
+
+    Raises:
+        Misconfigured: a secret is missing.
+    """
+    config: S3Config = {
+        "region": settings.region,
+        "access_key_id": settings.access_key.read(),
+        "secret_access_key": settings.secret_key.read(),
+    }
+    if settings.endpoint is not None:
+        config["endpoint"] = settings.endpoint
+    return S3Store(
+        settings.bucket,
+        prefix=settings.prefix,
+        config=config,
+        client_options={
+            "allow_http": (settings.endpoint or "").startswith("http://"),
+            "timeout": timedelta(seconds=timeout_s),
+        },
+        retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=timeout_s)},
+    )
+
+
+def first_line(error: exceptions.BaseError) -> str:
+    """The first line, which names the operation and its status; what follows may quote the answer."""
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"

@@ -1,0 +1,116 @@
+"""Declarations of sources and destinations that are folders or buckets. Imports no client."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from hifi.pipe.limits import pipe_limits
+from hifi.pipe.secret import Secret
+from hifi.pipe.sources.collected import CollectedSource
+from hifi.pipe.strict_model import StrictModel
+from hifi.runtime.units import FieldName, FieldPath, Seconds
+
+Prefix = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9._=-]+/)*[A-Za-z0-9._=-]+$")]
+
+
+class S3Settings(StrictModel):
+    """A bucket of an S3-compatible server."""
+
+    bucket: str = Field(min_length=1, description="Existing bucket.")
+    prefix: Prefix | None = Field(None, description="Prefix of keys, such as `events/raw`.")
+    endpoint: str | None = Field(
+        None, pattern=r"^https?://\S+$", description="URL of the server; default: AWS."
+    )
+    region: str = Field("us-east-1", min_length=1, description="Region.")
+    access_key: Secret = Field(description="Access key ID.")
+    secret_key: Secret = Field(description="Secret access key.")
+
+
+class ObjectsSource(CollectedSource):
+    """The rows of all objects of a folder or bucket, and of those that are added. Each row is an event."""
+
+    kind: Literal["objects"] = Field(description="Kind.")
+    folder: Path | None = Field(
+        None,
+        description="Absolute folder, which every instance of collect must reach. Names that begin with `.` or `_` "
+        "are left out.",
+    )
+    s3: S3Settings | None = Field(None, description="Bucket, instead of `folder`.")
+    pattern: str = Field(
+        "*",
+        min_length=1,
+        description="Pattern of paths below the folder or prefix; `*` also matches `/`.",
+    )
+    format: Literal["ndjson", "csv", "parquet", "avro"] = Field(
+        description="Format of the objects; CSV has a header.",
+    )
+    delimiter: str = Field(",", min_length=1, max_length=1, description="Delimiter of CSV.")
+    partition_key: FieldPath | None = Field(
+        None, description="Field of the data whose events stay in order; default: the event's id."
+    )
+    settle: Seconds = Field(
+        10,
+        description="Time for which a file must not have changed before it is read; `0s` if files appear complete.",
+    )
+    interval: Seconds = Field(5, description="Time between listings, at least 100 ms.", ge=0.1)
+    type: str = Field("hifi.row", min_length=1, description="CloudEvents `type`.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "ObjectsSource":
+        if (self.folder is None) == (self.s3 is None):
+            raise ValueError("set exactly one of `folder` and `s3`")
+        if self.folder is not None:
+            if not self.folder.is_absolute():
+                raise ValueError(f"`folder` is {self.folder}; write an absolute path")
+            if reason := pipe_limits().refuse_source_folder(self.folder):
+                raise ValueError(reason)
+        return self
+
+
+RESERVED = ("pipe", "date", "hour")
+"""Columns that readers make of the names of folders."""
+
+
+class ObjectColumn(StrictModel):
+    """A column with the value at a path of the data."""
+
+    path: FieldPath = Field(description="Path of the value in the data.")
+    type: Literal["string", "long", "double", "boolean", "json"] = Field(
+        "string",
+        description="Type; `json` is any value, in Parquet as text.",
+    )
+
+
+class ObjectsSettings(StrictModel):
+    """Settings of a destination of the kind `objects`."""
+
+    folder: Path | None = Field(None, description="Absolute folder, created if missing.")
+    s3: S3Settings | None = Field(
+        None,
+        description="Bucket, instead of `folder`.",
+    )
+    format: Literal["ndjson", "ndjson.gz", "parquet"] = Field(
+        "ndjson",
+        description="NDJSON, the same with gzip, or Parquet.",
+    )
+    columns: dict[FieldName, ObjectColumn] = Field(
+        default={}, description="Columns; default: one column `data`."
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "ObjectsSettings":
+        if (self.folder is None) == (self.s3 is None):
+            raise ValueError("set exactly one of `folder` and `s3`")
+        if self.folder is not None:
+            if not self.folder.is_absolute():
+                raise ValueError(f"`folder` is {self.folder}; write an absolute path")
+            if reason := pipe_limits().refuse_object_folder(self.folder):
+                raise ValueError(reason)
+        for name in self.columns:
+            if name.startswith(("hifi_", "ce_")) or name in RESERVED:
+                raise ValueError(
+                    f"the column {name} needs another name: {', '.join(RESERVED)} and names that begin with hifi_ or "
+                    "ce_ are taken"
+                )
+        return self

@@ -1,0 +1,159 @@
+"""Which versions of objects are known, in the order in which they are read, and how far they are read.
+
+Every version gets an ordinal when it is first seen, and it is written down before the first row of it is written. So
+the position of a row, ordinal and row number, is the same whenever it is read, in whatever order objects are listed.
+"""
+
+import secrets
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from hifi_objects.source.version import ObjectVersion
+
+AT: Final = "at"
+"""Name of the entry that says how far objects are read."""
+_OBJECT: Final = "o/"
+_TOKEN_BYTES: Final = 8
+_ROW_BITS: Final = 32
+FORGET_S: Final = 24 * 3600.0
+"""Time without a listing that has an object, after which it is forgotten, seconds."""
+
+
+class KnownObject(NamedTuple):
+    """A version with its ordinal."""
+
+    ordinal: int
+    object: ObjectVersion
+
+    @property
+    def entry(self) -> str:
+        """Name of its entry in the progress of the source."""
+        return f"{_OBJECT}{self.ordinal}"
+
+    def position(self, row: int) -> int:
+        """The position of a row, by its number from 1."""
+        return (self.ordinal << _ROW_BITS) + row
+
+
+class ObjectsAt(NamedTuple):
+    """How far objects are read."""
+
+    reading: str
+    """Random, for all that is read with this progress: ordinals depend on when objects were seen."""
+    next: int = 0
+    """Ordinal of the next version that is seen."""
+    ordinal: int = 0
+    """Of the version that is being read; those below are read."""
+    row: int = 0
+    """Number of its last row that was written completely."""
+    batch: tuple[int, int] | None = None
+    """Number of the last row that may be written after it, and the accepted time of these rows, microseconds since
+    1970 UTC."""
+
+    @classmethod
+    def read(cls, entry: dict[str, Any] | None) -> "ObjectsAt":
+        """What `entry` has written; nothing is read if it is None."""
+        if entry is None:
+            return cls(secrets.token_hex(_TOKEN_BYTES))
+        batch = entry["batch"]
+        return cls(**(entry | {"batch": None if batch is None else (batch[0], batch[1])}))
+
+    def entry(self) -> dict[str, Any]:
+        """As JSON."""
+        return self._asdict()
+
+
+class ObjectCatalog:
+    """All versions that are known."""
+
+    def __init__(self, entries: Mapping[str, Any], settle_s: float) -> None:
+        """Take over what is written down.
+
+        Args:
+            entries: of the source, by name.
+            settle_s: time for which a version must have been seen before it gets an ordinal, seconds.
+        """
+        self._settle_s = settle_s
+        self._seen: dict[str, tuple[str, float]] = {}
+        """Path to version and the time since when it has been seen, of versions without an ordinal."""
+        self._missing: dict[str, float] = {}
+        """Path to the time since when it has not been listed."""
+        written_down = [
+            KnownObject(int(name.removeprefix(_OBJECT)), ObjectVersion(*entry))
+            for name, entry in entries.items()
+            if name.startswith(_OBJECT)
+        ]
+        self._known = {known_object.ordinal: known_object for known_object in sorted(written_down)}
+        self._newest = {known_object.object.path: known_object for known_object in self._known.values()}
+        self._unread = deque(self._known.values())
+
+    def unseen(self, listed: Iterable[ObjectVersion], now_s: float) -> list[ObjectVersion]:
+        """The versions of a listing that have settled and have no ordinal yet, in the order to read them.
+
+        Args:
+            listed: everything that there is.
+            now_s: monotonic time, seconds.
+        """
+        settled, paths = list[ObjectVersion](), set[str]()
+        for candidate in listed:
+            paths.add(candidate.path)
+            newest = self._newest.get(candidate.path)
+            if newest is not None and newest.object.version == candidate.version:
+                self._seen.pop(candidate.path, None)
+                continue
+            version, since_s = self._seen.get(candidate.path, ("", now_s))
+            if version != candidate.version:
+                since_s = now_s
+            self._seen[candidate.path] = (candidate.version, since_s)
+            if now_s - since_s >= self._settle_s:
+                settled.append(candidate)
+        for path in self._seen.keys() - paths:
+            del self._seen[path]
+        self._missing = {path: self._missing.get(path, now_s) for path in self._newest.keys() - paths}
+        return sorted(settled, key=lambda candidate: (candidate.modified_us, candidate.path))
+
+    def add(self, objects: Iterable[ObjectVersion], first: int) -> dict[str, Any]:
+        """Give ordinals to versions; returns their entries.
+
+        Args:
+            objects: in the order to read them.
+            first: ordinal of the first one.
+        """
+        entries = {}
+        for ordinal, version in enumerate(objects, first):
+            known_object = self._known[ordinal] = self._newest[version.path] = KnownObject(ordinal, version)
+            self._unread.append(known_object)
+            self._seen.pop(version.path, None)
+            entries[known_object.entry] = list(version)
+        return entries
+
+    def next(self, ordinal: int) -> KnownObject | None:
+        """The first version to read that has at least this ordinal; None: all are read. Ordinals of calls rise."""
+        while self._unread and self._unread[0].ordinal < ordinal:
+            self._unread.popleft()
+        return self._unread[0] if self._unread else None
+
+    def unread_bytes(self) -> int:
+        """The sizes of the versions from the one on that `next` has returned."""
+        return sum(known_object.object.size for known_object in self._unread)
+
+    def forget(self, ordinal: int, now_s: float) -> dict[str, None]:
+        """Leave out versions that are read and can no longer be listed; returns their entries, to remove.
+
+        Args:
+            ordinal: of the version that is being read.
+            now_s: monotonic time, seconds.
+        """
+        entries: dict[str, None] = {}
+        for number, known_object in list(self._known.items()):
+            if number >= ordinal:
+                break
+            path = known_object.object.path
+            replaced = self._newest[path] is not known_object
+            if replaced or now_s - self._missing.get(path, now_s) >= FORGET_S:
+                entries[known_object.entry] = None
+                del self._known[number]
+                if not replaced:
+                    del self._newest[path]
+        return entries

@@ -1,0 +1,85 @@
+"""Objects that are files of a folder."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from hifi.pipe.limits import pipe_limits
+from hifi.runtime.errors import Retryable
+from hifi_objects.source.store import OpenObject
+from hifi_objects.source.version import ObjectGone, ObjectVersion
+
+_HIDDEN = (".", "_")
+
+
+class ReadableFolder:
+    """A folder with all folders below it."""
+
+    def __init__(self, root: Path) -> None:
+        """Name the folder.
+
+        Args:
+            root: absolute path.
+        """
+        self._root = root
+        self.name = f"folder{root}"
+        self.url = f"file://{root}"
+
+    async def listed(self) -> list[ObjectVersion]:
+        """All files, without hidden ones and links to outside of the folder."""
+        return await asyncio.to_thread(lambda: list(self._files()))
+
+    @contextlib.asynccontextmanager
+    async def opened(self, version: ObjectVersion) -> AsyncIterator[OpenObject]:
+        """Open a file. It stays readable when it is removed; when it is written to, it is another version."""
+        file = await asyncio.to_thread(self._open, version)
+
+        def check() -> None:
+            """Compare size and time."""
+            if _version(os.fstat(file.fileno())) != version.version:
+                raise ObjectGone(f"the file {version.path} was changed while it was read")
+
+        try:
+            check()
+            yield OpenObject(file, check)
+        finally:
+            file.close()
+
+    def _open(self, version: ObjectVersion) -> BinaryIO:
+        path = self._root / version.path
+        try:
+            return path.open("rb")
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise ObjectGone(f"the file {version.path} was removed") from None
+        except OSError as error:
+            raise Retryable(f"the file {path} cannot be read: {error.strerror}") from error
+
+    def _files(self) -> Iterator[ObjectVersion]:
+        root, limits = self._root.resolve(), pipe_limits()
+
+        def fail(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError) or Path(str(error.filename)) == root:
+                raise Retryable(f"the folder {error.filename} cannot be listed: {error.strerror}") from error
+
+        for folder, folders, names in os.walk(root, onerror=fail):
+            folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
+            for name in names:
+                file = Path(folder) / name
+                if name.startswith(_HIDDEN) or (
+                    file.is_symlink() and not file.resolve().is_relative_to(root)
+                ):
+                    continue
+                with contextlib.suppress(FileNotFoundError):
+                    status = file.stat()
+                    if limits.refuse_source_file(file) is None:
+                        path = file.relative_to(root).as_posix()
+                        yield ObjectVersion(
+                            path, _version(status), status.st_size, status.st_mtime_ns // 1000
+                        )
+
+
+def _version(status: os.stat_result) -> str:
+    return f"{status.st_mtime_ns:x}-{status.st_size:x}"

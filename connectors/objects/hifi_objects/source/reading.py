@@ -1,0 +1,187 @@
+"""Read objects one after the other, in the order in which they were first seen: listing > ordinals > rows."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from hifi.pipe.sources.event import SourceEvent
+from hifi.pipe.sources.kind import MOST_EVENTS, PolledSource, SourceContext, SourceTurn
+from hifi.pipe.sources.loop_slices import loop_slices
+from hifi.pipe.sources.read_ahead import read_ahead
+from hifi.runtime import log
+from hifi.runtime.clock import monotonic_s, now_us
+from hifi.runtime.errors import Retryable
+from hifi_objects.declaration import ObjectsSource
+from hifi_objects.source.catalog import AT, KnownObject, ObjectCatalog, ObjectsAt
+from hifi_objects.source.row_events import ObjectRowEvents
+from hifi_objects.source.rows.batches import RowBatches
+from hifi_objects.source.rows.row import ObjectRow
+from hifi_objects.source.store import OpenObject, ReadableStore
+from hifi_objects.source.version import ObjectGone, ObjectVersion
+
+T = TypeVar("T")
+
+logger = log.get(__name__)
+
+
+class _ReadRows(NamedTuple):
+    """Rows that were read and are not announced yet."""
+
+    events: list[SourceEvent]
+    last: int
+    """Number of the last row."""
+    read_bytes: int
+    """Of the object so far."""
+
+
+class ObjectsReading(PolledSource):
+    """The source of one pipe."""
+
+    by_age = False  # the rows of an object come all at once, however new it is
+
+    def __init__(self, source: ObjectsSource, store: ReadableStore, context: SourceContext) -> None:
+        """Nothing is read before `read`.
+
+        Args:
+            source: as the pipe declares it.
+            store: the folder or bucket.
+            context: of the source.
+        """
+        self._pipe = context.pipe
+        self._source = source
+        self._store = store
+        self._max_bytes = context.max_event_bytes
+        self._events = ObjectRowEvents(source, store.url, self._max_bytes)
+        self.name = f"objects/{store.name.replace(';', '%3B')}"
+        """Name of what is read."""
+
+    async def read(self, turn: SourceTurn) -> None:
+        """Read from where the entries end until the turn is over.
+
+        Raises:
+            Fenced: the turn has ended otherwise.
+            Retryable: the folder or bucket does not answer.
+        """
+        settle_s = 0.0 if self._source.folder is None else self._source.settle
+        catalog, at = ObjectCatalog(turn.entries, settle_s), ObjectsAt.read(turn.entries.get(AT))
+        while not turn.over():
+            listed = await self._listed()
+            turn.works()
+            turn.warn("settings", None)
+            at = await self._add(turn, catalog, at, listed)
+            while not turn.over() and (known_object := catalog.next(at.ordinal)) is not None:
+                at = await self._read_object(turn, catalog, known_object, at)
+            if not turn.over() and (forgotten := catalog.forget(at.ordinal, monotonic_s())):
+                await turn.keep(forgotten)
+            await turn.pause(self._source.interval)
+
+    async def _listed(self) -> list[ObjectVersion]:
+        pattern = self._source.pattern
+        return [version for version in await self._store.listed() if fnmatchcase(version.path, pattern)]
+
+    async def _add(
+        self, turn: SourceTurn, catalog: ObjectCatalog, at: ObjectsAt, listed: list[ObjectVersion]
+    ) -> ObjectsAt:
+        """Write down the versions that have not been seen before."""
+        unseen = catalog.unseen(listed, monotonic_s())
+        for index in range(0, len(unseen), MOST_EVENTS):
+            versions = unseen[index : index + MOST_EVENTS]
+            entries = catalog.add(versions, at.next)
+            at = at._replace(next=at.next + len(versions))
+            await turn.keep(entries | {AT: at.entry()})
+        return at
+
+    async def _read_object(
+        self, turn: SourceTurn, catalog: ObjectCatalog, known_object: KnownObject, at: ObjectsAt
+    ) -> ObjectsAt:
+        """Write the rows of a version that are not written yet; a version that is gone is left."""
+        if at.ordinal != known_object.ordinal:
+            at = at._replace(ordinal=known_object.ordinal, row=0, batch=None)
+        gone = False
+        try:
+            async with self._store.opened(known_object.object) as opened:
+                at = await self._write_rows(turn, catalog, known_object, at, opened)
+                turn.warn("objects", None)
+        except ObjectGone as error:
+            gone = True
+            logger.warning("object-gone", pipe=self._pipe, reason=str(error))
+            turn.warn("objects", f"{error}: the rest of its rows was not read")
+        except OSError as error:
+            raise Retryable(f"the object {known_object.object.path} cannot be read: {error}") from error
+        if gone or not turn.over():
+            at = at._replace(ordinal=known_object.ordinal + 1, row=0, batch=None)
+        if catalog.next(at.ordinal) is None or turn.over():
+            await turn.keep({AT: at.entry()})  # so that the next reader reads nothing again
+        return at
+
+    async def _write_rows(
+        self,
+        turn: SourceTurn,
+        catalog: ObjectCatalog,
+        known_object: KnownObject,
+        at: ObjectsAt,
+        opened: OpenObject,
+    ) -> ObjectsAt:
+        """Write the rows of a version. The next rows are read while some are written."""
+        unread, first_row = catalog.unread_bytes(), at.row
+        async with aclosing(read_ahead(self._batches(known_object, at, opened))) as batches:
+            async for batch in batches:
+                if turn.over():
+                    break
+                if at.batch is None or batch.last > at.batch[0]:
+                    at = at._replace(batch=(batch.last, now_us()))
+                    await turn.keep({AT: at.entry()})
+                assert at.batch is not None
+                through, accepted_us = at.batch
+                remaining = _estimate(batch.last - first_row, batch.read_bytes, unread)
+                await turn.write(f"{self.name}/{at.reading}", batch.events, accepted_us, remaining)
+                at = at._replace(row=batch.last, batch=None if batch.last >= through else at.batch)
+        return at
+
+    async def _batches(
+        self, known_object: KnownObject, at: ObjectsAt, opened: OpenObject
+    ) -> AsyncGenerator[_ReadRows, None]:
+        """The rows of a version that are not written yet; first those that may be written, no others with them."""
+        path, row = known_object.object.path, at.row
+        batches = RowBatches(self._source, opened.file, path, row, self._max_bytes)
+        through = None if at.batch is None else at.batch[0]
+        while True:
+            rows, read_bytes = await _in_thread(partial(_next, batches, opened, through))
+            if rows:
+                events = list[SourceEvent]()
+                for rows_slice in loop_slices(rows):
+                    events += self._events.of(known_object, rows_slice)
+                    await asyncio.sleep(0)
+                row = rows[-1].number
+                yield _ReadRows(events, row, read_bytes)
+            elif through is None:
+                return
+            if not rows or (through is not None and row >= through):
+                through = None
+
+
+def _next(batches: RowBatches, opened: OpenObject, through: int | None) -> tuple[list[ObjectRow], int]:
+    """The next rows, and how many bytes of the file are read."""
+    rows = batches.next(MOST_EVENTS, through)
+    opened.check()
+    return rows, opened.file.tell()
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """What a function returns that blocks. If this is cancelled, the function still ends first: it uses a file."""
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(working)
+    finally:
+        await asyncio.wait({working})
+        working.exception()  # no other is told of it if this is cancelled
+
+
+def _estimate(rows: int, done_bytes: int, unread_bytes: int) -> int | None:
+    """How many rows are still to be read, by the bytes that those of this object have taken."""
+    if not done_bytes or not rows:
+        return None
+    return max(0, (unread_bytes - done_bytes) * rows // done_bytes)

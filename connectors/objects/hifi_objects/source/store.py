@@ -1,0 +1,43 @@
+"""What a reader needs of a folder or a bucket."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import BinaryIO, NamedTuple, Protocol
+
+from hifi_objects.source.version import ObjectVersion
+
+
+class OpenObject(NamedTuple):
+    """An object that is open."""
+
+    file: BinaryIO
+    """Its content, from the beginning."""
+    check: Callable[[], None]
+    """Raises `ObjectGone` if what was read so far may not be of the version that was opened. It may block."""
+
+
+class ReadableStore(Protocol):
+    """A folder or a bucket."""
+
+    @property
+    def name(self) -> str:
+        """Name, for events and for the progress of the source."""
+
+    @property
+    def url(self) -> str:
+        """URL, for the attribute `source` of events."""
+
+    async def listed(self) -> list[ObjectVersion]:
+        """All objects.
+
+        Raises:
+            Retryable: it does not answer, or does not exist.
+        """
+
+    def opened(self, version: ObjectVersion) -> AbstractAsyncContextManager[OpenObject]:
+        """Open a version.
+
+        Raises:
+            ObjectGone: there is no such version any more.
+            Retryable: it does not answer.
+        """

@@ -1,0 +1,54 @@
+"""Positions and times of rows, from the value of the column by which they are read. Pure.
+
+The position of a row is its value as an integer, or the position before it plus 1 if that is higher. So positions rise
+although rows may have equal values, and where values are unique a position depends on nothing but the row.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+ZERO: Final = 2**63
+"""Position of the value 0: positions are not negative, while values from -2**63 on may be."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def time_us(value: str) -> int | None:
+    """A time as PostgreSQL writes it, microseconds since 1970 UTC; None: it is none, or outside of years 1 to 9999."""
+    if " " not in value:
+        return None
+    with contextlib.suppress(ValueError):
+        moment = datetime.fromisoformat(value)
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return (aware - _EPOCH) // _MICROSECOND
+    return None
+
+
+def rfc3339(time_us: int) -> str:
+    """A time, microseconds since 1970 UTC, as RFC 3339."""
+    return (_EPOCH + timedelta(microseconds=time_us)).isoformat(timespec="microseconds")[:-6] + "Z"
+
+
+def value_of(text: str) -> int:
+    """The value of a column as an integer, in the order of the values; 0 for a time that is not representable."""
+    moment_us = time_us(text)
+    if moment_us is not None:
+        return moment_us + ZERO
+    try:
+        return int(text) + ZERO
+    except ValueError:
+        return 0
+
+
+def positions(values: Iterable[str], last: int) -> Iterator[int]:
+    """The positions of rows.
+
+    Args:
+        values: of the column, in the order of the rows.
+        last: position of the row before them; -1: there is none.
+    """
+    for value in values:
+        last = max(value_of(value), last + 1)
+        yield last

@@ -1,0 +1,121 @@
+"""The statements that read a table or a query of PostgreSQL. Pure.
+
+All values by which rows are ordered are text, as PostgreSQL writes and reads them itself.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from psycopg.sql import SQL, Composable, Composed, Identifier, Placeholder
+
+from hifi.runtime.errors import Misconfigured
+from hifi_postgres.declaration import SqlSource
+from hifi_postgres.source.progress import Place
+
+_INTEGERS: Final = frozenset({20, 21, 23})
+_TIMESTAMP: Final = 1114
+_TIMESTAMPTZ: Final = 1184
+_NUMERIC: Final = 1700
+"""Object ids of types, which are the same in every PostgreSQL (pg_type.dat)."""
+
+
+class RowStatements:
+    """The statements of one source."""
+
+    def __init__(self, source: SqlSource, columns: Sequence[tuple[str, int]], max_bytes: int) -> None:
+        """Build them.
+
+        Args:
+            source: as the pipe declares it.
+            columns: names and types of all columns.
+            max_bytes: largest data of a row that is read.
+
+        Raises:
+            Misconfigured: a declared column does not exist, or has a type whose values cannot be followed.
+        """
+        types = dict(columns)
+        declared = [*source.order, *([] if source.partition_key is None else [source.partition_key])]
+        if missing := [name for name in declared if name not in types]:
+            raise Misconfigured(
+                f"there is no column {missing[0]} (any more); there are {', '.join(types)}. Correct the pipe"
+            )
+        kind = types[source.column]
+        if kind not in (*_INTEGERS, _TIMESTAMP, _TIMESTAMPTZ):
+            raise Misconfigured(
+                f"the column {source.column} is neither an integer nor a timestamp; name another one as `column`"
+            )
+        self._from = relation(source)
+        self._order = [SQL("s.") + Identifier(name) for name in source.order]
+        self._key = (
+            SQL("NULL")
+            if source.partition_key is None
+            else SQL("s.{}::text").format(Identifier(source.partition_key))
+        )
+        listed = SQL(", ").join(
+            SQL("s.{0}::text AS {0}" if type_id == _NUMERIC else "s.{0}").format(Identifier(name))
+            for name, type_id in columns
+        )
+        self._data = SQL("(SELECT to_json(d)::text AS data FROM (SELECT {}) d OFFSET 0)").format(listed)
+        self._max_bytes = max_bytes
+        # Times that lie in the future, such as those of a wrong clock, must not let the mark run ahead.
+        self._until = {
+            _TIMESTAMP: SQL("clock_timestamp() AT TIME ZONE 'UTC'"),
+            _TIMESTAMPTZ: SQL("clock_timestamp()"),
+        }.get(kind)
+
+    def mark(self) -> Composed:
+        """The highest value, the next transaction, and the oldest one that runs."""
+        where = SQL("") if self._until is None else SQL(" WHERE {} <= {}").format(self._order[0], self._until)
+        return SQL(
+            "SELECT max({})::text, txid_snapshot_xmax(txid_current_snapshot()),"
+            " txid_snapshot_xmin(txid_current_snapshot()) FROM {}{}"
+        ).format(self._order[0], self._from, where)
+
+    def page(self, after: Place | None, upto: str, limit: int) -> tuple[Composed, list[Any]]:
+        """The rows after one, up to a value, in their order."""
+        where, values = self._between(after, upto)
+        statement = self._rows(where) + SQL(" ORDER BY {} LIMIT %s").format(SQL(", ").join(self._order))
+        return statement, [*self._limits(), *values, limit]
+
+    def named(self, places: Sequence[Place]) -> tuple[Composed, list[Any]]:
+        """The rows of these places, in any order."""
+        row = SQL("({})").format(SQL(", ").join([Placeholder()] * len(self._order)))
+        where = SQL("{} >= %s AND {} <= %s AND {} IN ({})").format(
+            self._order[0], self._order[0], self._place(), SQL(", ").join([row] * len(places))
+        )
+        values = [value for place in places for value in place]
+        return self._rows(where), [*self._limits(), places[0][0], places[-1][0], *values]
+
+    def estimate(self, after: Place | None, upto: str) -> tuple[Composed, list[Any]]:
+        """The plan for the rows after one, up to a value, with the number that is expected."""
+        where, values = self._between(after, upto)
+        return SQL("EXPLAIN (FORMAT JSON) SELECT 1 FROM {} WHERE {}").format(self._from, where), values
+
+    def _place(self) -> Composed:
+        return SQL("({})").format(SQL(", ").join(self._order))
+
+    def _between(self, after: Place | None, upto: str) -> tuple[Composed, list[Any]]:
+        until = SQL("{} <= %s").format(self._order[0])
+        if after is None:
+            return until, [upto]
+        row = SQL("({})").format(SQL(", ").join([Placeholder()] * len(after)))
+        return SQL("{} > {} AND ").format(self._place(), row) + until, [*after, upto]
+
+    def _rows(self, where: Composable) -> Composed:
+        places = SQL(", ").join(SQL("{}::text").format(name) for name in self._order)
+        return SQL(
+            "SELECT {}, {}, CASE WHEN octet_length(j.data) <= %s THEN j.data END, octet_length(j.data)"
+            " FROM {} CROSS JOIN LATERAL {} j WHERE {}"
+        ).format(places, self._key, self._from, self._data, where)
+
+    def _limits(self) -> list[Any]:
+        return [self._max_bytes]
+
+
+def relation(source: SqlSource) -> Composed:
+    """What is read, under the name `s`."""
+    if source.query is not None:
+        # Author of the query is who declares the pipe; it runs in read-only transactions.
+        return SQL("({}) s").format(SQL(source.query.replace("%", "%%")))
+    assert source.table is not None
+    return SQL("{} s").format(Identifier(*source.table.split(".")))

@@ -1,0 +1,31 @@
+"""A row as it was read from a table. Pure."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hifi_postgres.source.progress import Place
+
+
+class TableRow:
+    """A row that was read.
+
+    Attributes:
+        place: of the row.
+        key: value of the declared partition key; None: there is none.
+        data: all columns as JSON; None: too large.
+        size: bytes of the data.
+    """
+
+    __slots__ = ("data", "key", "place", "size")
+
+    def __init__(self, place: Place, key: str | None, data: bytes | None, size: int) -> None:
+        self.place = place
+        self.key = key
+        self.data = data
+        self.size = size
+
+
+def table_row(values: Sequence[Any]) -> TableRow:
+    """The row of a result of `RowStatements`: place, key, data as text and its size."""
+    data = values[-2]
+    return TableRow(tuple(values[:-3]), values[-3], None if data is None else data.encode(), values[-1])

@@ -1,0 +1,38 @@
+"""The record of the colours that whoever runs them writes at a start. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hifi.delivery.colours import NAMES, WHOLE_SHARE, Colour, Colours, ColourState, FrontAddress
+
+
+def colours_at_start(
+    before: Colours | None,
+    colours: Mapping[str, Colour],
+    fronts: tuple[FrontAddress, ...],
+    at_ms: int,
+    by: str,
+) -> Colours:
+    """Shares, states and setups as before, else everything to the first colour; addresses as they are now.
+
+    Args:
+        before: the newest record; None: there is none.
+        colours: name to colour with its addresses; an empty address of Kafka is taken from the record before.
+        fronts: addresses of the fronts.
+        at_ms: now, milliseconds since 1970 UTC.
+        by: who starts them.
+    """
+    colours_before = before.colours if before is not None else {}
+    colours_now = {}
+    for name, colour in colours.items():
+        if name in colours_before:
+            old = colours_before[name]
+            colours_now[name] = replace(
+                colour, share=old.share, state=old.state, setup=old.setup, kafka=colour.kafka or old.kafka
+            )
+        else:
+            share = WHOLE_SHARE * (name == NAMES[0])
+            colours_now[name] = replace(
+                colour, share=share, state=ColourState.ACTIVE if share else ColourState.IDLE
+            )
+    return Colours(colours_now, fronts, at_ms, by)

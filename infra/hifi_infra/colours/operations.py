@@ -1,0 +1,342 @@
+"""What a person asks of the colours: each a step that is recorded in the control plane's actions and may be refused."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from aiokafka.errors import KafkaError
+
+from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
+from hifi.control.permission import Permission, permission
+from hifi.control.steps import StepRight
+from hifi.control.verdict import Condition, Verdicts
+from hifi.delivery.colours import NAMES, WHOLE_SHARE, Colours, ColourState, other
+from hifi.delivery.several_logs import require_fit_for_colours
+from hifi.kafka.topic_follower import TopicFollower
+from hifi.kafka.topics import ControlTopics, Topics
+from hifi.pipe.registry import read_registry
+from hifi.runtime.clock import MICROSECONDS, now_us
+from hifi.runtime.errors import Misconfigured, Retryable
+from hifi_infra.colours.colour_log import ColourLog
+from hifi_infra.colours.colour_mesh import colour_topics
+from hifi_infra.colours.new_setup import SetupChange
+from hifi_infra.colours.runtime import ColourRuntime, wait_until_ready
+from hifi_infra.kafka.backlog import read_backlog
+from hifi_infra.kafka.stream_setup import in_force
+
+ACTOR: Final = "colours"
+_STEP_S: Final = 60
+_ANSWER_S: Final = 20
+_POLL_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ColourAccount:
+    """What is seen of one colour: condition, its reasons, and records that its services have not processed."""
+
+    condition: Condition
+    reasons: tuple[str, ...] = ()
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    """Service to records; empty when its Kafka does not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColourOperations:
+    """Changes the colours of a stream.
+
+    Attributes:
+        control_kafka: bootstrap servers of the control plane's Kafka.
+        topics: of the stream, the same in both colours.
+        runtime: where the colours run.
+        by: who asks, for people.
+        forced: whether the person takes the responsibility for a step that would be refused.
+    """
+
+    control_kafka: str
+    topics: Topics
+    runtime: ColourRuntime
+    by: str
+    forced: bool = False
+
+    @property
+    def _control(self) -> ControlTopics:
+        return ControlTopics(f"{self.topics.stream}-control")
+
+    async def colours(self) -> Colours:
+        """The colours as they should be now.
+
+        Raises:
+            Misconfigured: the control plane's Kafka does not answer.
+        """
+        async with self._log() as log:
+            return _require(log.newest)
+
+    async def account(self, name: str) -> ColourAccount:
+        """What is seen of one colour.
+
+        Raises:
+            Misconfigured: the control plane's Kafka does not answer.
+        """
+        verdicts = await self._verdicts(name)
+        verdict = verdicts.get(STREAM)
+        condition = verdicts.condition((STREAM,), now_us())
+        reasons = verdict.reasons if verdict is not None and condition is not Condition.UNKNOWN else ()
+        waiting: Mapping[str, int] = {}
+        with contextlib.suppress(Retryable):
+            if kafka := await self.runtime.kafka(name):
+                waiting = (await read_backlog(kafka, self.topics)).waiting
+        return ColourAccount(condition, reasons, waiting)
+
+    async def shift(
+        self,
+        shares: Mapping[str, int],
+        reason: str,
+        *,
+        draining: str = "",
+        kind: ActionKind = ActionKind.SHIFT,
+    ) -> None:
+        """Change the shares; returns once the record says so, and the front follows within a second.
+
+        Args:
+            shares: colour to its share in 1/10,000.
+            reason: for people.
+            draining: a colour without a share that drains from now on.
+            kind: `SHIFT`; `RECOVER`, one colour is broken: neither waits for verdicts nor for rollouts; `SCALE_OUT` and
+                `SCALE_IN`, a burst begins or is over: the first one does not wait for verdicts.
+
+        Raises:
+            StepRefused: a colour is not stable, a rollout runs, or another step does.
+            HifiError: a colour that gets requests is not ready, or Kafka does not answer.
+        """
+        text = ", ".join(f"{name} {share / 100:g} %" for name, share in shares.items())
+        text += f"; {draining} drains" if draining else ""
+        for name, share in shares.items():
+            if share and (waiting := await self.runtime.waits_for(name)) and not self.forced:
+                raise Retryable(f"{name} is not ready: {'; '.join(waiting)}")
+        rollouts = [] if kind is ActionKind.RECOVER or self.forced else await self._rollouts()
+        if rollouts:
+            raise Retryable(
+                f"a rollout of {', '.join(rollouts)} runs: end it first with `hifi rollout promote` or "
+                "`hifi rollout abort`, or shift with --recovery"
+            )
+
+        def change(now: Colours) -> Colours:
+            """The next record."""
+            shifted = now.with_shares(shares, _now_ms(), self.by)
+            if not draining:
+                return shifted
+            return shifted.with_state(draining, ColourState.DRAINING, shifted.at_ms, self.by)
+
+        await self._step(kind, text, reason, change)
+
+    async def drain(self, name: str, reason: str, within_s: float, tell: Callable[[str], None]) -> None:
+        """Give all requests to the other colour, and wait until nothing of this one is in flight or waits.
+
+        Raises:
+            HifiError: as `shift`; or something still waits after `within_s` seconds.
+        """
+        await self.shift({name: 0, other(name): WHOLE_SHARE}, reason, draining=name)
+        told, end_s = "", time.monotonic() + within_s
+        while left := {service: count for service, count in (await self._waiting(name)).items() if count}:
+            text = ", ".join(f"{service} {count:,}" for service, count in left.items())
+            if text != told:
+                tell(f"records that wait: {text}")
+                told = text
+            if time.monotonic() > end_s:
+                raise Retryable(f"{name} is not drained within {within_s:.0f} s; records that wait: {text}")
+            await asyncio.sleep(_POLL_S)
+
+    async def sleep(self, name: str, reason: str, within_s: float, tell: Callable[[str], None]) -> None:
+        """Drain an idle colour and end all of its processes.
+
+        Raises:
+            HifiError: it gets requests, does not drain in time, or the step is refused.
+        """
+        colours = await self.colours()
+        colours.with_state(name, ColourState.DRAINING, _now_ms(), self.by)  # refuses while it gets requests
+        if colours.colours[name].state is ColourState.ASLEEP:
+            return
+        await self.drain(name, reason, within_s, tell)
+        await self._step(
+            ActionKind.SHIFT,
+            f"{name} falls asleep",
+            reason,
+            lambda now: now.with_state(name, ColourState.ASLEEP, _now_ms(), self.by),
+        )
+        tell("its services end")
+        try:
+            async with asyncio.timeout(within_s):
+                while await self.runtime.runs(name):
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError:
+            raise Retryable(f"the mesh of {name} did not end within {within_s:.0f} s") from None
+
+    async def wake(
+        self, name: str, reason: str, within_s: float, change: SetupChange | None = None
+    ) -> Path | None:
+        """Start a colour that is asleep, or end its draining; returns once all of its services are ready.
+
+        Args:
+            name: of the colour.
+            reason: for people.
+            within_s: longest time to wait, seconds.
+            change: what it runs on from now on, where that differs.
+
+        Returns:
+            The folder with its old stream, where another number of partitions needed a new one.
+
+        Raises:
+            HifiError: it is not ready in time, the step is refused, the setup cannot be, or a pipe has a destination
+                that would lose events.
+        """
+        aside: list[Path] = []
+        colours = await self.colours()
+        await self._require_fit_pipes()
+        if change:
+            self.runtime.check(change)
+            setup = change.of(colours.colours[name].setup)
+
+            def make_room() -> None:
+                """A stream keeps its number of partitions: another number needs a new one."""
+                if old := self.runtime.make_room(name, setup):
+                    aside.append(old)
+
+            await self._step(
+                ActionKind.RECOVER,
+                f"{name} wakes with {setup.text() or 'what both were started with'}",
+                reason,
+                lambda now: now.with_setup(name, setup, _now_ms(), self.by),
+                make_room,
+            )
+        elif not colours.colours[name].share:
+            await self._step(
+                ActionKind.RECOVER,
+                f"{name} wakes",
+                reason,
+                lambda now: now.with_state(name, ColourState.IDLE, _now_ms(), self.by),
+            )
+        await wait_until_ready(self.runtime, name, within_s)
+        return aside[0] if aside else None
+
+    async def _step(
+        self,
+        kind: ActionKind,
+        step: str,
+        reason: str,
+        change: Callable[[Colours], Colours],
+        before_it: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Take a step that writes the next record of the colours, and does something just before."""
+        verdicts = {name: await self._verdicts(name) for name in NAMES}
+        before = await self.colours()
+        awake = [name for name, colour in before.colours.items() if colour.state is not ColourState.ASLEEP]
+        change(before)  # refuses what cannot be, before anything is recorded
+        started = now_us()
+        action = Action(
+            ACTOR,
+            kind,
+            STREAM,
+            step,
+            reason,
+            started,
+            started + _STEP_S * MICROSECONDS,
+            forced_by=self.by if self.forced else "",
+        )
+
+        def allowed(history: ActionHistory) -> Permission:
+            """Every colour that is awake must be stable, for what can wait."""
+            for name in awake:
+                condition = verdicts[name].condition((STREAM,), now_us())
+                allowance = permission(kind, STREAM, condition, history.running, now_us(), forced=self.forced)
+                if not allowance.granted:
+                    seen = verdicts[name].get(STREAM)
+                    why = "; ".join(seen.reasons) if seen is not None else ""
+                    return replace(
+                        allowance, reason=f"{name}: {allowance.reason}" + (f" ({why})" if why else "")
+                    )
+            return Permission(granted=True)
+
+        async def write(token: int) -> None:
+            """Write the next record; only one step at a time comes here."""
+            del token
+            async with self._log() as log:
+                changed = change(_require(log.newest))
+                before_it()
+                await log.write(changed)
+
+        right = StepRight(self.control_kafka, self._control.actions, self._control.actor, ACTOR)
+        async with self._answering():
+            await right.start()
+        try:
+            await right.take(action, allowed, write)
+        finally:
+            await right.stop()
+
+    async def _waiting(self, name: str) -> Mapping[str, int]:
+        kafka = await self.runtime.kafka(name)
+        if not kafka:
+            raise Retryable(
+                f"the mesh of {name} does not run, so what waits there is not known: `hifi colour wake {name}`"
+            )
+        return (await read_backlog(kafka, self.topics)).waiting
+
+    async def _rollouts(self) -> list[str]:
+        """Names of pipes with a rollout, in a colour that runs."""
+        rolling: set[str] = set()
+        for name in NAMES:
+            if kafka := await self.runtime.kafka(name):
+                pipes = (await read_registry(kafka, self.topics)).pipes
+                rolling |= {pipe for pipe, revision in pipes.items() if revision.rollout is not None}
+        return sorted(rolling)
+
+    async def _require_fit_pipes(self) -> None:
+        """Refuse to go on with pipes that would lose events of one colour, in a colour that runs."""
+        for name in NAMES:
+            if kafka := await self.runtime.kafka(name):
+                require_fit_for_colours(in_force(await read_registry(kafka, self.topics)))
+
+    async def _verdicts(self, name: str) -> Verdicts:
+        verdicts = Verdicts()
+        health = colour_topics(self.topics.stream, name).health
+        follower = TopicFollower(self.control_kafka, ACTOR, {health: verdicts.take})
+        async with self._answering():
+            try:
+                await follower.start()
+            finally:
+                await follower.stop()
+        return verdicts
+
+    @contextlib.asynccontextmanager
+    async def _log(self) -> AsyncIterator[ColourLog]:
+        log = ColourLog(self.control_kafka, self._control.colours, ACTOR)
+        try:
+            async with self._answering():
+                await log.start()
+            yield log
+        finally:
+            await log.stop()
+
+    @contextlib.asynccontextmanager
+    async def _answering(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                yield
+        except (TimeoutError, KafkaError, OSError) as error:
+            raise Misconfigured(
+                f"the control plane's Kafka at {self.control_kafka} does not answer ({error!r}): nothing was "
+                "changed, and the front keeps its shares; check that `hifi up --colours` runs"
+            ) from error
+
+
+def _require(colours: Colours | None) -> Colours:
+    if colours is None:
+        raise Misconfigured("the stream has no colours yet: start it with `hifi up --colours`")
+    return colours
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,97 @@
+"""Where the colours of a stream run: what operations ask of it, and the colours in data folders of this machine."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+from hifi.delivery.colours import ColourSetup
+from hifi.runtime.errors import Retryable
+from hifi_infra.colours.colour_mesh import waits_for
+from hifi_infra.colours.new_setup import SetupChange, set_aside
+from hifi_infra.mesh import running
+
+_POLL_S: Final = 0.25
+
+
+class ColourRuntime(Protocol):
+    """What is seen of the meshes of both colours."""
+
+    async def kafka(self, name: str) -> str:
+        """Bootstrap servers of a colour's Kafka; empty: it does not run.
+
+        Raises:
+            Retryable: it cannot be told now; so the other methods.
+        """
+
+    async def waits_for(self, name: str) -> list[str]:
+        """What a colour waits for before all of its services are ready; empty when they are."""
+
+    async def runs(self, name: str) -> bool:
+        """Whether any process of a colour runs."""
+
+    def check(self, change: SetupChange) -> None:
+        """Refuse a setup that no colour can have here.
+
+        Raises:
+            Misconfigured: it cannot be.
+        """
+
+    def make_room(self, name: str, setup: ColourSetup) -> Path | None:
+        """Put the old stream of a colour aside where its setup needs a new one; returns where it is, None: it stays."""
+
+    def log_of(self, name: str) -> str:
+        """Where the log of a colour is, for people."""
+
+
+class ColourFolders:
+    """Colours that are processes of this machine.
+
+    Args:
+        folders: colour to its data folder.
+    """
+
+    def __init__(self, folders: Mapping[str, Path]) -> None:
+        self._folders = folders
+
+    async def kafka(self, name: str) -> str:
+        """As `ColourRuntime`."""
+        mesh = running.find(self._folders[name])
+        return mesh.kafka if mesh is not None else ""
+
+    async def waits_for(self, name: str) -> list[str]:
+        """As `ColourRuntime`."""
+        return await waits_for(self._folders[name])
+
+    async def runs(self, name: str) -> bool:
+        """As `ColourRuntime`."""
+        return running.is_locked(self._folders[name])
+
+    def check(self, change: SetupChange) -> None:
+        """As `ColourRuntime`."""
+        change.check()
+
+    def make_room(self, name: str, setup: ColourSetup) -> Path | None:
+        """As `ColourRuntime`: a stream keeps its number of partitions, and another number needs a new one."""
+        return set_aside(self._folders[name], setup.partitions) if setup.partitions else None
+
+    def log_of(self, name: str) -> str:
+        """As `ColourRuntime`."""
+        return f"its log is {self._folders[name].parent / 'logs' / name}.log"
+
+
+async def wait_until_ready(runtime: ColourRuntime, name: str, within_s: float) -> None:
+    """Wait until all services of a colour are ready.
+
+    Raises:
+        Retryable: they are not in time; the message says what waits for what.
+    """
+    waiting: list[str] = []
+    try:
+        async with asyncio.timeout(within_s):
+            while waiting := await runtime.waits_for(name):
+                await asyncio.sleep(_POLL_S)
+    except TimeoutError:
+        raise Retryable(
+            f"{name} is not ready within {within_s:.0f} s: {'; '.join(waiting)}; {runtime.log_of(name)}"
+        ) from None

@@ -1,0 +1,68 @@
+"""What is seen of colours in containers, as the service `colours` tells it."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import orjson
+
+from hifi.delivery.colours import ColourSetup
+from hifi.runtime.errors import Misconfigured, Retryable
+from hifi_infra.colours.new_setup import SetupChange
+
+COLOUR: Final = "/v1/colours/{name}"
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=10)
+
+
+class ColourProjects:
+    """Colours that are projects of Compose. As `hifi_infra.colours.runtime.ColourRuntime`.
+
+    Args:
+        url: of the service `colours`.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+
+    async def kafka(self, name: str) -> str:
+        """As `ColourRuntime`."""
+        return str((await self._ask(name))["kafka"])
+
+    async def waits_for(self, name: str) -> list[str]:
+        """As `ColourRuntime`."""
+        return list((await self._ask(name))["waits_for"])
+
+    async def runs(self, name: str) -> bool:
+        """As `ColourRuntime`."""
+        return bool((await self._ask(name))["runs"])
+
+    def check(self, change: SetupChange) -> None:  # noqa: ARG002 - no setup can be here
+        """As `ColourRuntime`: the files of the project say what it runs on.
+
+        Raises:
+            Misconfigured: always.
+        """
+        raise Misconfigured(
+            "in containers the files and variables of a colour's project say what it runs on: put it to sleep, make "
+            "its containers anew with `docker compose create`, and wake it without options"
+        )
+
+    def make_room(self, name: str, setup: ColourSetup) -> Path | None:
+        """As `ColourRuntime`: nothing is put aside."""
+
+    def log_of(self, name: str) -> str:
+        """As `ColourRuntime`."""
+        return f"see `docker compose logs` of the project of {name}"
+
+    async def _ask(self, name: str) -> Any:
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=_TIMEOUT) as session,
+                session.get(self._url + COLOUR.format(name=name)) as answer,
+            ):
+                body = orjson.loads(await answer.read())
+                if answer.status != 200:
+                    raise Retryable(f"{name} is not known now: {body.get('detail', answer.status)}")
+                return body
+        except (TimeoutError, aiohttp.ClientError, orjson.JSONDecodeError) as error:
+            raise Retryable(f"the service colours at {self._url} does not answer: {error!r}") from error

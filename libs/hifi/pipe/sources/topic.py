@@ -1,0 +1,27 @@
+"""What the declarations of sources that are read from a Kafka topic have in common."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from hifi.kafka.security import KafkaSecurity
+from hifi.pipe.limits import pipe_limits
+from hifi.pipe.sources.collected import CollectedSource
+
+TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+
+
+class TopicSource(CollectedSource):
+    """What sources that are read from a Kafka topic have in common."""
+
+    bootstrap: str = Field(min_length=1, description="Bootstrap servers of the cluster, `HOST:PORT,…`.")
+    topic: TopicName = Field(description="Topic with the events.")
+    security: KafkaSecurity = Field(
+        KafkaSecurity(),
+        description="Security of the connections.",
+    )
+
+    @model_validator(mode="after")
+    def _files_are_allowed(self) -> Self:
+        pipe_limits().check_files(self.security)
+        return self

@@ -1,0 +1,106 @@
+"""All fields of a record by name, whether packed or headers of their own, and how to change some of them. Pure.
+
+For records that are rare or shown to a person; services that handle every event read the packed headers
+(`hifi.record.identity`, `hop`, `receipt`).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from hifi.record.headers import HOP, IDENTITY, IN, ORIGIN, OUTCOME, RECEIPT, TO, Headers
+from hifi.record.hop import HOP_FIELDS
+from hifi.record.identity import FORMAT_TEXT, IDENTITY_FIELDS
+from hifi.record.packed_text import SEPARATOR
+from hifi.record.receipt import RECEIPT_FIELDS, pack_receipt
+from hifi.runtime.errors import NotAnEvent
+
+_PACKED: Final = {IDENTITY: (*IDENTITY_FIELDS, ORIGIN), HOP: HOP_FIELDS, RECEIPT: RECEIPT_FIELDS}
+"""The packed headers in order, with the names of their fields in order."""
+
+
+def fields(headers: Iterable[tuple[str, bytes]]) -> dict[str, bytes]:
+    """All headers of a record by name, packed ones as their fields, empty fields left out.
+
+    A packed header whose format is not known here stays as it is. The values are not checked.
+    """
+    values: dict[str, bytes] = {}
+    for name, value in headers:
+        unpacked = _unpacked(name, value)
+        if unpacked is None:
+            values[name] = value
+        else:
+            values.update(unpacked)
+    return values
+
+
+def _unpacked(name: str, value: bytes) -> dict[str, bytes] | None:
+    """The fields of a packed header; None where it is none or cannot be read."""
+    names = _PACKED.get(name)
+    if names is None:
+        return None
+    texts = value.split(SEPARATOR)
+    if name == IDENTITY:
+        if texts.pop(0) != FORMAT_TEXT or len(texts) < len(IDENTITY_FIELDS):
+            return None
+        may_be_empty: tuple[str, ...] = IDENTITY_FIELDS
+    else:
+        may_be_empty = (TO,) if name == HOP else ()
+    return {field: text for field, text in zip(names, texts, strict=False) if text or field in may_be_empty}
+
+
+def packed(values: Mapping[str, bytes]) -> Headers:
+    """The headers of a record with these fields: the opposite of `fields`.
+
+    Without all fields of the identity there is no header `hifi`: the record is not an event.
+    """
+    rest = dict(values)
+    headers: Headers = []
+    if all(name in rest for name in IDENTITY_FIELDS):
+        texts = [FORMAT_TEXT, *(rest.pop(name) for name in _PACKED[IDENTITY] if name in rest)]
+        headers.append((IDENTITY, SEPARATOR.join(texts)))
+    if IN in rest:
+        last = max(index for index, name in enumerate(HOP_FIELDS) if name in rest)
+        headers.append((HOP, SEPARATOR.join([rest.pop(name, b"") for name in HOP_FIELDS[: last + 1]])))
+    if OUTCOME in rest:
+        headers.append((RECEIPT, pack_receipt(rest)))
+        rest = {name: value for name, value in rest.items() if name not in RECEIPT_FIELDS}
+    return headers + list(rest.items())
+
+
+def number(values: Mapping[str, bytes], name: str, default: int | None = None) -> int:
+    """Read a header or field as a whole number.
+
+    Raises:
+        NotAnEvent: it is not a whole number, or is missing and there is no default.
+    """
+    value = values.get(name)
+    if value is None:
+        if default is None:
+            raise NotAnEvent(f"the header {name} is missing")
+        return default
+    try:
+        return int(value)
+    except ValueError:
+        raise NotAnEvent(f"the header {name} is not a number") from None
+
+
+def with_fields(headers: Iterable[tuple[str, bytes]], changes: Mapping[str, bytes | None]) -> Headers:
+    """A copy of headers with some fields changed; packed headers without a changed field stay byte for byte.
+
+    Args:
+        headers: of a record.
+        changes: name of a header, or of a field of a packed one, to its value; None removes it.
+    """
+    changed: dict[str, bytes] = {name: value for name, value in changes.items() if value is not None}
+    kept: Headers = []
+    for name, value in headers:
+        unpacked = _unpacked(name, value) if not changes.keys().isdisjoint(_PACKED.get(name, ())) else None
+        if unpacked is not None:
+            changed = {field: text for field, text in unpacked.items() if field not in changes} | changed
+        elif name not in changes:
+            kept.append((name, value))
+    merged = [*kept, *packed(changed)]
+    # The packed headers come first, in this order.
+    first = {name: (name, value) for name, value in merged if name in _PACKED}
+    head = [first[name] for name in _PACKED if name in first]
+    return head + [header for header in merged if header[0] not in first]

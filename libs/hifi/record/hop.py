@@ -1,0 +1,123 @@
+"""The header `hifi_hop`, which every record has second and which each service writes anew. Pure.
+
+<in>[;<raw>[;<to>[;<watch>]]]
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from hifi.record.headers import HOP, IN, RAW, TO, WATCH
+from hifi.record.packed_text import SEPARATOR, is_number
+from hifi.runtime.errors import NotAnEvent
+
+HOP_FIELDS: Final = (IN, RAW, TO, WATCH)
+"""The fields in order."""
+
+# Places of the fields in what `split_hop` returns.
+IN_AT: Final = HOP_FIELDS.index(IN)
+RAW_AT: Final = HOP_FIELDS.index(RAW)
+TO_AT: Final = HOP_FIELDS.index(TO)
+WATCH_AT: Final = HOP_FIELDS.index(WATCH)
+
+
+class Hop(NamedTuple):
+    """What the service that wrote a record adds to it."""
+
+    in_us: int
+    """When that service fetched its input, microseconds since 1970 UTC."""
+    raw: int = -1
+    """Offset of the event in `raw`; -1: unknown, or the record is on `raw` itself."""
+    to: bytes | None = None
+    """See `TO`; None: the record is not on `enriched`."""
+    watch: bytes | None = None
+    """See `WATCH`; None: the pipe watches nothing."""
+
+
+_NEW: Final = tuple.__new__
+"""Makes a `Hop` in a third of the time that its constructor takes, which is interpreted."""
+
+
+def hop_text(in_us: int, raw: int = -1) -> bytes:
+    """The value of the header of a record that is not on `enriched`; the arguments are those of `Hop`."""
+    return b"%d;%d" % (in_us, raw) if raw >= 0 else b"%d;" % in_us
+
+
+def write_first_hop(in_us: int) -> tuple[str, bytes]:
+    """The header of a record on `raw`; `in_us`: see `Hop`."""
+    return HOP, b"%d" % in_us
+
+
+def write_hop(in_us: int, raw: int) -> tuple[str, bytes]:
+    """The header of a record that is neither on `raw` nor on `enriched`; the arguments are those of `Hop`."""
+    return HOP, hop_text(in_us, raw)
+
+
+def write_enriched_hop(in_us: int, raw: int, to: bytes) -> tuple[str, bytes]:
+    """The header of a record on `enriched` whose pipe watches nothing; the arguments are those of `Hop`.
+
+    enrich itself writes it as SQL: see `hifi.record.spark_sql`.
+    """
+    return HOP, b"%b;%b" % (hop_text(in_us, raw), to)
+
+
+def hop_header(headers: Sequence[tuple[str, bytes]]) -> bytes:
+    """The value of the header, without a check of its content.
+
+    Args:
+        headers: of a record, in their order.
+
+    Raises:
+        NotAnEvent: the second header is another one.
+    """
+    if len(headers) > 1:
+        name, header = headers[1]
+        if name == HOP:
+            return header
+    raise NotAnEvent(f"the second header is not {HOP}")
+
+
+def split_hop(header: bytes) -> list[bytes]:
+    """Check the value of a header and split it into its fields, of which the last ones may be missing.
+
+    Raises:
+        NotAnEvent: it is malformed.
+    """
+    texts = header.split(SEPARATOR)
+    if (
+        not is_number(texts[IN_AT])
+        or (len(texts) > RAW_AT and texts[RAW_AT] and not is_number(texts[RAW_AT]))
+        or not header.isascii()
+    ):
+        raise NotAnEvent(f"the header {HOP} is malformed")
+    return texts
+
+
+def split_hop_unchecked(headers: Sequence[tuple[str, bytes]]) -> list[bytes]:
+    """The fields of the header of a record with two headers or more, for who counts records whatever these say.
+
+    Returns:
+        The fields as they are; a single empty one where the second header is another one.
+    """
+    name, header = headers[1]
+    return header.split(SEPARATOR) if name == HOP else [b""]
+
+
+def raw_offset(texts: Sequence[bytes], default: int) -> int:
+    """The offset in `raw` of split fields; `default` where it is missing or malformed."""
+    return int(texts[RAW_AT]) if len(texts) > RAW_AT and is_number(texts[RAW_AT]) else default
+
+
+def hop(headers: Sequence[tuple[str, bytes]]) -> Hop:
+    """Read the header. Fields that a later release appended are skipped.
+
+    Args:
+        headers: of a record, in their order.
+
+    Raises:
+        NotAnEvent: it is missing or malformed.
+    """
+    texts = split_hop(hop_header(headers))
+    count = len(texts)
+    raw = int(texts[RAW_AT]) if count > RAW_AT and texts[RAW_AT] else -1
+    to = texts[TO_AT] if count > TO_AT else None
+    return _NEW(Hop, (int(texts[IN_AT]), raw, to, texts[WATCH_AT] if count > WATCH_AT else None))

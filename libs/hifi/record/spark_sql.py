@@ -1,0 +1,126 @@
+"""The record format as Spark SQL: reads and writes the packed headers of a column of headers. Pure: texts, no Spark.
+
+The order of the fields, the version and what is malformed are those of `hifi.record.identity`, `hop`, `receipt` and
+`source_position`; `tests/libs/record/test_contract.py` holds both forms together. Each text is one flat expression,
+which generated code covers. Evaluate it without ANSI mode, in which a place beyond the end of an array is an error.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from hifi.record.headers import HOP, IDENTITY, PIPE, POSITION, RECEIPT, SEQ
+from hifi.record.hop import HOP_FIELDS
+from hifi.record.identity import EPOCH_DIGITS, FORMAT, IDENTITY_FIELDS, MAX_SEQUENCE_DIGITS, ORIGIN_AT
+from hifi.record.packed_text import MAX_DIGITS
+from hifi.record.receipt import RECEIPT_FIELDS
+from hifi.record.source_position import MAX_POSITION_DIGITS
+
+HEADERS: Final = "array<struct<key string, value binary>>"
+"""Type of a column of headers."""
+
+_TEXT: Final = "[\\x00-:<-\\x7F]"
+"""Regular expression of a character of a field: ASCII but a semicolon."""
+_REST: Final = "(?:;[\\x00-\\x7F]*)?"
+_NUMBER: Final = f"[0-9]{{1,{MAX_DIGITS}}}"
+_IDENTITY_FORMS: Final = dict.fromkeys(IDENTITY_FIELDS, _NUMBER) | {
+    PIPE: f"{_TEXT}*",
+    SEQ: f"{_TEXT}{{{EPOCH_DIGITS}}}:[0-9]{{1,{MAX_SEQUENCE_DIGITS}}}",
+}
+_IDENTITY_FORM: Final = (
+    ";".join([str(FORMAT), *(_IDENTITY_FORMS[field] for field in IDENTITY_FIELDS)]) + _REST
+)
+_HOP_FORM: Final = f"{_NUMBER}(?:;(?:{_NUMBER})?{_REST})?"
+_POSITION_FORM: Final = f"[^;]*;[0-9]{{1,{MAX_POSITION_DIGITS}}};[\\s\\S]*"
+
+
+def literal(text: str) -> str:
+    """A SQL string literal with any content."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+# Read.
+
+
+def identity_texts() -> str:
+    """SQL of what `hifi.record.identity.split_identity` returns (array<string>) from `headers`; null: not an event."""
+    return _split(0, IDENTITY, _IDENTITY_FORM)
+
+
+def hop_texts() -> str:
+    """SQL of what `hifi.record.hop.split_hop` returns (array<string>) from `headers`; null: not an event."""
+    return _split(1, HOP, _HOP_FORM)
+
+
+def receipt_texts() -> str:
+    """SQL of the fields of the header `hifi_receipt` (array<string>) from `headers`; null: the third one is another."""
+    return _split(2, RECEIPT, None)
+
+
+def position_texts() -> str:
+    """SQL of run, position and source (array<string>) of an event that was read from a source; null: it was not."""
+    return _split(2, POSITION, _POSITION_FORM, limit=3)
+
+
+def identity_field(name: str) -> str:
+    """SQL of a field (string) from a column `identity` of `identity_texts`; null: it is missing."""
+    return f"identity[{ORIGIN_AT if name not in IDENTITY_FIELDS else 1 + IDENTITY_FIELDS.index(name)}]"
+
+
+def hop_field(name: str) -> str:
+    """SQL of a field (string) from a column `hop` of `hop_texts`; null: it is missing."""
+    return f"hop[{HOP_FIELDS.index(name)}]"
+
+
+def header_text(name: str) -> str:
+    """SQL of the value (string) of the first of the `headers` that has this name; null: there is none."""
+    return f"cast(filter(headers, h -> h.key = {literal(name)})[0].value as string)"
+
+
+def _split(place: int, name: str, form: str | None, limit: int = -1) -> str:
+    at = f"headers[{place}]"
+    text = f"cast({at}.value as string)"
+    condition = f"{at}.key = {literal(name)}"
+    if form is not None:
+        whole = literal("\\A" + form + "\\z")
+        condition += f" and {text} rlike {whole}"
+    return f"if({condition}, split({text}, ';', {limit}), null)"
+
+
+# Write.
+
+
+def header(name: str, text: str) -> str:
+    """SQL of a header whose value is that of a SQL text."""
+    return f"named_struct('key', {literal(name)}, 'value', cast({text} as binary))"
+
+
+def hop_header(in_us: str, raw: str | None = None, to: str | None = None) -> str:
+    """SQL of the header `hifi_hop`.
+
+    Args:
+        in_us: SQL of the time when the input was fetched (bigint), see `hifi.record.hop.Hop`.
+        raw: SQL of the offset in `raw` (bigint or string), null where it is unknown; None: it always is.
+        to: SQL of the fields `TO` and, after a semicolon, `WATCH`; None: the record is not on `enriched`.
+    """
+    texts = [f"cast({in_us} as string)"]
+    if raw is not None:
+        texts += ["';'", f"coalesce(cast({raw} as string), '')"]
+    if to is not None:
+        texts += ["';'", to]
+    return header(HOP, f"concat({', '.join(texts)})")
+
+
+def source_text(topic: str, offset: str) -> str:
+    """SQL of the field `SOURCE`: the name of a topic, and the SQL of the offset of a record there (bigint)."""
+    return f"concat({literal(topic + ':')}, cast({offset} as string))"
+
+
+def receipt_header(fields: Mapping[str, str]) -> str:
+    """SQL of the header `hifi_receipt`.
+
+    Args:
+        fields: name of a field to SQL of its value (string); the others are empty.
+    """
+    texts = ", ';', ".join(fields.get(name, "''") for name in RECEIPT_FIELDS)
+    return header(RECEIPT, f"concat({texts})")

@@ -1,1 +1,0 @@
-"""Changes of PostgreSQL tables, as Debezium writes them."""

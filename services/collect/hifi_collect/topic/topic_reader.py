@@ -1,0 +1,345 @@
+"""Read a source topic in a consumer group on its own cluster, and write its records to `raw`.
+
+Before a batch is written, its accepted time is committed with the position up to which everything is written; then the
+position after its last record is. So whoever reads it again gives it the same time, and a reader that has lost the
+partition does not write, because its commit is refused. While a batch is written the next one is read. What the topic
+had before is backfill and has a pace (`hifi_collect.pace`).
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from functools import partial
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from aiokafka import ConsumerRecord
+from aiokafka.errors import KafkaError
+from aiokafka.structs import OffsetAndMetadata
+
+from hifi.kafka.consumer import AssignedPartition, Batch, Consumer, ConsumerOptions
+from hifi.kafka.topic_identity import topic_identity
+from hifi.pipe.registry import PipeRegistry
+from hifi.pipe.sources.event import SourceEvent, refused
+from hifi.pipe.sources.kind import TopicEvents
+from hifi.pipe.sources.loop_slices import loop_slices
+from hifi.pipe.sources.topic import TopicSource
+from hifi.runtime import log
+from hifi.runtime.clock import monotonic_s, now_us
+from hifi.runtime.errors import Fenced, Misconfigured, Retryable
+from hifi.runtime.lifetime import Lifetime
+from hifi_collect.accepted_times import AcceptedTimes
+from hifi_collect.pace.catch_up import CatchUp
+from hifi_collect.pace.source_pace import SourcePace
+from hifi_collect.raw_writer import RawWriter
+from hifi_collect.run import new_run
+from hifi_collect.settings import CollectSettings
+from hifi_collect.topic.deleted_records import DeletedRecords
+from hifi_collect.topic.extents import partition_name, watch_extents
+
+_RETRY_S: Final = 0.5
+_BATCH_RECORDS: Final = 4000
+"""Largest number of records that are written at once: each batch waits for two answers of Kafka."""
+_FETCH_BYTES: Final = 4 * 1024 * 1024
+_WRITING_BATCHES: Final = 2
+"""Batches of a partition that are being written while the next one is made: reading and writing overlap."""
+_REGISTRY: Final = "schema registry"
+
+logger = log.get(__name__)
+
+
+class _PartitionReading:
+    """What is known of one source partition during one assignment."""
+
+    def __init__(self, assigned: AssignedPartition, source: bytes, after_s: float) -> None:
+        self.source = source
+        self.run = new_run()
+        self.times = AcceptedTimes(assigned.metadata)
+        self.next = assigned.committed
+        """Offset to read next; None: the partition was not read before."""
+        self.first: int | None = None
+        """Offset that was read first."""
+        self.writing: deque[asyncio.Future[Any]] = deque()
+        """Acknowledgements of the last batches."""
+        self.catch_up = CatchUp(after_s)
+
+
+class KafkaTopicReader:
+    """Reads the source of one pipe until the service stops."""
+
+    def __init__(
+        self,
+        lifetime: Lifetime,
+        settings: CollectSettings,
+        pipe: str,
+        source: TopicSource,
+        cluster: str,
+        events: TopicEvents,
+        registry: PipeRegistry,
+        writer: RawWriter,
+        pace: SourcePace,
+    ) -> None:
+        """Nothing is read before `run`.
+
+        Args:
+            lifetime: ends the reader, and shows its conditions.
+            settings: of the service.
+            pipe: name.
+            source: as the pipe declares it.
+            cluster: id of the source's cluster.
+            events: of the topic's records.
+            registry: has the pipe.
+            writer: to `raw`.
+            pace: of the source.
+        """
+        self._lifetime = lifetime
+        self._pipe = pipe
+        self._source = source
+        self._cluster = cluster
+        self._registry = registry
+        self._writer = writer
+        self._pace = pace
+        self._events_of_topic = events
+        self._event = events.event_reader(cluster)
+        self._deleted = DeletedRecords(pipe, lifetime.health, writer.reporter)
+        self._turns = asyncio.Lock()
+        """Held by the partition whose records are worked on."""
+        self._without_schemas: set[AssignedPartition] = set()
+        """Partitions that wait for the schema registry."""
+        self._readings: WeakKeyDictionary[AssignedPartition, _PartitionReading] = WeakKeyDictionary()
+        self._consumer = Consumer(
+            lifetime,
+            settings.model_copy(update={"kafka": source.bootstrap}),
+            ConsumerOptions(
+                [source.topic],
+                settings.topics.group(f"collect.{pipe}"),
+                batch_records=_BATCH_RECORDS,
+                pending_records=2 * _BATCH_RECORDS,
+                partition_fetch_bytes=_FETCH_BYTES,
+                foreign=True,
+                security=source.security,
+            ),
+            self._handle,
+            self._handle_poison,
+        )
+
+    async def run(self) -> None:
+        """Read until the service stops."""
+        watching = asyncio.create_task(watch_extents(self._consumer, self._source.topic, self._pace))
+        try:
+            await self._consumer.run()
+        finally:
+            watching.cancel()
+
+    async def _handle(self, assigned: AssignedPartition, batch: Batch) -> None:
+        """Write the records of a batch, and complete them when Kafka has acknowledged them."""
+        await self._prepare(assigned, batch)
+        reading = await self._reading(assigned)
+        reading.catch_up.begin(batch[-1].offset, self._end(assigned))
+        events = await self._events(batch)
+        if not self._any_backfill(reading, batch, events):
+            await self._write(assigned, batch, events, catching_up=False)
+            return
+        for part in self._pace.chunks(range(len(batch))):
+            if not assigned.active:
+                raise _given_up(assigned, "it was revoked during its backfill")
+            await self._write(assigned, batch[part[0] : part[-1] + 1], events[part[0] : part[-1] + 1])
+
+    @staticmethod
+    def _any_backfill(reading: _PartitionReading, batch: Batch, events: list[SourceEvent]) -> bool:
+        """Whether some events have to keep the pace of a backfill."""
+        if any(event.backfill for event in events):
+            return True
+        if batch[0].offset >= reading.catch_up.target:
+            return False
+        oldest_ms = min(record.timestamp for record in batch)
+        return reading.catch_up.is_backfill(batch[0].offset, oldest_ms * 1000, now_us())
+
+    async def _events(self, batch: Batch) -> list[SourceEvent]:
+        """The events of a batch, with turns for everything else in between."""
+        events: list[SourceEvent] = []
+        for records in loop_slices(batch):
+            async with self._turns:
+                events += [self._event(record) for record in records]
+                await asyncio.sleep(0)
+        return events
+
+    async def _prepare(self, assigned: AssignedPartition, batch: Batch) -> None:
+        """Wait until the schemas of a batch are known, however long the registry is away."""
+        try:
+            while True:
+                try:
+                    await self._events_of_topic.prepare(batch)
+                except (Retryable, Misconfigured) as error:
+                    logger.warning("schemas-unknown", pipe=self._pipe, error=str(error))
+                    self._without_schemas.add(assigned)
+                    self._lifetime.health.warn(_REGISTRY, str(error))
+                else:
+                    return
+                await _pause(assigned, "it was revoked before the schemas of its records were known")
+        finally:
+            if assigned in self._without_schemas:
+                self._without_schemas.discard(assigned)
+                if not self._without_schemas:
+                    self._lifetime.health.warn(_REGISTRY, None)
+
+    def _end(self, assigned: AssignedPartition) -> int:
+        """The end of a partition as the last fetch found it; 0: not known."""
+        member = self._consumer.member
+        return (member.highwater(assigned.tp) or 0) if member is not None and assigned.active else 0
+
+    async def _handle_poison(
+        self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception
+    ) -> None:
+        """Write a record on which `_handle` failed repeatedly as one that normalize makes a dead letter of."""
+        key = f"{self._cluster}/{record.topic}/{record.partition}/{record.offset}".encode()
+        detail = f"collect failed on this record ({type(error).__name__}); see its log for the cause"
+        event = refused(SourceEvent(record.offset, key, None, [], None), "collect-failed", detail)
+        await self._write(assigned, [record], [event])
+
+    async def _write(
+        self,
+        assigned: AssignedPartition,
+        batch: Batch,
+        events: list[SourceEvent],
+        *,
+        catching_up: bool = True,
+    ) -> None:
+        """Queue the records of a batch; they are complete when Kafka has acknowledged them. Backfill is waited for."""
+        if assigned.committed is not None and batch[0].offset < assigned.committed:
+            await self._refuse_truncated(assigned)
+        in_us, reading = now_us(), await self._reading(assigned)
+        try:
+            await self._earlier_written(reading)
+            expected, reading.next = reading.next, batch[-1].offset + 1
+            start = partial(self._log_start, assigned)
+            await asyncio.gather(
+                self._keep_times(assigned, reading, batch, in_us),
+                self._deleted.look(assigned.tp, expected, batch[0].offset, start),
+            )
+            pipe = self._registry.get(self._pipe)
+            if pipe is None or pipe.pipe.source != self._source:
+                raise _given_up(assigned, "the pipe has another source now")
+            if catching_up:
+                for record, event in zip(batch, events, strict=True):
+                    written_us = record.timestamp * 1000
+                    event.backfill |= reading.catch_up.is_backfill(record.offset, written_us, in_us)
+            times = reading.times.of((event.position for event in events), in_us)
+            paced, acknowledged = catching_up and any(event.backfill for event in events), []
+            every = range(len(events))
+            for part in self._pace.slices(every) if paced else loop_slices(every):
+                events_slice, at = events[part[0] : part[-1] + 1], times[part[0] : part[-1] + 1]
+                if backfill := sum(event.backfill for event in events_slice) if paced else 0:
+                    await self._pace.turn(backfill)
+                if assigned.fenced:  # a partition that is only being revoked finishes its batch
+                    raise _given_up(assigned, "it belongs to another member")
+                async with self._turns:
+                    begun = await self._writer.begin(
+                        pipe, events_slice, at, reading.source, reading.run, in_us
+                    )
+                    await asyncio.sleep(0)
+                acknowledged.append(begun)
+                if paced:
+                    await begun
+        except BaseException:
+            reading.run = new_run()  # some records may have been written: whatever follows has gone back
+            raise
+        written = asyncio.gather(*acknowledged)
+        reading.writing.append(written)
+        assigned.complete_when(written, batch[-1].offset, partial(self._complete, assigned, len(batch)))
+
+    @staticmethod
+    async def _earlier_written(reading: _PartitionReading) -> None:
+        """Wait until few enough batches are being written: a commit has room for few accepted times."""
+        while len(reading.writing) >= _WRITING_BATCHES:
+            await asyncio.wait([reading.writing[0]])
+            reading.writing.popleft().result()  # nothing is written after a batch that was not
+
+    def _complete(self, assigned: AssignedPartition, records: int, offset: int) -> None:
+        """Kafka has acknowledged a batch."""
+        assigned.complete_through(offset)
+        self._readings[assigned].times.forget(offset + 1)
+        self._pace.progress.advance(partition_name(assigned.tp), offset + 1, records, monotonic_s())
+
+    async def _reading(self, assigned: AssignedPartition) -> _PartitionReading:
+        reading = self._readings.get(assigned)
+        if reading is None:
+            # Asked for each assignment: the topic may have been created again, with positions that begin anew.
+            topic_id = await self._topic_id(assigned)
+            name = f"kafka/{self._cluster}/{assigned.topic}/{topic_id}/{assigned.partition}"
+            source = name.encode()
+            reading = self._readings[assigned] = _PartitionReading(assigned, source, self._pace.after_s)
+            assigned.metadata_at = reading.times.text_from
+        return reading
+
+    async def _log_start(self, assigned: AssignedPartition) -> int:
+        while True:
+            try:
+                starts = await self._consumer.member.beginning_offsets([assigned.tp])
+                return int(starts[assigned.tp])
+            except KafkaError as error:
+                logger.warning("log-start-unknown", pipe=self._pipe, error=repr(error))
+            await _pause(assigned, "it was revoked before the start of its log was known")
+
+    async def _topic_id(self, assigned: AssignedPartition) -> str:
+        while True:
+            source = self._source
+            try:
+                return (await topic_identity(source.bootstrap, source.topic, source.security)).topic
+            except (KafkaError, OSError) as error:
+                logger.warning("topic-id-unknown", pipe=self._pipe, error=repr(error))
+            await _pause(assigned, "it was revoked before the id of its topic was known")
+
+    async def _keep_times(
+        self, assigned: AssignedPartition, reading: _PartitionReading, batch: Batch, now: int
+    ) -> None:
+        """Commit the accepted time of a batch with the position that is complete, unless the batch has one."""
+        if reading.first is None:
+            reading.first = batch[0].offset
+        if reading.times.at(batch[-1].offset) is not None:
+            return
+        reading.times.extend(batch[-1].offset + 1, now)
+        while True:
+            complete = assigned.offsets.committable
+            first = reading.first if complete is None else complete
+            try:
+                await self._consumer.member.commit(
+                    {assigned.tp: OffsetAndMetadata(first, reading.times.text_from(first))}
+                )
+            except KafkaError as error:  # refused, such as during a rebalance, or Kafka does not answer
+                logger.warning("accepted-time-not-committed", pipe=self._pipe, error=repr(error))
+            else:
+                assigned.committed = first
+                return
+            await _pause(assigned, "it was revoked before the accepted time was committed")
+
+    async def _refuse_truncated(self, assigned: AssignedPartition) -> None:
+        """Wait until the partition is taken away: it gives its offsets to new events, which would count as copies."""
+        subject = f"{assigned.topic}[{assigned.partition}]"
+        logger.error("source-truncated", pipe=self._pipe, partition=subject, committed=assigned.committed)
+        self._lifetime.health.warn(
+            subject,
+            f"it ends before the committed offset {assigned.committed}: Kafka has lost records of it. Give the pipe"
+            " another name to read it from its beginning",
+        )
+        await assigned.revoked.wait()
+        self._lifetime.health.warn(subject, None)
+        raise _given_up(assigned, "it was truncated")
+
+
+async def _pause(assigned: AssignedPartition, why: str) -> None:
+    """Wait before an attempt is repeated.
+
+    Raises:
+        Fenced: the partition was revoked.
+    """
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(assigned.revoked.wait(), _RETRY_S)
+    if not assigned.active:
+        raise _given_up(assigned, why)
+
+
+def _given_up(assigned: AssignedPartition, why: str) -> Fenced:
+    """Leave the records to the next owner of the partition; raise the result."""
+    assigned.abandon()
+    return Fenced(f"{assigned.topic}[{assigned.partition}]: {why}")

@@ -1,0 +1,48 @@
+"""What identifies the copies of a record: its key, and its offset in the log that it comes from. Pure.
+
+The key is that of the work that the record asks for. The log is `raw` or a retry topic. Without a log the key alone
+identifies copies.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from hifi.record.headers import DESTINATION, PASS, REPLAY, RETRY, SEQ
+
+RAW_LOG: Final = "raw"
+"""The log of `enriched`: offsets are those in the topic `raw`."""
+
+
+def replay_key(seq: bytes, raw: int, replay: bytes | None, service: bytes | None) -> tuple[bytes, str | None]:
+    """Key and log of a record of `enriched` that may be a replay.
+
+    Args:
+        seq: identity of the event.
+        raw: its offset in `raw`; -1: unknown.
+        replay: how often it was replayed; None: it is no replay.
+        service: that refused it before its last replay; None: it is no replay.
+    """
+    key = seq if replay is None or replay == b"0" else b"%b~%b" % (seq, replay)
+    # A replay that re-entered at enrich has its old offset in `raw`: only its key identifies copies.
+    return key, RAW_LOG if raw >= 0 and (replay is None or service != b"enrich") else None
+
+
+def retry_log(record_fields: Mapping[str, bytes]) -> tuple[str | None, int]:
+    """Log and offset there of a record of `retry-out`; `record_fields`: see `hifi.record.fields`."""
+    tier, _, offset = record_fields.get(RETRY, b"").decode("utf-8", "replace").rpartition(":")
+    return (tier, int(offset)) if tier and offset.isdigit() else (None, 0)
+
+
+def work_key(source: str, record_fields: Mapping[str, bytes]) -> bytes:
+    """Identify the work of a record: an event on `enriched`, a retry pass of a delivery on `retry-out`.
+
+    Args:
+        source: `enriched` or `retry-out`.
+        record_fields: of the record, or of the receipt for it (`hifi.record.fields`), among them the identity.
+    """
+    replay = record_fields.get(REPLAY, b"0")
+    if source == "enriched":
+        return record_fields[SEQ] if replay == b"0" else b"%b~%b" % (record_fields[SEQ], replay)
+    return b"~".join(
+        (record_fields[SEQ], replay, record_fields.get(DESTINATION, b""), record_fields.get(PASS, b"0"))
+    )

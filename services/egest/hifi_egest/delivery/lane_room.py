@@ -1,0 +1,63 @@
+"""The memory bound of one lane: its deliveries, and its outcomes that Kafka has not acknowledged."""
+
+import asyncio
+
+from hifi_egest.delivery.in_flight_budget import InFlightBudget
+
+
+class LaneRoom:
+    """Counts the deliveries of a lane, queued or in flight, and says whether another one fits."""
+
+    def __init__(self, max_events: int, max_bytes: int, budget: InFlightBudget) -> None:
+        """Start empty.
+
+        Args:
+            max_events: deliveries, queued or in flight.
+            max_bytes: their estimated size in memory.
+            budget: of all lanes together.
+        """
+        self.max_events = max_events
+        self._max_bytes = max_bytes
+        self._budget = budget
+        self._released = asyncio.Event()
+        self.events = 0
+        """Deliveries in the lane, queued or in flight."""
+        self.size_bytes = 0
+        self.unrecorded = 0
+        """Outcomes that Kafka has not acknowledged."""
+
+    def fits(self, size_bytes: int, queued_retries: int = 0) -> bool:
+        """Whether one more delivery fits.
+
+        Args:
+            size_bytes: of the delivery.
+            queued_retries: queued deliveries that the retrier brought back, if this is such a delivery. They may fill
+                half of the lane, so that fresh ones find room.
+        """
+        # No lane may hold more than is free in total, so many slow ones leave room for the next (dynamic thresholds:
+        # Choudhury and Hahne, 1998).
+        budget = self._budget
+        if self.events >= self.max_events or self.events >= budget.free_events:
+            return False
+        if queued_retries and queued_retries * 2 >= min(self.max_events, budget.free_events):
+            return False
+        needed_bytes = self.size_bytes + size_bytes
+        return not self.events or (needed_bytes <= self._max_bytes and needed_bytes <= budget.free_bytes)
+
+    def add(self, size_bytes: int) -> None:
+        """Count a delivery that enters the lane."""
+        self.events += 1
+        self.size_bytes += size_bytes
+
+    def release(self, size_bytes: int) -> None:
+        """Count a delivery that leaves the lane."""
+        self.events -= 1
+        self.size_bytes -= size_bytes
+        self._released.set()
+
+    async def wait_for_release(self, within_s: float) -> None:
+        """Wait until a delivery leaves the lane, at most `within_s` seconds."""
+        self._released.clear()
+        timer = asyncio.get_running_loop().call_later(within_s, self._released.set)
+        await self._released.wait()
+        timer.cancel()

@@ -1,0 +1,190 @@
+"""What becomes of the deliveries of a lane whose destination refuses, fails or accepts nothing."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from hifi.pipe.model import Destination
+from hifi.runtime import log
+from hifi.runtime.clock import monotonic_s
+from hifi_egest.delivery.delivery import NO_ATTEMPT, Delivery
+from hifi_egest.delivery.outbound_request import OutboundRequest
+from hifi_egest.lanes.destination_health import Conclusion, DestinationHealth, FailureDecision
+from hifi_egest.lanes.lane_senders import LaneSenders
+from hifi_egest.lanes.local_retries import LocalRetries
+from hifi_egest.lanes.parking import LaneParking
+from hifi_egest.lanes.queue import RequestQueue
+from hifi_egest.lanes.resources import LaneResources
+from hifi_egest.policy.answer import NoResponse
+from hifi_egest.policy.breaker import BreakerState, Permit
+from hifi_egest.policy.outcome import REVOKED, Refusal, deleted
+from hifi_egest.policy.streak import HOLD_S
+from hifi_egest.senders.sender import SentRequest
+
+logger = log.get(__name__)
+
+
+class LaneOutcomes:
+    """Applies the health and the parking of a destination: sends again, hands over, and records outcomes."""
+
+    def __init__(
+        self,
+        pipe: str,
+        destination: Destination,
+        resources: LaneResources,
+        queue: RequestQueue,
+        senders: LaneSenders,
+        dispatch: Callable[[], None],
+    ) -> None:
+        """Start with a healthy destination.
+
+        Args:
+            pipe: name.
+            destination: as declared.
+            resources: shared by all lanes.
+            queue: of the lane.
+            senders: of the lane.
+            dispatch: starts the requests that may be sent.
+        """
+        self._resources = resources
+        self._recorder = resources.recorder
+        self._queue = queue
+        self._senders = senders
+        self._dispatch = dispatch
+        self._loop = asyncio.get_running_loop()
+        self._pipe, self._name = pipe, destination.name
+        self._log_fields = {"pipe": pipe, "destination": destination.name}
+        self._local_retries = LocalRetries(self._resend)
+        self._held_check: asyncio.TimerHandle | None = None
+        self._retired = False
+        instance = resources.settings.instance.replace(";", "_")  # the separator of a receipt's fields
+        self._breaker_texts = {state: f"{state.value}:{instance}".encode() for state in BreakerState}
+        self._parking = LaneParking(pipe, destination.name, resources)
+        self.health = self._make_health(destination, ever_open=False)
+        """Of the destination as it is declared."""
+
+    def _make_health(self, destination: Destination, *, ever_open: bool) -> DestinationHealth:
+        longest_pause_s = self._resources.settings.egest_send_within_s
+        return DestinationHealth(
+            self._pipe, destination, self._resources.tiers, longest_pause_s, ever_open=ever_open
+        )
+
+    def replace_health(self, destination: Destination) -> None:
+        """Begin anew with a new declaration; refused deliveries that are held get their outcome first."""
+        self.conclude(self.health.release_held())
+        self.health = self._make_health(destination, ever_open=self.health.ever_open)
+
+    def retire(self) -> None:
+        """Make dead letters of all that waits for a deleted destination, and accept nothing more."""
+        self._retired = True
+        self.conclude(self.health.retire())
+        outcome = deleted(self._pipe, self._name)
+        self.conclude(Conclusion(delivery, outcome, NO_ATTEMPT) for delivery in self._queue.remove_waiting())
+
+    def revoke(self) -> None:
+        """Drop or hand over the requests with deliveries of revoked partitions that wait to be sent again."""
+        for request in self._local_retries.remove_revoked():
+            self.drop_revoked(request)
+        for request in self._queue.remove_revoked_requests():
+            self.drop_revoked(request)
+        self.conclude(self.health.release_held())
+
+    def refresh_parking(self, now_s: float) -> None:
+        """Apply the state of the destination. Called periodically; `now_s`: monotonic, seconds."""
+        self._parking.refresh()
+        if self._parking.refusal is not None:
+            self.hand_over_waiting(now_s)
+
+    def succeeded(self, permit: Permit, now_s: float) -> None:
+        """Learn from a request that the destination accepted; `now_s`: monotonic, seconds."""
+        clarified = self.health.succeeded(permit, now_s)
+        if clarified:
+            self.conclude(clarified)
+        if self._parking.failing:
+            self._parking.succeeded()
+
+    def failed(self, request: OutboundRequest, sent: SentRequest) -> None:
+        """Apply what follows from a failed request."""
+        if isinstance(sent.result, NoResponse) and sent.result.ambiguous:
+            self._count_ambiguous(request, sent.result)
+        decision = self.health.failed(request, sent.result, sent.attempt, sent.ended_s)
+        self._apply(request, decision, sent.ended_s)
+
+    def _count_ambiguous(self, request: OutboundRequest, result: NoResponse) -> None:
+        request.count_ambiguous()
+        # Explains an event that arrived twice at the destination.
+        seqs = [delivery.event.seq for delivery in request.deliveries]
+        logger.info("attempt-ambiguous", reason=result.reason, seqs=seqs, **self._log_fields)
+
+    def _apply(self, request: OutboundRequest, decision: FailureDecision, now_s: float) -> None:
+        self.conclude(decision.conclusions)
+        if decision.hand_over_waiting:
+            self.hand_over_waiting(now_s)
+        if decision.resend is None:
+            self._queue.finish(request)
+        elif decision.after_s > 0:
+            self._local_retries.add(decision.resend, decision.after_s)
+        else:
+            self._queue.send_first(decision.resend)
+        self._check_held_soon()
+
+    def _resend(self, request: OutboundRequest) -> None:
+        """A request's wait for its local retry is over."""
+        self._queue.send_next(request)
+        self.hand_over_waiting(monotonic_s())
+        self._dispatch()
+
+    def _check_held_soon(self) -> None:
+        if self.health.holding and self._held_check is None:
+            self._held_check = self._loop.call_later(HOLD_S / 4, self._check_held)
+
+    def _check_held(self) -> None:
+        self._held_check = None
+        self.conclude(self.health.overdue(monotonic_s()))
+        self._check_held_soon()
+
+    def drop_revoked(self, request: OutboundRequest) -> None:
+        """Take the deliveries of revoked partitions out of a request; the others are sent."""
+        kept: list[Delivery] = []
+        for delivery in request.deliveries:
+            if delivery.event.partition.assigned.active:
+                kept.append(delivery)
+            elif delivery.local:  # hand over, so that its attempts are not forgotten
+                self.refuse([delivery], REVOKED, monotonic_s())
+            else:
+                delivery.leave()
+        request.deliveries = kept
+        if kept:
+            self._queue.send_first(request)
+        else:
+            self._queue.finish(request)
+
+    def conclude(self, conclusions: Iterable[Conclusion]) -> None:
+        """Record retries, which become parked deliveries if the destination is parked, and dead letters."""
+        for delivery, decided, attempt in conclusions:
+            outcome = self._parking.outcome(decided, delivery.event.size_bytes)
+            self._recorder.record([delivery], outcome, attempt, self.breaker_text())
+
+    def refuse(self, deliveries: Iterable[Delivery], refusal: Refusal, now_s: float) -> None:
+        """Record the outcomes of deliveries for which no request is sent; `now_s`: monotonic, seconds."""
+        self.conclude(
+            Conclusion(delivery, self.health.without_request(delivery, refusal, now_s), NO_ATTEMPT)
+            for delivery in deliveries
+        )
+
+    def breaker_text(self) -> bytes:
+        """The state of the circuit breaker for receipts; empty: it has never opened."""
+        return self._breaker_texts[self.health.breaker] if self.health.ever_open else b""
+
+    def refusal(self, now_s: float) -> Refusal | None:
+        """Why no delivery is queued or sent now; None: they are."""
+        if self._retired:
+            return Refusal("pipe-deleted", "the destination was deleted")
+        if self._senders.current.missing:
+            return Refusal("unusable", self._senders.current.missing)
+        return self._parking.refusal or self.health.refusal(now_s)
+
+    def hand_over_waiting(self, now_s: float) -> None:
+        """Hand over everything that waits, if the destination accepts nothing."""
+        refusal = self.refusal(now_s)
+        if refusal is not None:
+            self.refuse(self._queue.remove_waiting(), refusal, now_s)

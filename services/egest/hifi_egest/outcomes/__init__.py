@@ -1,0 +1,1 @@
+"""Writes outcomes: retries, parked deliveries and dead letters, then receipts, then offsets."""

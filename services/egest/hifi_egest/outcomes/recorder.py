@@ -1,0 +1,286 @@
+"""Record outcomes: the only place where an outcome becomes a receipt, a retry, a parked delivery or a dead letter.
+
+The order is fixed, and each step waits for the acknowledgement of the one before: the record for the retrier or the
+dead letters, then the receipt, then the offset. If the process fails in between, no event is lost; at worst a record is
+written twice. The records of one turn of the event loop go to Kafka together.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
+
+from aiokafka import ConsumerRecord
+
+from hifi.delivery.dead_letters.record import dead_letter
+from hifi.kafka.consumer import AssignedPartition
+from hifi.kafka.producer import Producer
+from hifi.kafka.topics import Topics
+from hifi.record.fields import with_fields
+from hifi.record.headers import DESTINATION
+from hifi.record.record import Record
+from hifi.runtime import log, metrics
+from hifi.runtime.clock import now_us
+from hifi.runtime.errors import Overloaded, Rejected
+from hifi_egest.delivery.delivery import NO_ATTEMPT, Attempt, Delivery, complete_all, decide_all
+from hifi_egest.delivery.lease import PartitionLease
+from hifi_egest.delivery.partition import SourcePartition
+from hifi_egest.outcomes import records
+from hifi_egest.outcomes.records import SERVICE
+from hifi_egest.policy.outcome import Filtered, HandedOver, Outcome, Parked, RetryLater
+
+_LEASE_CHECK_S: Final = 0.05
+"""Time between two checks of the lease while it is not held, seconds."""
+_CHUNK: Final = 200
+_TRIES: Final = 5
+
+Entry: TypeAlias = tuple[Sequence[Record], Callable[[], None]]
+_TopicPartition: TypeAlias = tuple[str, int]
+
+logger = log.get(__name__)
+
+
+class _HandOver(NamedTuple):
+    """A delivery with an outcome that has a record of its own, and what its receipt says."""
+
+    record: Record
+    delivery: Delivery
+    outcome: HandedOver
+    attempt: Attempt
+    breaker: bytes
+
+
+class OutcomeRecorder:
+    """Writes the outcomes of deliveries to Kafka."""
+
+    def __init__(self, topics: Topics, outbox: "Outbox", lease: PartitionLease) -> None:
+        """Start with nothing to write.
+
+        Args:
+            topics: of the stream.
+            outbox: for all records.
+            lease: needed for retries, parked deliveries and dead letters.
+        """
+        self._topics = topics
+        self._receipts = topics.receipts
+        self._outbox = outbox
+        self._lease = lease
+        self._without_lease: list[_HandOver] = []
+        self._lease_check: asyncio.TimerHandle | None = None
+
+    def record(
+        self,
+        deliveries: Sequence[Delivery],
+        outcome: Outcome,
+        attempt: Attempt = NO_ATTEMPT,
+        breaker: bytes = b"",
+    ) -> None:
+        """Record the outcome of deliveries, which completes their offsets.
+
+        Receipts of what was delivered are written even if a partition was lost, because they are true.
+
+        Args:
+            deliveries: with the same outcome, at least one.
+            outcome: of them.
+            attempt: the last request of this pass.
+            breaker: state of the destination's circuit breaker for the receipts; empty: it has never opened.
+        """
+        decide_all(deliveries)
+        if isinstance(outcome, HandedOver):
+            for delivery in deliveries:
+                record = records.handed_over(delivery, outcome, now_us())
+                self._hand_over(_HandOver(record, delivery, outcome, attempt, breaker))
+            return
+        if isinstance(outcome, Filtered):
+            metrics.OUTCOMES.labels(deliveries[0].event.pipe, "", "filtered").inc(len(deliveries))
+        for partition, of_partition in _by_partition(deliveries):
+            receipts = records.receipts(of_partition, outcome, attempt, breaker)
+            self._outbox.put(self._receipts, partition.number, receipts, partial(complete_all, of_partition))
+
+    def reject(
+        self,
+        assigned: AssignedPartition,
+        record: ConsumerRecord,
+        why: Rejected,
+        fetched_us: int,
+        acknowledged: Callable[[], None],
+        destination: bytes = b"",
+    ) -> None:
+        """Write the dead letter of a record that is no delivery, or on which egest fails.
+
+        Args:
+            assigned: partition of the record.
+            record: as read.
+            why: reason and detail.
+            fetched_us: when the record was fetched, microseconds since 1970 UTC.
+            acknowledged: called when Kafka has acknowledged the dead letter.
+            destination: name of the one that does not get the event; empty: it is not known.
+        """
+        logger.warning(
+            "record-rejected",
+            topic=assigned.topic,
+            partition=assigned.partition,
+            offset=record.offset,
+            reason=why.reason,
+        )
+        headers = with_fields(record.headers, {DESTINATION: destination} if destination else {})
+        letter = dead_letter(record.key, record.value, headers, SERVICE, why, fetched_us)
+        self._outbox.put(self._topics.dead_letter, assigned.partition, [letter], acknowledged)
+
+    def _hand_over(self, hand_over: _HandOver) -> None:
+        """Write the record of an outcome while the lease is held, then its receipt."""
+        partition = hand_over.delivery.event.partition
+        if partition.assigned.fenced:
+            hand_over.delivery.leave()  # the next owner reads the event again and hands it over itself
+        elif self._lease.held():
+            topic = self._topic(hand_over.outcome)
+            acknowledged = partial(self._handed_over, hand_over)
+            self._outbox.put(topic, partition.number, [hand_over.record], acknowledged)
+        else:
+            self._wait_for_lease(hand_over)
+
+    def _handed_over(self, hand_over: _HandOver) -> None:
+        """Kafka acknowledged the retry, the parked delivery or the dead letter."""
+        _, delivery, outcome, attempt, breaker = hand_over
+        event = delivery.event
+        metrics.OUTCOMES.labels(event.pipe, delivery.destination.decode(), outcome.name.decode()).inc()
+        receipts = records.receipts([delivery], outcome, attempt, breaker)
+        self._outbox.put(self._receipts, event.partition.number, receipts, partial(complete_all, [delivery]))
+
+    def _topic(self, outcome: HandedOver) -> str:
+        if isinstance(outcome, RetryLater):
+            return self._topics.retry_in(outcome.tier)
+        return self._topics.parked if isinstance(outcome, Parked) else self._topics.dead_letter
+
+    def _wait_for_lease(self, hand_over: _HandOver) -> None:
+        """Kafka may have given the partition to another member: wait until that is known."""
+        self._without_lease.append(hand_over)
+        if self._lease_check is None:
+            loop = asyncio.get_running_loop()
+            self._lease_check = loop.call_later(_LEASE_CHECK_S, self._check_lease)
+
+    def _check_lease(self) -> None:
+        self._lease_check = None
+        waiting, self._without_lease = self._without_lease, []
+        held = self._lease.held()
+        for hand_over in waiting:
+            if held or hand_over.delivery.event.partition.assigned.fenced:
+                self._hand_over(hand_over)
+            else:
+                self._wait_for_lease(hand_over)
+
+
+class Outbox:
+    """Sends records, and calls back when Kafka has acknowledged them."""
+
+    def __init__(self, producer: Producer, failed: asyncio.Future[None]) -> None:
+        """Start with nothing to write.
+
+        Args:
+            producer: of the service.
+            failed: receives the error if Kafka answers and records still cannot be written; egest must stop then.
+        """
+        self._producer = producer
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._pending: dict[_TopicPartition, list[Entry]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def put(
+        self, topic: str, partition: int, records: Sequence[Record], acknowledged: Callable[[], None]
+    ) -> None:
+        """Write records, at least one; `acknowledged` is called once, when Kafka has acknowledged all of them."""
+        if not self._pending:
+            self._loop.call_soon(self._flush)
+        topic_partition = topic, partition
+        entries = self._pending.get(topic_partition)
+        if entries is None:
+            entries = self._pending[topic_partition] = []
+        entries.append((records, acknowledged))
+
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, {}
+        for topic_partition, entries in pending.items():
+            try:
+                sending = self._producer.send(*topic_partition, _records(entries))
+            except Overloaded:
+                self._send_with_retries(topic_partition, entries)
+            except Exception as error:  # noqa: BLE001 - this is a callback of the loop: no caller handles the error
+                self._fail(error)
+            else:
+                sending.acknowledged.add_done_callback(partial(self._acknowledged, topic_partition, entries))
+
+    def _acknowledged(
+        self, topic_partition: _TopicPartition, entries: list[Entry], future: asyncio.Future[None]
+    ) -> None:
+        if future.cancelled():
+            return
+        if future.exception() is not None:
+            self._send_with_retries(topic_partition, entries)
+            return
+        for _, acknowledged in entries:
+            acknowledged()
+
+    def _send_with_retries(self, topic_partition: _TopicPartition, entries: list[Entry]) -> None:
+        """Send in the background, with waits for buffer space and repeated tries."""
+        task = self._loop.create_task(self._send_chunks(topic_partition, entries))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send_chunks(self, topic_partition: _TopicPartition, entries: list[Entry]) -> None:
+        for chunk in _chunks(entries):
+            for attempt in range(1, _TRIES + 1):
+                try:
+                    await self._producer.send_and_wait(*topic_partition, _records(chunk))
+                    break
+                except Overloaded:
+                    return  # the producer has stopped: the next owner repeats it
+                except Exception as error:
+                    logger.exception(
+                        "write-failed",
+                        topic=topic_partition[0],
+                        partition=topic_partition[1],
+                        error=repr(error),
+                    )
+                    if attempt == _TRIES:
+                        self._fail(error)
+                        return
+                    await asyncio.sleep(0.2 * attempt)
+            for _, acknowledged in chunk:
+                acknowledged()
+
+    def _fail(self, error: Exception) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(error)
+
+
+def _records(entries: Sequence[Entry]) -> Sequence[Record]:
+    if len(entries) == 1:
+        return entries[0][0]
+    return [record for records, _ in entries for record in records]
+
+
+def _chunks(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    """Neighbours with at most _CHUNK records together, or one entry with more."""
+    chunk: list[Entry] = []
+    count = 0
+    for entry in entries:
+        if chunk and count + len(entry[0]) > _CHUNK:
+            yield chunk
+            chunk, count = [], 0
+        chunk.append(entry)
+        count += len(entry[0])
+    if chunk:
+        yield chunk
+
+
+def _by_partition(
+    deliveries: Sequence[Delivery],
+) -> Iterable[tuple[SourcePartition, Sequence[Delivery]]]:
+    partition = deliveries[0].event.partition
+    if len(deliveries) == 1 or all(delivery.event.partition is partition for delivery in deliveries):
+        return ((partition, deliveries),)
+    by_partition: dict[SourcePartition, list[Delivery]] = {}
+    for delivery in deliveries:
+        by_partition.setdefault(delivery.event.partition, []).append(delivery)
+    return by_partition.items()

@@ -1,1 +1,0 @@
-"""Writes outcomes: retries and dead letters, then receipts, then offsets."""

@@ -1,0 +1,66 @@
+"""What one instance makes of the stream: alarms, notices to owners, verdicts and drift of watched fields."""
+
+import asyncio
+
+from hifi_observe.alarms.alarm import Key
+from hifi_observe.alarms.alarm_notifier import AlarmNotifier
+from hifi_observe.alarms.alarm_raiser import AlarmRaiser
+from hifi_observe.alarms.owner_conditions import WINDOW_S
+from hifi_observe.kafka.dead_letter_reader import DeadLetterReader
+from hifi_observe.kafka.reconnection import reconnect
+from hifi_observe.settings import ObserveSettings
+from hifi_observe.skew.comparison import SkewRules
+from hifi_observe.skew.skew_tracker import SkewTracker
+from hifi_observe.stream import ObservedStream
+from hifi_observe.verdicts.stability import Stability
+
+
+class StreamJudge:
+    """Judges the stream every second.
+
+    Args:
+        settings: of the service.
+        stream: to judge.
+        notifier: of alarms.
+    """
+
+    def __init__(self, settings: ObserveSettings, stream: ObservedStream, notifier: AlarmNotifier) -> None:
+        self._settings = settings
+        self._stream = stream
+        self.notifier = notifier
+        self._alarms = AlarmRaiser(
+            settings, stream.store, stream.pipes, stream.partitions, notifier, stream.publisher
+        )
+        skew_rules = SkewRules(
+            settings.observe_skew_window_minutes,
+            settings.observe_skew_reference_minutes,
+            settings.observe_skew_events,
+            settings.observe_skew_distance,
+        )
+        self.skews = SkewTracker(stream.store, skew_rules)
+        self.stability = Stability(
+            settings,
+            stream.pipes,
+            stream.store,
+            stream.live,
+            notifier.alarms.silences,
+            lambda: self._alarms.raises,
+        )
+
+    def run(self, tasks: asyncio.TaskGroup) -> None:
+        """Start the tasks that judge and notify; call it once the published minutes have been read."""
+        settings, partitions = self._settings, self._stream.publisher.partitions
+        dead_letters = DeadLetterReader(
+            settings, settings.topics, partitions, WINDOW_S, self._alarms.refused.add
+        )
+        tasks.create_task(self._alarms.follow_destinations())
+        tasks.create_task(self._alarms.run(self.stability.judge, [self._drifted_fields]))
+        tasks.create_task(self._alarms.tell_owners())
+        tasks.create_task(self.notifier.post())
+        tasks.create_task(reconnect("dead-letters", dead_letters.run))
+        if self.stability.reporter is not None:
+            tasks.create_task(reconnect("verdicts", self.stability.reporter.report))
+            tasks.create_task(reconnect("actions", self.stability.reporter.follow_actions))
+
+    def _drifted_fields(self) -> dict[Key, str]:
+        return self.skews.step(self._stream.pipes.watched_fields())

@@ -1,0 +1,98 @@
+"""The stream as one instance reads it, and what the instance publishes about it."""
+
+import asyncio
+from collections.abc import Callable
+
+from hifi.kafka.producer import Producer
+from hifi.pipe.registry import PipeRegistry
+from hifi.runtime.health import Health
+from hifi_observe.kafka.minutes_follower import MinutesFollower
+from hifi_observe.kafka.observed_partitions import ObservedPartitions
+from hifi_observe.kafka.publication import FiguresPublication, publish_minutes
+from hifi_observe.kafka.publisher import Publisher
+from hifi_observe.kafka.reconnection import reconnect
+from hifi_observe.live.live_figures import LiveFigures
+from hifi_observe.minutes.merger import MinuteMerger
+from hifi_observe.minutes.minute_store import MinuteStore
+from hifi_observe.pipes import ObservedPipes
+from hifi_observe.settings import ObserveSettings
+from hifi_observe.traces.tracing import Tracing
+
+
+class ObservedStream:
+    """Reads all topics, and publishes minutes and momentary figures.
+
+    Args:
+        settings: of the service.
+        health: not ready until the topics are read.
+        alarms: called with key and value of each record of the topic `alarms`.
+    """
+
+    def __init__(
+        self,
+        settings: ObserveSettings,
+        health: Health,
+        alarms: Callable[[bytes | None, bytes | None], None],
+    ) -> None:
+        self._settings = settings
+        topics = settings.topics
+        self.registry = PipeRegistry(settings.kafka, topics, health)
+        self.store = MinuteStore()
+        self.pipes = ObservedPipes(self.registry, self.store, settings.observe_heartbeat_gap_s)
+        self.live = LiveFigures(self.store)
+        producer = Producer(settings.kafka, settings.instance, compression="zstd", health=health)
+        self.publisher = Publisher(producer, topics, lambda: self.registry.partitions or 0)
+        self.tracing = Tracing(settings, self.pipes.hides_id)
+        self.partitions = ObservedPartitions(
+            settings, health, self.pipes, self.publisher, self.tracing.tracer
+        )
+        self.follower = MinutesFollower(settings, topics, self.store, alarms)
+
+    async def start(self) -> None:
+        """Load the pipes and connect; tries again until Kafka answers."""
+        await self.registry.start()
+        await self.publisher.start()
+
+    async def load(self, tasks: asyncio.TaskGroup) -> None:
+        """Follow what is published, and return once everything published so far has been read."""
+        partitions = self.publisher.partitions
+        tasks.create_task(reconnect("follower", lambda: self.follower.run(partitions)))
+        await self.follower.loaded.wait()
+
+    def run(self, tasks: asyncio.TaskGroup, keep_lags: Callable[[], bool]) -> None:
+        """Start the tasks that read, merge and publish; call it after `load`.
+
+        Args:
+            tasks: runs them until cancelled.
+            keep_lags: see `MinuteMerger`.
+        """
+        settings = self._settings
+        merger = MinuteMerger(
+            self.store,
+            self.publisher.partitions,
+            self.pipes.limits_of,
+            self.pipes.first_minute,
+            keep_h=settings.observe_keep_h,
+            amend_s=settings.observe_amend_s,
+            keep_lags=keep_lags,
+        )
+        figures = FiguresPublication(self.pipes, self.partitions, self.publisher)
+        tasks.create_task(reconnect("reader", self.partitions.run))
+        tasks.create_task(
+            publish_minutes(
+                merger,
+                self.store,
+                self.pipes,
+                self.partitions,
+                self.publisher,
+                settings.observe_amend_interval_s,
+            )
+        )
+        tasks.create_task(figures.run(settings.observe_live_interval_s))
+        tasks.create_task(self.live.sample(self.pipes.names))
+
+    async def stop(self) -> None:
+        """Flush and disconnect."""
+        await self.publisher.stop()
+        await self.registry.stop()
+        await self.tracing.stop()

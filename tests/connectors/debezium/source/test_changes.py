@@ -1,0 +1,138 @@
+"""Records of Debezium 3.3 become events with the row at the top level. The records were made by a real connector."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from hifi.record.headers import REFUSED
+from hifi.record.refusal import parse_refusal
+from hifi.runtime.errors import Misconfigured
+from hifi_debezium.declaration import DebeziumSource
+from hifi_debezium.source.changes import ChangeReader
+from hifi_debezium.source.connector import Connector
+
+SOURCE = {
+    "kind": "debezium",
+    "connect": "http://127.0.0.1:8083",
+    "bootstrap": "127.0.0.1:9092",
+    "topic": "changes.flights",
+    "database": {"host": "db.example", "name": "shop", "user": "hifi", "password_file": "/etc/hifi/shop"},
+    "tables": ["public.flights"],
+}
+ROW = {
+    "id": "flight-161684", "carrier": "US", "flight": 2120, "tailnum": "N953UW", "origin": "LGA", "dest": "BOS",
+    "distance": 184, "delay": 63,
+}  # fmt: skip
+EMPTY = dict.fromkeys(ROW)
+COMMITTED_MS = 1795494468562
+
+
+def envelope(operation: str, before: Any, after: Any, snapshot: str = "false") -> dict[str, Any]:
+    return {
+        "before": before,
+        "after": after,
+        "source": {
+            "version": "3.3.0.Final", "connector": "postgresql", "name": "changes.flights", "ts_ms": COMMITTED_MS,
+            "snapshot": snapshot, "db": "postgres", "sequence": '[null,"22631608"]', "schema": "public",
+            "table": "flights", "txId": 728, "lsn": 22631608, "xmin": None,
+        },
+        "transaction": None,
+        "op": operation,
+        "ts_ms": COMMITTED_MS + 49,
+    }  # fmt: skip
+
+
+def record(value: Any, key: Any = None, offset: int = 7) -> Any:
+    return SimpleNamespace(
+        partition=0,
+        offset=offset,
+        timestamp=COMMITTED_MS + 70,
+        key=orjson.dumps({"id": ROW["id"]} if key is None else key),
+        value=value if value is None or isinstance(value, bytes) else orjson.dumps(value),
+    )
+
+
+def read(one: Any) -> Any:
+    return ChangeReader(DebeziumSource.model_validate(SOURCE), "cluster", 1024)(one)
+
+
+def refusal(event: Any) -> str:
+    return parse_refusal(dict(event.headers)[REFUSED]).reason
+
+
+@pytest.mark.parametrize(
+    ("operation", "before", "after", "name"),
+    [("c", None, ROW, "insert"), ("u", None, ROW, "update"), ("r", None, ROW, "snapshot")],
+)
+def test_the_row_after_a_change_is_the_data(operation: str, before: Any, after: Any, name: str) -> None:
+    event = read(record(envelope(operation, before, after)))
+    data = orjson.loads(event.data)
+    assert data.pop("change") == {
+        "op": name,
+        "table": "public.flights",
+        "key": {"id": ROW["id"]},
+        "committed": "2026-11-24T04:27:48.632Z" if name == "snapshot" else "2026-11-24T04:27:48.562Z",
+    }
+    assert data == ROW
+    assert event.key == b'{"id":"flight-161684"}'
+    headers = dict(event.headers)
+    assert headers["ce_id"] == b"cluster/changes.flights/0/7"
+    assert headers["ce_source"] == b"postgresql://db.example:5432/shop"
+    assert headers["ce_subject"] == b"public.flights"
+    assert event.backfill is (name == "snapshot")
+
+
+def test_a_deleted_row_has_its_key_and_the_commit_is_the_time_of_the_event() -> None:
+    event = read(record(envelope("d", {**EMPTY, "id": ROW["id"]}, None)))
+    data = orjson.loads(event.data)
+    assert data.pop("change")["op"] == "delete"
+    assert data == {**EMPTY, "id": ROW["id"]}
+    assert event.time_us == COMMITTED_MS * 1000
+
+
+def test_a_full_replica_identity_gives_the_row_before_an_update() -> None:
+    before = {**ROW, "delay": 3}
+    assert orjson.loads(read(record(envelope("u", before, ROW))).data)["change"]["before"] == before
+
+
+def test_a_truncated_table_is_told() -> None:
+    one = record(envelope("t", None, None), key={})
+    one.key = None
+    event = read(one)
+    assert orjson.loads(event.data)["change"]["op"] == "truncate"
+    assert event.key == b"public.flights"
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, "no-data"),
+        (b"{", "not-a-change"),
+        ({"status": "BEGIN"}, "not-a-change"),
+        (envelope("m", None, ROW), "not-a-change"),
+        (envelope("c", None, {**ROW, "change": 1}), "reserved-column"),
+        (b"x" * 1025, "too-large"),
+    ],
+)
+def test_what_is_no_change_becomes_a_dead_letter_with_the_reason(value: Any, reason: str) -> None:
+    event = read(record(value))
+    assert refusal(event) == reason
+    assert event.data is None
+
+
+def test_the_connector_names_the_password_and_does_not_hold_it() -> None:
+    config = Connector("hifi", "My-pipe", DebeziumSource.model_validate(SOURCE)).config()
+    assert config["database.password"] == "${dir:/etc/hifi:shop}"
+    assert config["exactly.once.support"] == "required"
+    assert config["slot.name"] == config["publication.name"] == "hifi_hifi_my_pipe"
+    assert config["table.include.list"] == r"public\.flights"
+
+
+def test_settings_are_added_but_not_those_that_hifi_sets() -> None:
+    source = DebeziumSource.model_validate(SOURCE | {"settings": {"snapshot.mode": "no_data"}})
+    assert Connector("hifi", "p", source).config()["snapshot.mode"] == "no_data"
+    source = DebeziumSource.model_validate(SOURCE | {"settings": {"slot.name": "other", "tasks.max": "2"}})
+    with pytest.raises(Misconfigured, match=r"slot\.name, tasks\.max"):
+        Connector("hifi", "p", source).config()

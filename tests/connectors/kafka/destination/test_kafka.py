@@ -1,0 +1,249 @@
+"""Kafka destinations: a reader of committed records sees each event once, whatever happens to egest."""
+
+import asyncio
+import contextlib
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaProducer, ConsumerRecord
+from egest_stream import EgestStream, outcomes, pipe_to, process, running_egest, texts, until
+from fake_destination import destination
+from out_topic import OutTopic
+from running_retrier import retrying
+
+from hifi.delivery.kind import OutboundEvent
+from hifi.record.headers import DESTINATION, OUTCOME, REASON
+from hifi.runtime.errors import HifiError, Rejected
+
+EVENTS = 4000
+
+
+@pytest.fixture
+async def out(kafka: str, topic: Callable[..., Awaitable[str]]) -> OutTopic:
+    return OutTopic(kafka, await topic(2, prefix="out"))
+
+
+def outbound(
+    offset: int, key: str = "k", *, partition: int = 0, retried: bool = False, **data: Any
+) -> OutboundEvent:
+    attributes = {"specversion": "1.0", "id": f"i{offset}", "source": "/s", "type": "made"}
+    body = orjson.dumps({"number": offset, **data})
+    return OutboundEvent(body, "application/json", attributes, key.encode(), partition, offset, 0, retried)
+
+
+def numbers(records: Sequence[ConsumerRecord]) -> list[int]:
+    return [orjson.loads(record.value)["number"] for record in records]
+
+
+async def test_each_event_is_written_once_in_the_order_of_its_key(stream: EgestStream, out: OutTopic) -> None:
+    async with running_egest(stream, out.pipe()):
+        sent = [stream.record(key=f"k{n % 7}", data={"number": n}) for n in range(300)]
+        await stream.enriched(*sent)
+        receipts = await stream.receipts(300)
+    assert outcomes(receipts) == ["delivered"] * 300
+    records = await out.records()
+    assert sorted(numbers(records)) == list(range(300))
+    for key in range(7):
+        of_key = numbers([record for record in records if record.key == f"k{key}".encode()])
+        assert of_key == sorted(of_key)
+
+
+async def test_events_that_were_written_are_not_written_again(out: OutTopic) -> None:
+    one = out.writer()
+    await one.write([outbound(1), outbound(3)])
+    await one.write([outbound(1), outbound(2), outbound(3)])
+    await one.close()
+    two = out.writer()  # a new owner reads what was written
+    await two.write([outbound(3), outbound(2), outbound(5000)])
+    await two.write([outbound(1, retried=True), outbound(6, retried=True), outbound(5000, retried=True)])
+    await two.close()
+    assert numbers(await out.records()) == [1, 3, 2, 5000, 6]
+
+
+async def test_a_takeover_of_partitions_does_not_wait_for_the_open_transactions_of_each_other(
+    kafka: str, out: OutTopic, topic: Callable[..., Awaitable[str]]
+) -> None:
+    positions = await topic(1, prefix="positions")
+    async with contextlib.AsyncExitStack() as killed:
+        for partition in (0, 1):
+            producer = AIOKafkaProducer(
+                bootstrap_servers=kafka,
+                transactional_id=f"hifi;s;flights;d;{partition};fresh",
+                transaction_timeout_ms=600_000,
+            )
+            await killed.enter_async_context(producer)
+            await producer.begin_transaction()
+            await producer.send_and_wait(positions, b"", key=f"s;flights;d;{partition};fresh;0".encode())
+        writer = out.writer(positions_topic=positions)
+        async with asyncio.timeout(120):
+            await writer.write([outbound(1, partition=0), outbound(2, partition=1)])
+        await writer.close()
+    assert sorted(numbers(await out.records())) == [1, 2]
+
+
+async def test_what_the_other_owner_wrote_is_known_before_a_retried_event_is_written(out: OutTopic) -> None:
+    fresh, retried = out.writer(), out.writer()
+    await retried.write([outbound(1, retried=True)])
+    await fresh.write([outbound(2), outbound(3)])
+    await retried.write([outbound(3, retried=True), outbound(4, retried=True)])
+    await fresh.write([outbound(5)])
+    assert numbers(await out.records()) == [1, 2, 3, 4, 5]
+    await fresh.close()
+    await retried.close()
+
+
+async def test_a_new_owner_fences_the_old_one(out: OutTopic) -> None:
+    old, new = out.writer(), out.writer()
+    await old.write([outbound(1)])
+    await new.write([outbound(2)])
+    with pytest.raises(HifiError):
+        await old.write([outbound(3)])
+    await new.close()
+    await old.close()
+    assert numbers(await out.records()) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "value", "headers"),
+    [
+        ({}, b"k", {"number": 1}, {}),
+        ({"key_attribute": "id", "headers": {"team": "a"}}, b"i1", {"number": 1}, {"team": b"a"}),
+        (
+            {"format": "cloudevents-binary"},
+            b"k",
+            {"number": 1},
+            {"ce_id": b"i1", "ce_source": b"/s", "ce_type": b"made", "ce_specversion": b"1.0"}
+            | {"content-type": b"application/json"},
+        ),
+        (
+            {"format": "cloudevents-structured"},
+            b"k",
+            {"id": "i1", "source": "/s", "type": "made", "specversion": "1.0"}
+            | {"datacontenttype": "application/json", "data": {"number": 1}},
+            {"content-type": b"application/cloudevents+json"},
+        ),
+    ],
+)
+async def test_records_have_the_declared_form(
+    out: OutTopic, settings: dict[str, Any], key: bytes, value: Any, headers: dict[str, bytes]
+) -> None:
+    one = out.writer(**settings)
+    await one.write([outbound(1)])
+    await one.close()
+    [record] = await out.records()
+    assert (record.key, orjson.loads(record.value), dict(record.headers)) == (key, value, headers)
+
+
+async def test_a_record_that_the_cluster_refuses_is_rejected_and_the_others_can_be_written(
+    out: OutTopic,
+) -> None:
+    one = out.writer()
+    await one.write([outbound(1)])
+    with pytest.raises(Rejected) as caught:
+        await one.write([outbound(2), outbound(3, pad="x" * 2_000_000)])
+    assert caught.value.reason == "too-large"
+    await one.write([outbound(2)])
+    await one.close()
+    assert numbers(await out.records()) == [1, 2]
+
+
+async def test_a_cluster_that_is_away_is_a_retry(stream: EgestStream) -> None:
+    declared = OutTopic("127.0.0.1:1", "out").pipe(timeout="2s", retry={"local_attempts": 1})
+    async with running_egest(stream, declared):
+        await stream.send(2)
+        receipts = await stream.receipts(2)
+    assert outcomes(receipts) == ["retry"] * 2
+    assert {receipt[REASON] for receipt in receipts} <= {"unavailable", "timeout"}
+
+
+async def test_events_that_are_rejected_become_dead_letters_and_the_others_of_the_batch_are_written(
+    stream: EgestStream, out: OutTopic
+) -> None:
+    declared = out.pipe(settings={"key_attribute": "subject"}, batch={"size": 50, "wait": "200ms"})
+    poison = {11, 12, 40}
+    async with running_egest(stream, declared):
+        records = [
+            stream.record(data={"number": n}, **({} if n in poison else {"ce_subject": b"s%d" % (n % 3)}))
+            for n in range(60)
+        ]
+        await stream.enriched(*records)
+        receipts = await stream.receipts(60)
+        letters = await stream.read(stream.topics.dead_letter)
+    assert sorted(orjson.loads(letter.value)["number"] for letter in letters) == sorted(poison)
+    assert {texts(letter)[REASON] for letter in letters} == {"no-key"}
+    assert sorted(outcomes(receipts)) == ["dead-letter"] * 3 + ["delivered"] * 57
+    written = await out.records()
+    assert sorted(numbers(written)) == [n for n in range(60) if n not in poison]
+    assert {record.key for record in written} == {b"s0", b"s1", b"s2"}
+
+
+async def test_a_cluster_that_is_away_delays_no_other_destination(stream: EgestStream) -> None:
+    async with destination() as there:
+        away = OutTopic("127.0.0.1:1", "out").declared(timeout="1s", retry={"local_attempts": 1})
+        declared = pipe_to("flights", away, {"name": "http", "url": there.url})
+        async with running_egest(stream, declared, egest_lane_events=20):
+            for sent in range(0, 100, 10):
+                await stream.send(10, to="d,http")
+                await until(lambda sent=sent: len(there.ids) == sent + 10)
+            receipts = await stream.receipts(200)
+    by_destination = Counter((one[DESTINATION], one[OUTCOME]) for one in receipts)
+    assert by_destination == {("http", "delivered"): 100, ("d", "retry"): 100}
+
+
+async def test_kills_in_mid_transaction_lose_and_repeat_nothing(
+    stream: EgestStream, out: OutTopic, tmp_path: Path
+) -> None:
+    await stream.publish(out.pipe(batch={"size": 20, "wait": "5ms"}))
+    await stream.enriched(*(stream.record(key=f"k{n % 50}", data={"number": n}) for n in range(EVENTS)))
+    for kill in range(3):
+        with process(stream, tmp_path / f"log{kill}", session_timeout_s=6, commit_interval_s=3600) as one:
+            before = len(await out.records("read_uncommitted"))
+            await grown(out, before + 200)
+            one.stop(signal.SIGKILL)
+    async with running_egest(stream, session_timeout_s=6), retrying(stream), asyncio.timeout(120):
+        while outcomes(await stream.receipts(EVENTS)).count("delivered") < EVENTS:
+            await asyncio.sleep(0.1)
+    assert sorted(numbers(await out.records())) == list(range(EVENTS))
+
+
+async def grown(out: OutTopic, count: int) -> None:
+    async with asyncio.timeout(60):
+        while len(await out.records("read_uncommitted")) < count:
+            await asyncio.sleep(0.02)
+
+
+async def test_an_owner_that_was_frozen_writes_nothing_after_its_partition_was_taken_over(
+    stream: EgestStream, out: OutTopic, tmp_path: Path
+) -> None:
+    await stream.publish(out.pipe(batch={"size": 20, "wait": "5ms"}))
+    with contextlib.ExitStack() as processes:
+        one = processes.enter_context(process(stream, tmp_path / "one", session_timeout_s=6))
+        await one.ready()
+        await stream.enriched(*(stream.record(key=f"k{n % 50}", data={"number": n}) for n in range(EVENTS)))
+        await grown(out, 200)
+        one.send(signal.SIGSTOP)
+        other = processes.enter_context(process(stream, tmp_path / "other", session_timeout_s=6))
+        await other.ready()
+        await grown(out, 2000)
+        one.send(signal.SIGCONT)
+        # The writes of the frozen process fail at once, so its circuit breaker opens and deliveries go to the retrier.
+        async with retrying(stream):
+            await asyncio.wait_for(all_written(out), 60)
+        await until(lambda: b'"kind":"lost"' in one.log.read_bytes())
+        logs = one.log.read_bytes() + other.log.read_bytes()
+    counted = Counter(numbers(await out.records()))
+    assert set(counted) == set(range(EVENTS))
+    assert set(counted.values()) == {1}
+    letters = await stream.read(stream.topics.dead_letter)
+    assert [texts(letter) for letter in letters] == []
+    assert b"never retrieved" not in logs
+
+
+async def all_written(out: OutTopic) -> None:
+    while len(set(numbers(await out.records()))) < EVENTS:
+        await asyncio.sleep(0.1)

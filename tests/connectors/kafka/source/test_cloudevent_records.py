@@ -1,0 +1,83 @@
+"""Records that are CloudEvents keep their attributes, as the CloudEvents SDK writes them to Kafka."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+from cloudevents.core.bindings.kafka import to_binary_event, to_structured_event
+from cloudevents.core.v1.event import CloudEvent
+
+from hifi.record.headers import CONTENT_TYPE, REFUSED
+from hifi.record.refusal import parse_refusal
+from hifi_kafka.declaration import KafkaSource
+from hifi_kafka.source.records import RecordReader
+
+ATTRIBUTES = {"id": "7", "source": "/shop", "type": "order", "subject": "a b%25", "partitionkey": "k1"}
+DATA = {"customer": {"id": "c9"}, "n": 1}
+
+
+def source(**more: Any) -> KafkaSource:
+    return KafkaSource.model_validate(
+        {"kind": "kafka", "bootstrap": "127.0.0.1:9092", "topic": "orders", **more}
+    )
+
+
+def record(value: bytes | None, headers: Any, key: bytes | None = b"k0") -> Any:
+    return SimpleNamespace(partition=0, offset=3, timestamp=1000, key=key, value=value, headers=headers)
+
+
+def read(one: Any, **more: Any) -> Any:
+    return RecordReader(source(**more), "cluster", 1000)(one)
+
+
+def written(mode: Any, attributes: dict[str, Any] = ATTRIBUTES) -> Any:
+    message = mode(
+        CloudEvent({"specversion": "1.0", "datacontenttype": "application/json", **attributes}, DATA)
+    )
+    return record(message.value, [(name, value) for name, value in message.headers.items()])
+
+
+@pytest.mark.parametrize("mode", [to_binary_event, to_structured_event])
+def test_a_cloudevent_keeps_its_attributes_and_its_data(mode: Any) -> None:
+    event = read(written(mode))
+    headers = dict(event.headers)
+    assert REFUSED not in headers
+    assert {name: headers[f"ce_{name}"].decode() for name in ATTRIBUTES} == ATTRIBUTES
+    assert orjson.loads(event.data) == DATA
+    assert (event.position, event.key) == (3, b"k1")
+
+
+@pytest.mark.parametrize("mode", [to_binary_event, to_structured_event])
+def test_the_key_is_that_of_the_record_unless_the_event_or_the_pipe_names_one(mode: Any) -> None:
+    plain = {name: value for name, value in ATTRIBUTES.items() if name != "partitionkey"}
+    assert read(written(mode, plain)).key == b"k0"
+    assert read(written(mode), partition_key="customer.id").key == b"c9"
+
+
+def test_binary_data_need_not_be_json() -> None:
+    headers = [("ce_specversion", b"1.0"), ("ce_id", b"7"), ("ce_source", b"/s"), ("ce_type", b"t")]
+    event = read(record(b"\x00\xff", [*headers, ("content-type", b"image/png")]))
+    assert event.data == b"\x00\xff"
+    assert dict(event.headers)[CONTENT_TYPE] == b"image/png"
+
+
+@pytest.mark.parametrize(
+    ("value", "headers", "reason"),
+    [
+        (b"{}", [("content-type", b"application/cloudevents+json; charset=UTF-8")], "not-a-cloudevent"),
+        (b"{}", [("ce_specversion", b"1.0"), ("ce_id", b"7")], "not-a-cloudevent"),
+        (b"{}", [("ce_specversion", b"1.0"), ("ce_id", b"\xff")], "not-a-cloudevent"),
+        (b"x" * 1001, [("ce_specversion", b"1.0")], "too-large"),
+    ],
+)
+def test_what_only_says_that_it_is_a_cloudevent_becomes_a_dead_letter(
+    value: Any, headers: Any, reason: str
+) -> None:
+    event = read(record(value, headers))
+    assert parse_refusal(dict(event.headers)[REFUSED]).reason == reason
+
+
+def test_a_record_without_a_value_deletes_its_key_whatever_its_headers_say() -> None:
+    event = read(record(None, [("ce_specversion", b"1.0")]))
+    assert orjson.loads(event.data) == {"key": "k0", "deleted": True}

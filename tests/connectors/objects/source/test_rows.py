@@ -1,0 +1,165 @@
+"""The rows of objects in each format, from any row on, and what of them cannot be read."""
+
+import bz2
+import gzip
+import io
+import lzma
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, BinaryIO
+
+import fastavro
+import orjson
+import pyarrow as pa
+import pytest
+import zstandard
+from pyarrow import parquet
+
+from hifi_objects.declaration import ObjectsSource
+from hifi_objects.source.rows.batches import RowBatches
+from hifi_objects.source.rows.row import ObjectRow
+
+COUNT = 1200
+FIELDS = [{"n": number, "name": f"ä{number}"} for number in range(1, COUNT + 1)]
+SCHEMA = {
+    "type": "record",
+    "name": "Row",
+    "fields": [{"name": "n", "type": "long"}, {"name": "name", "type": "string"}],
+}
+
+
+def ndjson() -> bytes:
+    return b"".join(orjson.dumps(one, option=orjson.OPT_APPEND_NEWLINE) for one in FIELDS)
+
+
+def csv() -> bytes:
+    return ("n,name\r\n" + "".join(f'{one["n"]},"{one["name"]}"\r\n' for one in FIELDS)).encode()
+
+
+def parquet_file() -> bytes:
+    sink = io.BytesIO()
+    parquet.write_table(pa.Table.from_pylist(FIELDS), sink, row_group_size=300)
+    return sink.getvalue()
+
+
+def avro() -> bytes:
+    sink = io.BytesIO()
+    fastavro.writer(sink, SCHEMA, FIELDS, codec="deflate")
+    return sink.getvalue()
+
+
+WRITERS: dict[str, Callable[[], bytes]] = {
+    "ndjson": ndjson,
+    "csv": csv,
+    "parquet": parquet_file,
+    "avro": avro,
+}
+
+
+def batches(form: str, content: bytes, skip: int = 0, max_bytes: int = 1000) -> RowBatches:
+    source = ObjectsSource.model_validate({"kind": "objects", "folder": "/in", "format": form})
+    file: BinaryIO = io.BytesIO(content)
+    return RowBatches(source, file, "a/b", skip, max_bytes)
+
+
+def rows(form: str, content: bytes, skip: int = 0, max_bytes: int = 1000) -> list[ObjectRow]:
+    reading, found = batches(form, content, skip, max_bytes), list[ObjectRow]()
+    while some := reading.next(500):
+        assert len(some) <= 500
+        found += some
+    return found
+
+
+def values(form: str, found: list[ObjectRow]) -> list[Any]:
+    read = [orjson.loads(one.data or b"null") for one in found]
+    return [one | {"n": int(one["n"])} for one in read] if form == "csv" else read
+
+
+@pytest.mark.parametrize("form", WRITERS)
+@pytest.mark.parametrize("skip", [0, 1, 299, 300, 750, COUNT])
+def test_rows_are_read_from_any_row_on(form: str, skip: int) -> None:
+    found = rows(form, WRITERS[form](), skip)
+    assert [one.number for one in found] == [*range(skip + 1, COUNT + 1)]
+    assert values(form, found) == FIELDS[skip:]
+    assert {one.reason for one in found} <= {""}
+
+
+@pytest.mark.parametrize("form", ["ndjson", "csv", "avro"])
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, zstandard.compress])
+def test_compressed_objects_are_recognized(form: str, compress: Callable[[bytes], bytes]) -> None:
+    assert values(form, rows(form, compress(WRITERS[form]()))) == FIELDS
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zstandard.compress])
+def test_a_compressed_object_that_is_cut_has_its_rows_and_then_one_that_says_so(
+    compress: Callable[[bytes], bytes],
+) -> None:
+    found = rows("ndjson", compress(ndjson())[:-200])
+    *good, last = found
+    assert values("ndjson", good) == FIELDS[: len(good)]
+    assert (last.number, last.data, last.reason) == (len(good) + 1, None, "unreadable-object")
+    assert last.detail.startswith("a/b: the object cannot be read after row")
+
+
+@pytest.mark.parametrize("form", ["parquet", "avro"])
+def test_a_binary_object_that_is_cut_has_a_row_that_says_so(form: str) -> None:
+    *_, last = rows(form, WRITERS[form]()[:-3000])
+    assert (last.data, last.reason) == (None, "unreadable-object")
+    assert [one.reason for one in rows(form, b"")] == ["unreadable-object"]
+
+
+def test_an_object_with_another_compression_is_not_read_as_text() -> None:
+    (only,) = rows("ndjson", lzma.compress(ndjson()))
+    assert (only.number, only.reason) == (1, "unknown-compression")
+    assert "xz" in only.detail
+
+
+def test_a_line_that_is_no_json_object_or_too_long_is_refused_alone() -> None:
+    content = b'\xef\xbb\xbf{"n": 1}\n\n{\n[2]\n{"n": "' + b"x" * 5000 + b'"}\n{"n": 3}'
+    found = rows("ndjson", content)
+    assert [(one.number, one.reason) for one in found] == [
+        (1, ""),
+        (3, "not-json"),
+        (4, "not-json"),
+        (5, "too-large"),
+        (6, ""),
+    ]
+    assert found[0].data == b'{"n": 1}'
+
+
+def test_a_bad_record_of_csv_is_refused_alone() -> None:
+    content = b'a,b\n1,"x\ny"\n2\n\n3,"z" z\n4,\xff\n5,u\n'
+    found = rows("csv", content)
+    assert [(one.number, one.reason) for one in found] == [
+        (1, ""),
+        (2, "not-csv"),
+        (4, "not-csv"),
+        (5, "not-json"),
+        (6, ""),
+    ]
+    assert orjson.loads(found[0].data or b"") == {"a": "1", "b": "x\ny"}
+    assert [one.reason for one in rows("csv", b"a,a\n1,2\n")] == ["csv-header"]
+    assert rows("csv", b"") == []
+
+
+def test_values_that_json_does_not_have_are_text() -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+    row = {"time": moment, "price": Decimal("1.20"), "raw": b"\x00\xff", "list": [{"day": moment.date()}]}
+    sink = io.BytesIO()
+    table = pa.Table.from_pylist([row])
+    nanos = table.column("time").cast(pa.timestamp("ns", "UTC"))
+    parquet.write_table(table.set_column(0, "time", nanos), sink)
+    (found,) = rows("parquet", sink.getvalue())
+    assert orjson.loads(found.data or b"") == {
+        "time": "2026-01-02T03:04:05.678901Z",
+        "price": "1.20",
+        "raw": "AP8=",
+        "list": [{"day": "2026-01-02"}],
+    }
+
+
+def test_a_batch_ends_at_the_row_at_which_it_ended_before() -> None:
+    reading = batches("ndjson", ndjson(), skip=100)
+    assert [one.number for one in reading.next(500, through=130)] == [*range(101, 131)]
+    assert reading.next(500)[0].number == 131

@@ -1,0 +1,96 @@
+"""A version of an object is read as it was listed, or not at all."""
+
+from pathlib import Path
+
+import pytest
+from polled_objects import PolledBucket, PolledFolder
+
+from hifi.runtime.errors import Retryable
+from hifi_objects.declaration import ObjectsSource, S3Settings
+from hifi_objects.source.bucket import ReadableBucket
+from hifi_objects.source.folder import ReadableFolder
+from hifi_objects.source.store import ReadableStore
+from hifi_objects.source.version import ObjectGone
+
+
+async def check_versions(put: PolledFolder, store: ReadableStore) -> None:
+    """List, open, replace and remove objects."""
+    put.put("a/b.txt", b"first")
+    put.put("a/.hidden", b"")
+    put.put("_work/c", b"")
+    (first,) = await store.listed()
+    assert (first.path, first.size) == ("a/b.txt", 5)
+    async with store.opened(first) as opened:
+        assert opened.file.read() == b"first"
+        opened.check()
+    assert await store.listed() == [first]
+    put.put("a/b.txt", b"second")
+    (second,) = await store.listed()
+    assert second.version != first.version
+    with pytest.raises(ObjectGone, match=r"a/b\.txt"):
+        async with store.opened(first):
+            pass
+    put.remove("a/b.txt")
+    with pytest.raises(ObjectGone, match="was removed"):
+        async with store.opened(second):
+            pass
+    assert await store.listed() == []
+
+
+async def test_versions_of_files(folder: PolledFolder) -> None:
+    await check_versions(folder, ReadableFolder(folder.root))
+
+
+async def test_versions_of_objects_of_a_bucket(bucket: PolledBucket) -> None:
+    source = ObjectsSource.model_validate({"kind": "objects", "format": "csv", **bucket.declared()})
+    assert source.s3 is not None
+    await check_versions(bucket, ReadableBucket(source.s3, None))
+
+
+async def test_a_file_that_is_removed_while_it_is_read_is_read_and_one_that_is_written_to_is_not(
+    folder: PolledFolder,
+) -> None:
+    store = ReadableFolder(folder.root)
+    folder.put("one", b"content")
+    (one,) = await store.listed()
+    async with store.opened(one) as opened:
+        folder.remove("one")
+        assert opened.file.read() == b"content"
+        opened.check()
+    folder.put("two", b"content")
+    (two,) = await store.listed()
+    async with store.opened(two) as opened:
+        with (folder.root / "two").open("ab") as file:
+            file.write(b"more")
+        with pytest.raises(ObjectGone, match="was changed"):
+            opened.check()
+
+
+async def test_links_to_outside_of_the_folder_and_refused_files_are_left_out(
+    folder: PolledFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    (folder.root / "link").symlink_to(secret)
+    folder.put("own", b"a password of hifi")
+    folder.put("one", b"1")
+    monkeypatch.setenv("HIFI_KAFKA_SECURITY_PASSWORD_FILE", str(folder.root / "own"))
+    assert [one.path for one in await ReadableFolder(folder.root).listed()] == ["one"]
+
+
+async def test_a_folder_that_does_not_exist_can_be_tried_again(tmp_path: Path) -> None:
+    with pytest.raises(Retryable, match="cannot be listed"):
+        await ReadableFolder(tmp_path / "none").listed()
+
+
+async def test_a_bucket_that_does_not_exist_or_refuses_the_key_is_told(
+    bucket: PolledBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = bucket.declared()["s3"]
+    for changed, message in (
+        ({"bucket": "none"}, "the bucket none: .* 404 Not Found"),
+        ({"secret_key": {"env": "TEST_WRONG"}}, "the bucket lake: .* 403 "),
+    ):
+        monkeypatch.setenv("TEST_WRONG", "wrong")
+        with pytest.raises(Retryable, match=message):
+            await ReadableBucket(S3Settings.model_validate(declared | changed), None).listed()

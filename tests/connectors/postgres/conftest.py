@@ -1,0 +1,35 @@
+"""Fixtures of the tests of PostgreSQL: a real server, and a table of its own for each test."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from polled_table import PolledTable
+from postgres_server import PROGRAMS, PostgresServer
+from postgres_table import PostgresTable
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL of this session."""
+    if not PROGRAMS.is_dir():
+        pytest.skip(f"PostgreSQL is not installed in {PROGRAMS}")
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> PostgresTable:
+    monkeypatch.setenv(PostgresTable.VARIABLE, postgres_server.url)
+    return PostgresTable(postgres_server.url)
+
+
+@pytest.fixture
+def table(postgres_server: PostgresServer, tmp_path: Path) -> Iterator[PolledTable]:
+    """A new, empty table that collect reads."""
+    with PolledTable(postgres_server, tmp_path) as made:
+        yield made

@@ -1,0 +1,345 @@
+"""PostgreSQL destinations on a real server, beside what the contract suite checks for every kind."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from egest_stream import EgestStream, outcomes, pipe_to, process, running_egest, texts, until
+from postgres_server import PostgresServer
+from postgres_table import PostgresTable
+from pydantic import ValidationError
+
+from hifi.delivery.installed_kinds import read_settings
+from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.record.headers import DETAIL, OUTCOME, REASON
+from hifi.runtime.errors import Misconfigured, Rejected, Retryable
+from hifi_postgres.declaration import PostgresSettings
+
+
+def writer(table: PostgresTable, timeout_s: float = 10.0, **settings: Any) -> DestinationWriter:
+    (declared,) = pipe_to("flights", table.declared(settings=settings)).destinations
+    kind, read = read_settings(declared)
+    return kind.open(read, WriterContext("s", "flights", "d", 16, timeout_s))
+
+
+def outbound(key: str, offset: int, number: Any = None, **data: Any) -> OutboundEvent:
+    body = orjson.dumps({"key": key, "number": offset if number is None else number, **data})
+    return OutboundEvent(body, "application/json", {"id": f"i{offset}"}, key.encode(), 0, offset, 0)
+
+
+async def written(one: DestinationWriter, *batches: list[OutboundEvent]) -> None:
+    try:
+        for batch in batches:
+            await one.write(batch)
+    finally:
+        await one.close()
+
+
+async def test_append_writes_a_row_for_each_event_and_the_same_event_once(postgres: PostgresTable) -> None:
+    postgres.execute(f"ALTER TABLE {postgres.name} DROP CONSTRAINT {postgres.name}_pkey")
+    postgres.execute(f"CREATE UNIQUE INDEX ON {postgres.name} (hifi_partition, hifi_offset)")
+    postgres.execute(f"ALTER TABLE {postgres.name} ADD id text")
+    batch = [outbound("k", 1), outbound("k", 2)]
+    await written(
+        writer(postgres, mode="append", key=[], attributes={"id": "id"}), batch, [*batch, outbound("l", 3)]
+    )
+    rows = postgres.execute(
+        f"SELECT key, number, id, hifi_partition, hifi_offset FROM {postgres.name} ORDER BY 5"
+    )
+    assert rows == [("k", 1, "i1", 0, 1), ("k", 2, "i2", 0, 2), ("l", 3, "i3", 0, 3)]
+
+
+@pytest.fixture
+def deleting(postgres: PostgresTable) -> dict[str, Any]:
+    """Settings with which `{op: d}` deletes."""
+    name = f"{postgres.name}_gone"
+    postgres.execute(
+        f"CREATE TABLE {name} (key text PRIMARY KEY, hifi_partition integer, hifi_offset bigint)"
+    )
+    return {"delete_when": {"op": "d"}, "tombstones": name}
+
+
+async def test_deletes_and_writes_of_a_key_apply_by_position_however_late_they_come(
+    postgres: PostgresTable, deleting: dict[str, Any]
+) -> None:
+    one = writer(postgres, **deleting)
+    await one.write([outbound("a", 1), outbound("a", 2, op="d"), outbound("b", 3), outbound("c", 4)])
+    assert await postgres.rows() == {"b": 3, "c": 4}
+    await one.write([outbound("a", 1)])  # older than the delete
+    assert await postgres.rows() == {"b": 3, "c": 4}
+    await one.write([outbound("a", 6), outbound("b", 7)])  # inserted again, and changed
+    await one.write([outbound("a", 5), outbound("a", 2, op="d"), outbound("b", 6, op="d")])  # older than both
+    assert await postgres.rows() == {"a": 6, "b": 7, "c": 4}
+    await one.write([outbound("never", 8, op="d"), outbound("c", 9, op="d"), outbound("never", 7)])
+    assert await postgres.rows() == {"a": 6, "b": 7}
+    await one.close()
+
+
+async def test_mode_delete_deletes_the_row_of_each_event(
+    postgres: PostgresTable, deleting: dict[str, Any]
+) -> None:
+    await written(writer(postgres), [outbound("a", 1), outbound("b", 2)])
+    await written(writer(postgres, mode="delete", tombstones=deleting["tombstones"]), [outbound("a", 3)])
+    assert await postgres.rows() == {"b": 2}
+
+
+async def test_rows_that_were_there_before_are_replaced(postgres: PostgresTable) -> None:
+    postgres.execute(f"INSERT INTO {postgres.name} (key, number) VALUES ('a', -1)")
+    await written(writer(postgres), [outbound("a", 1)])
+    assert await postgres.rows() == {"a": 1}
+
+
+async def test_nested_values_and_times_fit_their_columns(postgres: PostgresTable) -> None:
+    postgres.execute(
+        f"ALTER TABLE {postgres.name} ADD doc jsonb, ADD at timestamptz, ADD price numeric(10, 2), ADD city text"
+    )
+    columns = {
+        "key": "key",
+        "number": "number",
+        "doc": "doc",
+        "at": "at",
+        "price": "price",
+        "city": "to.city",
+    }
+    data = {"doc": {"x": [1, None]}, "at": "2026-11-23T10:00:00Z", "price": 12.5, "to": {"city": "Köln"}}
+    await written(writer(postgres, columns=columns), [outbound("a", 1, **data), outbound("b", 2)])
+    [row] = postgres.execute(
+        f"SELECT doc, at = '2026-11-23 10:00Z', price::text, city FROM {postgres.name} WHERE doc IS NOT NULL"
+    )
+    assert row == ({"x": [1, None]}, True, "12.50", "Köln")
+
+
+VALUES: list[tuple[str, list[Any]]] = [
+    ("integer", [1, -2, None, 2**31 - 1]),
+    ("integer", [1.5, 2.5, 3]),
+    ("smallint", [1, 2]),
+    ("bigint", [2**63 - 1, -(2**63), 0]),
+    ("bigint", ["12", " 13 "]),
+    ("numeric", [2**63, 1]),
+    ("numeric", [1, 1.25]),
+    ("numeric(6, 2)", [1, 2.345, 10]),
+    ("real", [0.1, 1e30, 7]),
+    ("double precision", [0.1, 2**53, 1e-300]),
+    ("text", ["plain", 'quo"te', "back\\slash", "{a,b}", "NULL", "", "  ", "Köln\n", None]),
+    ("text", [10**15, 1.5, 1e22]),
+    ("text", [True, False]),
+    ("text", [{"a": 1}, [1, "x"]]),
+    ("varchar(5)", ["five5", "abc"]),
+    ("char(3)", ["a", "abc"]),
+    ("boolean", [True, None, False]),
+    ("boolean", ["yes", "off"]),
+    ("jsonb", [{"a": [1, None, 'q"']}, [], None]),
+    ("json", [{"b": 1, "a": "ü"}, {}]),
+    ("jsonb", ["[1]", '"x"']),
+    ("timestamptz", ["2026-11-23T10:00:00Z", "infinity"]),
+    ("date", ["2026-11-23", None]),
+    ("uuid", ["6f1d2c3b-0000-4000-8000-000000000001"] * 2),
+    ("bytea", ["\\x6869", "text"]),
+    ("text[]", ["{a,b}", "{}"]),
+    ("inet", ["10.0.0.1", "::1"]),
+]
+
+
+@pytest.mark.parametrize(("column_type", "values"), VALUES)
+async def test_a_batch_writes_the_same_as_its_events_alone(
+    postgres: PostgresTable, column_type: str, values: list[Any]
+) -> None:
+    postgres.execute(f"ALTER TABLE {postgres.name} ADD v {column_type}")
+    columns = {"key": "key", "number": "number", "v": "v"}
+    events = [outbound(f"k{at}", at, v=value) for at, value in enumerate(values)]
+    read = f"SELECT key, number, v::text, hifi_partition, hifi_offset FROM {postgres.name} ORDER BY number"
+    await written(writer(postgres, columns=columns), *([one] for one in events))
+    alone = postgres.execute(read)
+    postgres.execute(f"TRUNCATE {postgres.name}")
+    await written(writer(postgres, columns=columns), events)
+    assert len(alone) == len(values)
+    assert postgres.execute(read) == alone
+
+
+async def test_the_rows_of_a_batch_are_written_with_one_statement(postgres: PostgresTable) -> None:
+    postgres.execute(f"CREATE TABLE {postgres.name}_statements (at timestamptz)")
+    postgres.execute(
+        f"CREATE FUNCTION {postgres.name}() RETURNS trigger LANGUAGE plpgsql AS $$"
+        f" BEGIN INSERT INTO {postgres.name}_statements VALUES (now()); RETURN NULL; END $$"
+    )
+    postgres.execute(
+        f"CREATE TRIGGER each AFTER INSERT ON {postgres.name} FOR EACH STATEMENT"
+        f" EXECUTE FUNCTION {postgres.name}()"
+    )
+    counted = f"SELECT count(*) FROM {postgres.name}_statements"
+    one = writer(postgres)
+    await one.write([outbound(f"k{number}", number) for number in range(500)])
+    assert postgres.execute(counted) == [(1,)]
+    # A key that comes again begins the next one.
+    await written(one, [outbound(f"k{number % 250}", number) for number in range(500, 1000)])
+    assert postgres.execute(counted) == [(3,)]
+    expected = {f"k{number}": number + (750 if number < 250 else 0) for number in range(500)}
+    assert await postgres.rows() == expected
+
+
+async def test_keys_that_only_postgresql_finds_equal_are_written_in_their_order(
+    postgres: PostgresTable,
+) -> None:
+    postgres.execute(f"ALTER TABLE {postgres.name} ALTER key TYPE char(3)")
+    await written(writer(postgres), [outbound("a", 1), outbound("a ", 2), outbound("b", 3)])
+    assert await postgres.rows() == {"a  ": 2, "b  ": 3}
+
+
+async def test_a_column_whose_type_changes_is_written_as_its_new_type(postgres: PostgresTable) -> None:
+    one = writer(postgres)
+    await one.write([outbound("a", 1, "1"), outbound("b", 2, "2")])
+    postgres.execute(f"ALTER TABLE {postgres.name} ALTER number TYPE text")
+    await written(one, [outbound("a", 3, "three"), outbound("b", 4, "four")])
+    assert await postgres.rows() == {"a": "three", "b": "four"}
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (outbound("k", 2, "no number"), "value"),
+        (outbound("k", 2, 2**40), "value"),
+        (outbound("k\0", 2), "value"),
+        (outbound("k", 2)._replace(data=b'{"key": "k"}'), "constraint"),
+        (outbound("k", 2)._replace(data=b'{"number": 1}'), "no-key"),
+        (outbound("k", 2)._replace(data=b"[]"), "not-an-object"),
+        (outbound("k", -1), "no-position"),
+    ],
+)
+async def test_a_row_that_does_not_fit_is_rejected_without_its_values_in_the_text(
+    postgres: PostgresTable, bad: OutboundEvent, reason: str
+) -> None:
+    one = writer(postgres)
+    with pytest.raises(Rejected) as caught:
+        await one.write([outbound("before", 1), bad])
+    assert caught.value.reason == reason
+    assert "no number" not in caught.value.detail
+    assert await postgres.rows() == {}
+    await written(one, [outbound("after", 3)])
+    assert await postgres.rows() == {"after": 3}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("ALTER TABLE {} RENAME number TO amount", 'column "number" of relation'),
+        ("ALTER TABLE {} RENAME TO {}_old", "does not exist"),
+        ("ALTER TABLE {} DROP CONSTRAINT {}_pkey", "no unique or exclusion constraint"),
+        ("ALTER TABLE {} ALTER number TYPE boolean USING true", "is of type boolean"),
+    ],
+)
+async def test_a_table_that_differs_makes_dead_letters_that_say_how(
+    postgres: PostgresTable, stream: EgestStream, change: str, says: str
+) -> None:
+    postgres.execute(change.replace("{}", postgres.name))
+    async with running_egest(stream, pipe_to("flights", postgres.declared())):
+        await stream.enriched(stream.record(key="a", data={"key": "a", "number": 1}))
+        (letter,) = await stream.at_least(stream.topics.dead_letter, 1)
+    assert texts(letter)[REASON] == "schema"
+    assert says in texts(letter)[DETAIL]
+
+
+async def test_a_locked_table_is_a_retry_and_postgresql_itself_ends_the_transaction(
+    postgres: PostgresTable,
+) -> None:
+    one = writer(postgres, timeout_s=0.5)
+    async with postgres.locked():
+        with pytest.raises(Retryable, match="LockNotAvailable"):
+            await one.write([outbound("a", 1)])
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        assert postgres.execute(waiting) == [(0,)]
+    await written(one, [outbound("a", 1)])
+    assert await postgres.rows() == {"a": 1}
+
+
+async def test_a_server_that_does_not_listen_is_a_retry(
+    postgres: PostgresTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(postgres.VARIABLE, "postgresql://postgres:secret@127.0.0.1:1/postgres")
+    with pytest.raises(Retryable) as caught:
+        await written(writer(postgres), [outbound("a", 1)])
+    assert "secret" not in str(caught.value)
+
+
+async def test_connections_that_the_server_closed_are_replaced(postgres: PostgresTable) -> None:
+    one = writer(postgres)
+    await one.write([outbound("a", 1)])
+    ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hifi flights/d'"
+    assert postgres.execute(ended) == [(True,)]
+    with pytest.raises(Retryable):
+        await one.write([outbound("a", 2)])
+    await written(one, [outbound("a", 2)])
+    assert await postgres.rows() == {"a": 2}
+
+
+def test_a_url_that_is_none_is_refused_and_not_quoted(
+    postgres: PostgresTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(postgres.VARIABLE, "my secret")
+    with pytest.raises(Misconfigured, match="connection URL") as caught:
+        writer(postgres)
+    assert "my secret" not in str(caught.value)
+
+
+async def test_a_new_password_is_used_without_a_restart(
+    postgres: PostgresTable,
+    postgres_server: PostgresServer,
+    stream: EgestStream,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(postgres.VARIABLE, postgres_server.url_with("wrong"))
+    declared = pipe_to("flights", postgres.declared(retry={"local_attempts": 1}))
+    async with running_egest(stream, declared, egest_secrets_refresh_s=0.2):
+        await stream.enriched(stream.record(key="a", data={"key": "a", "number": 1}))
+        [first] = await stream.receipts(1)
+        monkeypatch.setenv(postgres.VARIABLE, postgres_server.url)
+        last: list[dict[str, str]] = [first]
+        while last[-1][OUTCOME] != "delivered":
+            await stream.enriched(stream.record(key="b", data={"key": "b", "number": 2}))
+            last = await stream.receipts(len(last) + 1)
+    assert (first[OUTCOME], first[REASON]) == ("retry", "unavailable")
+    assert (await postgres.rows())["b"] == 2
+
+
+async def test_after_a_kill_in_mid_run_each_event_is_appended_once(
+    postgres: PostgresTable, stream: EgestStream, tmp_path: Path
+) -> None:
+    postgres.execute(f"ALTER TABLE {postgres.name} DROP CONSTRAINT {postgres.name}_pkey")
+    postgres.execute(f"CREATE UNIQUE INDEX ON {postgres.name} (hifi_partition, hifi_offset)")
+    settings = {"mode": "append", "key": []}
+    await stream.publish(
+        pipe_to("flights", postgres.declared(settings=settings, batch={"size": 20, "wait": "5ms"}))
+    )
+    records = [stream.record(key=f"k{n % 50}", data={"key": f"k{n % 50}", "number": n}) for n in range(3000)]
+    with process(stream, tmp_path / "log", session_timeout_s=6, commit_interval_s=3600) as one:
+        await one.ready()
+        await stream.enriched(*records)
+        await until(lambda: postgres.execute(f"SELECT count(*) > 300 FROM {postgres.name}") == [(True,)])
+        one.stop(signal.SIGKILL)
+    async with running_egest(stream, session_timeout_s=6):
+        receipts = await stream.receipts(3000)
+    assert outcomes(receipts).count("delivered") == 3000
+    rows = postgres.execute(f"SELECT number FROM {postgres.name}")
+    assert sorted(number for (number,) in rows) == list(range(3000))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"columns": {}}, "set `columns`"),
+        ({"key": []}, "set `key`"),
+        ({"mode": "append", "key": ["a"]}, "set `key`"),
+        ({"key": ["b"]}, "neither"),
+        ({"delete_when": {"op": "d"}}, "set `tombstones`"),
+        ({"tombstones": "gone"}, "set `tombstones`"),
+        ({"mode": "append", "key": [], "delete_when": {"op": "d"}}, "needs `mode: upsert`"),
+        ({"attributes": {"a": "id"}}, "more than once"),
+        ({"table": 'x"; DROP TABLE y'}, "String should match"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], says: str) -> None:
+    good = {"url": {"env": "URL"}, "table": "public.orders", "columns": {"a": "a"}, "key": ["a"]}
+    PostgresSettings.model_validate(good)
+    with pytest.raises(ValidationError, match=says):
+        PostgresSettings.model_validate(good | settings)

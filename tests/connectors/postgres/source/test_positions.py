@@ -1,0 +1,37 @@
+"""Positions rise whatever the values are, and depend on nothing but the row where values are unique."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hifi_postgres.source.positions import ZERO, positions, rfc3339, time_us
+
+
+@given(st.lists(st.integers(-(2**63), 2**62)), st.integers(-1, 2**63))
+def test_positions_rise_and_are_above_the_last_one(values: list[int], last: int) -> None:
+    found = list(positions(map(str, values), last))
+    assert all(one < other for one, other in zip([last, *found], found, strict=False))
+
+
+@given(st.sets(st.integers(-(2**63), 2**63 - 1), min_size=1))
+def test_the_position_of_a_unique_integer_is_its_value(values: set[int]) -> None:
+    texts = [str(value) for value in sorted(values)]
+    whole = list(positions(texts, -1))
+    assert whole == [value + ZERO for value in sorted(values)]
+    assert list(positions(texts[1:], whole[0])) == whole[1:], "it does not matter where reading begins"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1970-01-01 00:00:01.5+00", 1_500_000),
+        ("1969-12-31 23:59:59+00", -1_000_000),
+        ("2026-01-02 03:04:05.678901", 1767323045678901),
+        ("infinity", None),
+        ("17", None),
+    ],
+)
+def test_times_of_postgresql_are_microseconds_since_1970(text: str, expected: int | None) -> None:
+    assert time_us(text) == expected
+    if expected is not None:
+        assert time_us(rfc3339(expected).replace("T", " ")) == expected

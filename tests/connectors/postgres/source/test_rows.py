@@ -1,0 +1,129 @@
+"""Rows of a real PostgreSQL in pages, and the same rows again."""
+
+from typing import Any
+
+import orjson
+import pytest
+from polled_table import PolledTable
+
+from hifi.runtime.errors import Misconfigured, Retryable
+from hifi_postgres.declaration import SqlSource
+from hifi_postgres.source.rows import PostgresRows, postgres_rows
+
+
+def source(polled: PolledTable, /, **changed: Any) -> SqlSource:
+    found = polled.pipe(**changed).source
+    assert isinstance(found, SqlSource)
+    return found
+
+
+async def every_row(rows: PostgresRows, upto: str, limit: int) -> list[int]:
+    ids, after = list[int](), None
+    while True:
+        page = await rows.page(after, upto, limit)
+        ids += [orjson.loads(row.data or b"")["id"] for row in page.rows]
+        if page.following is None:
+            return ids
+        after = page.rows[-1].place
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7, 50])
+async def test_pages_have_each_row_once_in_order_though_many_have_equal_values(
+    table: PolledTable, limit: int
+) -> None:
+    table.add(range(1, 22), "timestamptz '2026-01-01' + (n / 5) * interval '1 ms'")
+    async with postgres_rows(source(table), "test", 1000) as rows:
+        upto = (await rows.mark()).value
+        assert upto == "2026-01-01 00:00:00.004+00"
+        assert await every_row(rows, upto, limit) == [*range(1, 22)]
+        page = await rows.page(None, upto, 3)
+        assert page.following == ("2026-01-01 00:00:00+00", "4")
+        assert await rows.estimate(page.rows[-1].place, upto) >= 1
+
+
+async def test_a_page_is_bounded_in_bytes(table: PolledTable) -> None:
+    table.execute("INSERT INTO {} (name) SELECT repeat('x', 1500000) FROM generate_series(1, 9)")
+    async with postgres_rows(source(table, column="id", key=[]), "test", 2_000_000) as rows:
+        page = await rows.page(None, "9", 500)
+        assert [row.place for row in page.rows] == [("1",), ("2",)]
+        assert page.following == ("3",)
+        assert await every_row(rows, "9", 500) == [*range(1, 10)]
+
+
+async def test_the_same_rows_are_found_again_and_those_that_changed_are_not(table: PolledTable) -> None:
+    table.add(range(1, 6), "'2026-01-01'")
+    async with postgres_rows(source(table, partition_key="name"), "test", 1000) as rows:
+        page = await rows.page(None, "2026-01-02", 4)
+        table.execute("UPDATE {} SET updated = '2026-01-03' WHERE id = 2")
+        table.execute("UPDATE {} SET name = 'other' WHERE id = 3")
+        table.execute("DELETE FROM {} WHERE id = 4")
+        table.execute("INSERT INTO {} VALUES (0, 'new', 1, '2026-01-01')")
+        again = await rows.named([row.place for row in page.rows])
+        assert [key[1] for key in sorted(again)] == ["1", "3"]
+        assert again["2026-01-01 00:00:00+00", "3"].key == "other"
+
+
+async def test_rows_of_a_query_with_a_time_without_time_zone(table: PolledTable) -> None:
+    table.add(range(1, 4), "timestamptz '2026-01-01 00:00:00+00' + n * interval '1 s'")
+    query = (
+        f'SELECT id AS "select", id, updated AT TIME ZONE \'UTC\' AS "at" FROM {table.name} WHERE id % 2 = 1'
+    )
+    async with postgres_rows(source(table, query=query, column="at", key=["select"]), "test", 1000) as rows:
+        assert (await rows.mark()).value == "2026-01-01 00:00:03"
+        page = await rows.page(("2026-01-01 00:00:01", "1"), "2026-01-01 00:00:03", 10)
+        assert [row.place for row in page.rows] == [("2026-01-01 00:00:03", "3")]
+        assert list(await rows.named([("2026-01-01 00:00:01", "1")])) == [("2026-01-01 00:00:01", "1")]
+
+
+async def test_a_mark_tells_which_transactions_run(table: PolledTable) -> None:
+    async with postgres_rows(source(table, column="id", key=[]), "test", 1000) as rows:
+        writer = table.connect(autocommit=False)
+        table.execute("INSERT INTO {} (name) VALUES ('late')", writer)
+        table.execute("INSERT INTO {} (name) VALUES ('early')")
+        before = await rows.mark()
+        assert before.value == "2"
+        assert before.oldest_transaction < before.next_transaction
+        writer.commit()
+        writer.close()
+        assert (await rows.mark()).oldest_transaction >= before.next_transaction
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"column": "none"}, "no column none"),
+        ({"key": ["nokey"]}, "no column nokey"),
+        ({"column": "name"}, "neither an integer nor a timestamp"),
+        ({"table": "no_table"}, 'relation "no_table" does not exist'),
+        ({"query": "SELEC 1"}, "syntax error"),
+    ],
+)
+async def test_what_cannot_be_read_is_told(table: PolledTable, changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(Misconfigured, match=message):
+        async with postgres_rows(source(table, **changed), "test", 1000):
+            pass
+
+
+async def test_a_query_changes_nothing(table: PolledTable) -> None:
+    table.execute(
+        "CREATE FUNCTION {}_f() RETURNS bigint LANGUAGE sql AS 'INSERT INTO {} (name) VALUES (1) RETURNING id'"
+    )
+    writing = source(table, query=f"SELECT {table.name}_f() AS id", column="id", key=[])
+    async with postgres_rows(writing, "test", 1000) as rows:
+        with pytest.raises(Misconfigured, match="read-only transaction"):
+            await rows.mark()
+    assert table.rows() == {}
+    table.execute("DROP FUNCTION {}_f")
+
+
+async def test_a_wrong_password_is_told(table: PolledTable) -> None:
+    found = source(table)
+    assert found.database.password_file is not None
+    found.database.password_file.write_text("wrong")
+    with pytest.raises(Retryable, match="password authentication failed"):
+        async with postgres_rows(found, "test", 1000):
+            pass
+    found.database.password_file.unlink()
+    with pytest.raises(Misconfigured, match="cannot be read"):
+        async with postgres_rows(found, "test", 1000):
+            pass

@@ -1,0 +1,43 @@
+"""The record that whoever runs the colours writes at a start."""
+
+from hifi.delivery.colours import Colour, Colours, ColourSetup, ColourState, FrontAddress
+from hifi_infra.colours.colours_at_start import colours_at_start
+
+FRONTS = (FrontAddress("http://front", "socket"),)
+
+
+def colour(kafka: str = "") -> Colour:
+    return Colour(0, ColourState.IDLE, ("http://new",), "http://observe", kafka)
+
+
+def test_at_the_first_start_the_first_colour_has_every_request() -> None:
+    record = colours_at_start(None, {"blue": colour(), "green": colour()}, FRONTS, 7, "me")
+    assert record.shares == {"blue": 10_000, "green": 0}
+    assert [state_of.state for state_of in record.colours.values()] == [ColourState.ACTIVE, ColourState.IDLE]
+    assert (record.fronts, record.at_ms, record.by) == (FRONTS, 7, "me")
+
+
+def test_later_shares_states_and_setups_stay_and_addresses_are_new() -> None:
+    setup = ColourSetup(partitions=8)
+    before = Colours(
+        {
+            "blue": Colour(0, ColourState.ASLEEP, ("http://old",), "", "old:9092", setup),
+            "green": Colour(10_000, ColourState.ACTIVE, ("http://old",), "", "old:9092"),
+        },
+        (),
+        1,
+        "before",
+    )
+    written = colours_at_start(
+        before, {"blue": colour(), "green": colour("new:9092")}, FRONTS, 7, "me"
+    ).colours
+    assert (written["blue"].state, written["blue"].setup, written["blue"].kafka) == (
+        ColourState.ASLEEP,
+        setup,
+        "old:9092",
+    )
+    assert (written["green"].share, written["green"].kafka, written["green"].ingest) == (
+        10_000,
+        "new:9092",
+        ("http://new",),
+    )

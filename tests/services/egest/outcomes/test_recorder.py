@@ -1,0 +1,255 @@
+"""The retry or dead letter is written first, then the receipt, then the offset, so nothing is lost."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from aiokafka import ConsumerRecord, TopicPartition
+from egest_stream import until
+
+from hifi.kafka.consumer import AssignedPartition
+from hifi.kafka.topics import Topics
+from hifi.record.fields import fields, packed
+from hifi.record.headers import (
+    ACCEPTED,
+    AMBIGUOUS,
+    ATTEMPT,
+    DESTINATION,
+    DUE,
+    HOP,
+    IDENTITY,
+    IN,
+    MINUTE,
+    OUTCOME,
+    PASS,
+    PIPE,
+    RAW,
+    RECEIPT,
+    RETRY,
+    REVISION,
+    REVISION_OFFSET,
+    SEQ,
+    SOURCE,
+    STARTED,
+    STATUS,
+    TIME,
+    TO,
+)
+from hifi.record.identity import seq_text
+from hifi.record.receipt import RECEIPT_FIELDS
+from hifi.record.record import Record
+from hifi_egest.delivery.delivery import Attempt, Delivery
+from hifi_egest.delivery.event_record import EarlierAttempts, EventRecord
+from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.delivery.lease import PartitionLease
+from hifi_egest.delivery.parsing import parse
+from hifi_egest.delivery.partition import SourcePartition
+from hifi_egest.outcomes.recorder import OutcomeRecorder
+from hifi_egest.policy.outcome import DELIVERED, DeadLettered, Filtered, RetryLater
+
+TOPICS = Topics("s")
+FIELDS = {
+    PIPE: b"flights",
+    REVISION: b"3",
+    REVISION_OFFSET: b"3",
+    ACCEPTED: b"1",
+    MINUTE: b"0",
+    SEQ: seq_text(0xABC, 1),
+    IN: b"4",
+    RAW: b"6",
+    TO: b"d",
+    TIME: b"2026-11-21T12:00:00Z",
+    "ce_id": b"1",
+    RETRY: b"5s:1",
+    DUE: b"1",
+}
+
+
+class FakeOutbox:
+    """Kafka acknowledges when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[str, int, Sequence[Record], Callable[[], None]]] = []
+
+    def put(
+        self, topic: str, partition: int, records: Sequence[Record], acknowledged: Callable[[], None]
+    ) -> None:
+        self.waiting.append((topic, partition, records, acknowledged))
+
+    def acknowledge(self) -> tuple[str, Record]:
+        """The oldest; returns its topic and what it is."""
+        topic, _, (record,), acknowledged = self.waiting.pop(0)
+        acknowledged()
+        return topic, record
+
+
+class Beating:
+    last_heartbeat_monotonic_s = float("inf")
+
+
+class Heart:
+    """Beats when the test says so."""
+
+    last_heartbeat_monotonic_s = float("-inf")
+
+
+@pytest.fixture
+def outbox() -> FakeOutbox:
+    return FakeOutbox()
+
+
+@pytest.fixture
+def recorder(outbox: FakeOutbox) -> OutcomeRecorder:
+    return OutcomeRecorder(TOPICS, outbox, PartitionLease(Beating, 10.0))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def delivery() -> Delivery:
+    return of_partition(3)
+
+
+def of_partition(number: int) -> Delivery:
+    assigned = AssignedPartition(TopicPartition(TOPICS.enriched, number))
+    assigned.offsets.start(7)
+    partition = SourcePartition(assigned, "enriched", InFlightBudget(10, 10**6))
+    headers = tuple(packed(FIELDS))
+    record: Any = ConsumerRecord(TOPICS.enriched, number, 7, 0, 0, b"k", b"{}", None, 0, 2, headers)
+    (shared,) = parse(partition, [record], 5)
+    assert isinstance(shared, EventRecord)
+    shared.pending = 1
+    return Delivery(shared, b"d", EarlierAttempts(attempts=2, started_us=99, passes=1, ambiguous=1))
+
+
+def finished(delivery: Delivery) -> bool:
+    return delivery.event.partition.assigned.offsets.committable == 8
+
+
+@pytest.mark.parametrize(
+    "decided", [RetryLater(TOPICS.tiers[1], "timeout", "no answer"), DeadLettered("gave-up", "too often")]
+)
+def test_first_the_record_then_the_receipt_then_the_offset(
+    recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery, decided: RetryLater | DeadLettered
+) -> None:
+    recorder.record([delivery], decided, Attempt(5, 503, 6))
+    if isinstance(decided, RetryLater):
+        expected, outcome = TOPICS.retry_in(TOPICS.tiers[1]), b"retry"
+    else:
+        expected, outcome = TOPICS.dead_letter, b"dead-letter"
+    assert len(outbox.waiting) == 1
+    topic, record = outbox.acknowledge()
+    headers = fields(record.headers)
+    assert (topic, record.key, record.value) == (expected, b"k", b"{}")
+    assert headers[SOURCE] == b"enriched:7"
+    assert (headers[ATTEMPT], headers[PASS], headers[AMBIGUOUS]) == (b"2", b"1", b"1")
+    assert (headers[STARTED], headers[DESTINATION]) == (b"99", b"d")
+    assert {RETRY, DUE}.isdisjoint(headers), "they were about the last trip"
+    assert not finished(delivery)
+    assert len(outbox.waiting) == 1
+    topic, receipt = outbox.acknowledge()
+    assert topic == TOPICS.receipts
+    assert receipt.value is None
+    facts = fields(receipt.headers)
+    assert (facts[OUTCOME], facts[SOURCE], facts[STATUS]) == (
+        outcome,
+        b"enriched:7",
+        b"503",
+    )
+    assert finished(delivery)
+
+
+def test_the_offset_of_a_delivered_event_waits_for_the_receipt(
+    recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery
+) -> None:
+    recorder.record([delivery], DELIVERED, Attempt(5, 200, 6))
+    assert not finished(delivery)
+    assert outbox.acknowledge()[0] == TOPICS.receipts
+    assert finished(delivery)
+
+
+def test_a_receipt_has_the_header_of_its_event_and_its_own_fields_in_order(
+    recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery
+) -> None:
+    recorder.record([delivery], DELIVERED, Attempt(5, 200, 6), b"closed:one")
+    _, receipt = outbox.acknowledge()
+    assert receipt.headers == [
+        (IDENTITY, b"1;flights;3;3;1;0;0000000000000abc:1"),
+        (HOP, b"5;6"),
+        (RECEIPT, b"delivered;d;enriched:7;1;2;200;5;6;1;closed:one;;"),
+        (TIME, FIELDS[TIME]),
+    ]
+
+
+def test_the_receipt_of_a_filtered_event_has_no_destination(
+    recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery
+) -> None:
+    recorder.record([Delivery(delivery.event, b"")], Filtered())
+    _, receipt = outbox.acknowledge()
+    facts = fields(receipt.headers)
+    assert facts[OUTCOME] == b"filtered"
+    assert set(facts) & set(RECEIPT_FIELDS) == {OUTCOME, SOURCE}
+
+
+def test_an_event_is_finished_with_its_last_delivery(
+    recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery
+) -> None:
+    delivery.event.pending = 2
+    recorder.record([delivery], DELIVERED, Attempt(5, 200, 6))
+    recorder.record([Delivery(delivery.event, b"e")], DELIVERED, Attempt(5, 200, 6))
+    outbox.acknowledge()
+    assert not finished(delivery)
+    outbox.acknowledge()
+    assert finished(delivery)
+
+
+def test_a_request_with_events_of_two_partitions_has_its_receipts_in_their_partitions(
+    recorder: OutcomeRecorder, outbox: FakeOutbox
+) -> None:
+    some = [of_partition(3), of_partition(4)]
+    some.append(Delivery(some[0].event, b"e"))
+    recorder.record(some, DELIVERED, Attempt(5, 200, 6))
+    assert [(partition, len(records)) for _, partition, records, _ in outbox.waiting] == [(3, 2), (4, 1)]
+    assert outbox.waiting[0][2][0].headers[0] == some[0].event.record.headers[0]
+
+
+def test_a_partition_that_is_anothers_gets_the_truth_and_nothing_else(
+    recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery
+) -> None:
+    """A 2xx stays one; a failure is left to the owner, who reads the event again."""
+    delivery.event.partition.assigned.revoke(fenced=True)
+    recorder.record([delivery], RetryLater(TOPICS.tiers[0], "timeout", "no answer"))
+    assert outbox.waiting == []
+    recorder.record([Delivery(delivery.event, b"d")], DELIVERED, Attempt(5, 200, 6))
+    assert len(outbox.waiting) == 1
+
+
+async def test_however_much_waits_for_the_lease_one_waits_for_it_and_the_order_stays(
+    outbox: FakeOutbox,
+) -> None:
+    heart = Heart()
+    recorder = OutcomeRecorder(TOPICS, outbox, PartitionLease(lambda: heart, 10.0))  # type: ignore[arg-type]
+    before = len(asyncio.all_tasks())
+    for _ in range(1000):
+        recorder.record([of_partition(3)], RetryLater(TOPICS.tiers[0], "timeout", "no answer"))
+    for _ in range(1000):
+        recorder.record([of_partition(4)], DeadLettered("gave-up", "too often"))
+    assert len(asyncio.all_tasks()) == before
+    await asyncio.sleep(0.2)
+    assert outbox.waiting == []
+    heart.last_heartbeat_monotonic_s = float("inf")
+    await until(lambda: outbox.waiting, 5)
+    assert [partition for _, partition, *_ in outbox.waiting] == [3] * 1000 + [4] * 1000
+
+
+async def test_what_waits_for_the_lease_is_left_once_its_partition_is_anothers(outbox: FakeOutbox) -> None:
+    heart = Heart()
+    recorder = OutcomeRecorder(TOPICS, outbox, PartitionLease(lambda: heart, 10.0))  # type: ignore[arg-type]
+    given_up, kept = of_partition(3), of_partition(4)
+    for delivery in (given_up, kept):
+        recorder.record([delivery], RetryLater(TOPICS.tiers[0], "timeout", "no answer"))
+    given_up.event.partition.assigned.revoke(fenced=True)
+    async with asyncio.timeout(5):
+        await given_up.event.partition.wait_idle()
+    heart.last_heartbeat_monotonic_s = float("inf")
+    await until(lambda: outbox.waiting, 5)
+    assert [partition for _, partition, *_ in outbox.waiting] == [4]

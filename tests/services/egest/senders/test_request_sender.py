@@ -1,0 +1,60 @@
+"""A request is sent only while all its partitions certainly belong to this instance."""
+
+import ssl
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka import ConsumerRecord, TopicPartition
+from egest_stream import attributes, pipe
+from fake_destination import destination
+
+from hifi.kafka.consumer import AssignedPartition
+from hifi.pipe.model import HttpDestination
+from hifi.runtime.health import Health
+from hifi_egest.delivery.delivery import Delivery
+from hifi_egest.delivery.event_record import EventRecord
+from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.delivery.lease import PartitionLease
+from hifi_egest.delivery.outbound_request import OutboundRequest
+from hifi_egest.delivery.partition import SourcePartition
+from hifi_egest.http.name_resolver import NameResolver
+from hifi_egest.senders.request_sender import RequestSender
+from hifi_egest.senders.sender import SentRequest
+
+
+class Member:
+    """Of the group, until its heartbeats stop."""
+
+    last_heartbeat_monotonic_s = float("-inf")
+
+
+@pytest.mark.parametrize("lost", ["lease", "partition"])
+async def test_nothing_is_sent_when_it_may_not_be_any_more(lost: str) -> None:
+    assigned = AssignedPartition(TopicPartition("enriched", 0))
+    member = Member()
+    record: Any = ConsumerRecord("enriched", 0, 0, 0, 0, b"k", b"{}", None, 0, 2, tuple(attributes(0)))
+    partition = SourcePartition(assigned, "enriched", InFlightBudget(10, 10**6))
+    delivery = Delivery(EventRecord(record, partition, b"", [], "flights", b"x:1", 0, 5), b"d")
+    request = OutboundRequest([delivery], [], PartitionLease(lambda: member, 10.0))
+    resources: Any = SimpleNamespace(
+        settings=SimpleNamespace(egest_secrets_refresh_s=60.0),
+        health=Health("egest", "i"),
+        tls=ssl.create_default_context(),
+        resolver=NameResolver(),
+    )
+    async with destination() as there:
+        declared = pipe(there.url).destinations[0]
+        assert isinstance(declared, HttpDestination)
+        sender = RequestSender("flights", declared, resources, missing_changed=lambda: None)
+        if lost == "partition":
+            member.last_heartbeat_monotonic_s = float("inf")
+            assigned.revoke()
+        assert await sender.send(request) is None
+        assert (there.requests, delivery.attempts) == ([], 0)
+        member.last_heartbeat_monotonic_s = float("inf")
+        assigned.active = True
+        sent = await sender.send(request)
+        assert isinstance(sent, SentRequest)
+        assert (sent.attempt.status, len(there.requests), delivery.attempts) == (200, 1, 1)
+        await sender.stop()
