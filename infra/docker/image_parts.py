@@ -39,7 +39,7 @@ UNCOMPILED: Final = ("deploy", "enrich", "lake", "manage", "scale", "tools")
 """Images that use no compiled module for each event."""
 
 UNUSED: Final = (
-    *("Activate.ps1", "activate*", "include", "pandas/tests", "pyarrow/tests", "pyarrow/src"),
+    *(".lock", "Activate.ps1", "activate*", "include", "pandas/tests", "pyarrow/tests", "pyarrow/src"),
     *("libarrow_flight*", "_flight.*"),
     *("plotly/[e-l]*", "plotly/validators", "plotly/package_data/[dtw]*", "narwhals"),
 )

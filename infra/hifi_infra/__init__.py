@@ -1,1 +1,1 @@
-"""Setup shared by the packages below: ports, Debian packages, vulnerability audit."""
+"""Ports, Debian packages, vulnerability audit."""

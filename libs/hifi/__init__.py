@@ -1,1 +1,1 @@
-"""What the services share: one package for each subject, each importing only those below it."""
+"""What the services share, a package for each subject."""

@@ -15,14 +15,14 @@ TableName = Annotated[
 
 
 class SourceDatabase(StrictModel):
-    """The PostgreSQL database whose log is read, as Kafka Connect reaches it."""
+    """A PostgreSQL database, as Kafka Connect reaches it."""
 
     host: str = Field(min_length=1, description="Host name or address.")
     port: int = Field(5432, ge=1, le=65535, description="Port.")
     name: str = Field(min_length=1, description="Name of the database.")
     user: str = Field(min_length=1, description="User with REPLICATION, and SELECT on the tables.")
     password_file: Path = Field(
-        description="Absolute path of the password file on the hosts of Kafka Connect, which reads it."
+        description="Absolute path of the password file on the hosts of Kafka Connect."
     )
     sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = Field(
         "prefer", description="TLS, as for libpq."
@@ -38,7 +38,7 @@ class SourceDatabase(StrictModel):
 
 
 class DebeziumSource(TopicSource):
-    """The changes of tables of a PostgreSQL database, by Debezium in Kafka Connect. collect declares the connector."""
+    """Changes of PostgreSQL tables, by Debezium in Kafka Connect."""
 
     partition_key: ClassVar[None] = None
 

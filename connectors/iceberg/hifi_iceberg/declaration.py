@@ -56,15 +56,15 @@ class IcebergSettings(StrictModel):
     )
     columns: dict[Column, SqlType] = Field(
         default={},
-        description="Column, which is a field of the data, and its type; values that do not fit are null. Default: "
-        "fields with declared types.",
+        description="Field of the data, and its type; values that do not fit are null. Default: fields with "
+        "declared types.",
     )
     attributes: dict[Column, FieldName] = Field(
         default={},
         description="Further column, and its CloudEvents attribute.",
     )
     partition: Literal["day", "none"] = Field(
-        "day", description="Partition by the day of the accepted time (UTC), or not."
+        "day", description="Partition by the day of acceptance (UTC), or not."
     )
 
     @model_validator(mode="after")

@@ -13,7 +13,7 @@ from hifi.runtime.units import FieldPath
 
 
 class KafkaSource(TopicSource):
-    """A topic of any Kafka cluster, from its first record on. Each record is an event; collect reads it."""
+    """A topic of any Kafka cluster. Each record is an event."""
 
     kind: Literal["kafka"] = Field(description="Kind.")
     type: str = Field("hifi.event", min_length=1, description="CloudEvents `type`.")
@@ -24,7 +24,7 @@ class KafkaSource(TopicSource):
     )
     partition_key: FieldPath | None = Field(
         None,
-        description="Field of the data whose events stay in order; default: the record's key, else the event's id.",
+        description="Field whose events stay in order; default: the record's key, else the event's id.",
     )
     format: Literal["json", "avro"] = Field(
         "json",
@@ -67,7 +67,7 @@ class AvroSettings(StrictModel):
     )
     unknown_fields: Literal["reject", "drop"] = Field(
         "reject",
-        description="Fields that the schema does not have: make a dead letter, or are left out.",
+        description="Fields that the schema lacks: dead letter, or left out.",
     )
 
 
@@ -78,8 +78,7 @@ class KafkaDestinationSettings(StrictModel):
     topic: TopicName = Field(description="Existing topic for the events.")
     format: Literal["json", "cloudevents-binary", "cloudevents-structured", "avro"] = Field(
         "json",
-        description="Value of records: the data, the data with attributes as headers `ce_…`, a CloudEvent, or the "
-        "data in Avro.",
+        description="Data, data with headers `ce_…`, a CloudEvent, or data in Avro.",
     )
     avro: AvroSettings | None = Field(None, description="Settings of the format `avro`.")
     key_attribute: str | None = Field(

@@ -1,1 +1,1 @@
-"""Files in folders and S3 buckets: their rows as sources, and objects of rows as destinations."""
+"""Files in folders and S3 buckets as sources and as destinations."""

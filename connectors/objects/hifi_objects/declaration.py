@@ -28,13 +28,12 @@ class S3Settings(StrictModel):
 
 
 class ObjectsSource(CollectedSource):
-    """The rows of all objects of a folder or bucket, and of those that are added. Each row is an event."""
+    """Objects of a folder or bucket. Each row is an event."""
 
     kind: Literal["objects"] = Field(description="Kind.")
     folder: Path | None = Field(
         None,
-        description="Absolute folder, which every instance of collect must reach. Names that begin with `.` or `_` "
-        "are left out.",
+        description="Absolute folder. Names that begin with `.` or `_` are left out.",
     )
     s3: S3Settings | None = Field(None, description="Bucket, instead of `folder`.")
     pattern: str = Field(
@@ -51,7 +50,7 @@ class ObjectsSource(CollectedSource):
     )
     settle: Seconds = Field(
         10,
-        description="Time for which a file must not have changed before it is read; `0s` if files appear complete.",
+        description="Time without a change before a file is read; `0s` if files appear complete.",
     )
     interval: Seconds = Field(5, description="Time between listings, at least 100 ms.", ge=0.1)
     type: str = Field("hifi.row", min_length=1, description="CloudEvents `type`.")

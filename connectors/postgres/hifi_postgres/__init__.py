@@ -1,1 +1,1 @@
-"""PostgreSQL: tables and queries as sources, read by a rising column, and tables as destinations."""
+"""PostgreSQL tables and queries as sources, and tables as destinations."""

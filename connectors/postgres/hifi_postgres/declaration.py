@@ -25,7 +25,7 @@ class PolledDatabase(StrictModel):
     user: str = Field(min_length=1, description="User with SELECT.")
     password_file: Path | None = Field(
         None,
-        description="Absolute path of the password file on the hosts of collect; read for each connection.",
+        description="Absolute path of the password file on the hosts of collect.",
     )
     sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = Field(
         "prefer", description="TLS, as for libpq."
@@ -43,7 +43,7 @@ class PolledDatabase(StrictModel):
 
 
 class SqlSource(CollectedSource):
-    """Rows of a database without a log that hifi could read, in the order of a column. Each row is an event."""
+    """Rows of a database, in the order of a column. Each row is an event."""
 
     kind: Literal["sql"] = Field(description="Kind.")
     database: PolledDatabase = Field(description="The database.")
@@ -56,13 +56,11 @@ class SqlSource(CollectedSource):
         description="SELECT to read instead of a table, without `;`.",
     )
     column: ColumnName = Field(
-        description="Rising column: an integer, such as an identity column, or a time, such as `updated_at`. Index "
-        "it."
+        description="Rising integer, such as an identity column, or time, such as `updated_at`."
     )
     key: list[ColumnName] = Field(
         [],
-        description="Columns, never null, that identify a row among those of equal `column`; default: `column` is "
-        "unique.",
+        description="Columns, never null, that tell rows of equal `column` apart; default: `column` is unique.",
     )
     partition_key: ColumnName | None = Field(
         None,

@@ -1,1 +1,1 @@
-"""Two colours of a stream, the front before them, and shifts between them."""
+"""Two colours of a stream, their front, and shifts."""

@@ -1,1 +1,1 @@
-"""Avro schemas and values, JSON Schema to Avro, and the client of schema registries."""
+"""Avro schemas and values, JSON Schema to Avro, schema registry client."""

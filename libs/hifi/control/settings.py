@@ -15,8 +15,7 @@ class RatingSettings(StreamSettings):
     rating: float = Field(
         0,
         ge=0,
-        description="Events per second that the mesh carries, measured by `hifi rate`; 0: unknown, so no alarm "
-        "`traffic` and no check of quotas.",
+        description="Events per second that the mesh carries, measured by `hifi rate`; 0: unknown.",
     )
     rating_share: float = Field(
         0.8,
@@ -33,9 +32,7 @@ class RatingSettings(StreamSettings):
 class ExecutorSettings(ControlSettings):
     """The control plane and the executor that changes instances."""
 
-    control_executor: str = Field(
-        "", pattern="^(https?://.+)?$", description="URL of the executor, which starts and stops instances."
-    )
+    control_executor: str = Field("", pattern="^(https?://.+)?$", description="URL of the executor.")
     control_executor_secret: str = Field("", description="Its secret.", repr=False)
     control_executor_secret_file: Path | None = Field(
         None, description="File with the secret, instead of the variable."

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
@@ -28,23 +28,27 @@ class Transaction:
 
     def __init__(self, producer: AIOKafkaProducer) -> None:
         self._producer = producer
-        self._acknowledgements: list[asyncio.Future[object]] = []
+        self._acknowledgements: list[asyncio.Future[Any]] = []
 
     async def add(self, topic: str, record: Record, partition: int = 0) -> None:
         """Add a record."""
-        sending = await self._producer.send(topic, record.value, key=record.key, partition=partition)
-        self._acknowledgements.append(sending)
+        await self._send(topic, record, partition)
 
     async def append(self, topic: str, record: Record, partition: int = 0) -> int:
         """Add a record and wait until Kafka has acknowledged it; returns its offset."""
-        metadata = await self._producer.send_and_wait(
-            topic, record.value, key=record.key, partition=partition
-        )
-        return int(metadata.offset)
+        return int((await (await self._send(topic, record, partition))).offset)
 
     async def flush(self) -> None:
         """Wait until Kafka has acknowledged all records."""
         await asyncio.gather(*self._acknowledgements)
+
+    async def _send(self, topic: str, record: Record, partition: int) -> asyncio.Future[Any]:
+        acknowledgement: asyncio.Future[Any] = await self._producer.send(
+            topic, record.value, key=record.key, partition=partition
+        )
+        acknowledgement.add_done_callback(_take_note)
+        self._acknowledgements.append(acknowledgement)
+        return acknowledgement
 
 
 class FencedWriter:
@@ -139,7 +143,13 @@ class FencedWriter:
         self._producer = producer
 
 
+def _take_note(acknowledgement: asyncio.Future[Any]) -> None:
+    """After one record has failed nobody asks for the errors of the others, which asyncio would log."""
+    if not acknowledgement.cancelled():
+        acknowledgement.exception()
+
+
 def _translated(error: Exception, otherwise: str) -> HifiError:
     if type(error).__name__ in _FENCED:
-        return Overtaken("another holder of the transactional id has begun")
+        return Overtaken("another instance of this service has started")
     return Retryable(f"{otherwise}: {error!r}")

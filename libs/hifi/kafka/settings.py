@@ -29,12 +29,11 @@ class StreamSettings(BaseSettings):
     colour: str = Field(
         "",
         pattern="^(blue|green)?$",
-        description="Colour that this mesh is of a stream with two, set by `hifi up --colours`; a stream set up "
-        "as a colour stays one.",
+        description="Colour of this mesh, set by `hifi up --colours`.",
     )
     create_topics: bool = Field(
         default=True,
-        description="Create the stream's topics; `false`: only check them (`hifi topics show` lists them).",
+        description="Create the stream's topics; `false`: only check them.",
     )
 
     @property
@@ -91,8 +90,8 @@ class EventTimeSettings(StreamSettings):
     time_tolerance_s: float = Field(
         120,
         ge=0,
-        description="Largest difference between an event's time and its accepted time; beyond it, its minute is that "
-        "of the accepted time.",
+        description="Largest difference between an event's time and its accepted time; beyond it, the latter "
+        "gives its minute.",
     )
 
 
@@ -102,6 +101,5 @@ class ColourControlSettings(StreamSettings):
     colours: str = Field(
         "",
         pattern=r"^([a-z][a-z0-9-]{0,62})?$",
-        description="Control plane with the record of the stream's colours; `hifi up --colours` sets it. Empty: "
-        "none.",
+        description="Control plane with the record of the colours; `hifi up --colours` sets it.",
     )

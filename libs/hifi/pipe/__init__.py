@@ -1,1 +1,1 @@
-"""Declaration of pipes: model, loading, limits, revisions, rollouts, and the registry that follows them."""
+"""Declaration of pipes: model, loading, limits, revisions, rollouts, registry."""

@@ -40,8 +40,7 @@ class PipeLimits(BaseSettings):
 
     function_folders: Folders = Field(
         default=(),
-        description="Folders with Python functions; nothing else is imported. `hifi up` and `hifi check` set the "
-        "pipes' folder.",
+        description="Folders with Python functions; `hifi up` and `hifi check` set the pipes' folder.",
     )
     secret_prefixes: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = Field(
         default=(),

@@ -10,7 +10,7 @@ from hifi.runtime.units import FieldPath
 
 
 class KeyedHash(StrictModel):
-    """HMAC-SHA256 of the value with a secret key, lower-case hex: equal values have equal hashes."""
+    """HMAC-SHA256 of the value with a secret key, lower-case hex."""
 
     hash: Secret = Field(description="The key.")
 
@@ -21,11 +21,11 @@ AttributeName = Annotated[str, StringConstraints(pattern="^[a-z0-9]{1,128}$")]
 
 
 class SourceMask(StrictModel):
-    """Sensitive fields and attributes that ingest masks before anything is stored."""
+    """What ingest masks before anything is stored."""
 
     data: dict[FieldPath, Mask] = Field(
         default={},
-        description="Field of the data, and its mask, in arrays too. Data must be a JSON object.",
+        description="Field, and its mask, in arrays too. Data must be a JSON object.",
     )
     attributes: dict[AttributeName, Mask] = Field(
         default={},

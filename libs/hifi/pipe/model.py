@@ -22,7 +22,7 @@ Trigger = Literal["auto", "micro-batch", "real-time"]
 
 
 class Cast(StrEnum):
-    """Type that a value is converted to. An event whose value does not fit becomes a dead letter."""
+    """A value that does not fit makes a dead letter."""
 
     STRING = "string"
     INTEGER = "integer"
@@ -31,7 +31,7 @@ class Cast(StrEnum):
 
 
 class TimeRule(StrictModel):
-    """Format in which a time is read. It is written as RFC 3339 in UTC with microseconds."""
+    """How a time is read. It is written as RFC 3339 in UTC."""
 
     format: str = Field(
         "iso8601",
@@ -46,12 +46,12 @@ class MapRule(StrictModel):
     from_: FieldPath | None = Field(
         None,
         alias="from",
-        description="Path of the value in the data; default: the field itself.",
+        description="Path of the value; default: the field itself.",
     )
     cast: Cast | None = Field(None, description="Type to convert to.")
     time: TimeRule | None = Field(None, description="Read the value as a time; excludes `cast`.")
     default: Any = Field(None, description="Value if missing or null.")
-    required: bool = Field(False, description="Events without the value and `default` become dead letters.")
+    required: bool = Field(False, description="Without value and `default`: dead letter.")
 
     @model_validator(mode="after")
     def _cast_or_time(self) -> "MapRule":
@@ -61,16 +61,16 @@ class MapRule(StrictModel):
 
 
 class Normalize(StrictModel):
-    """Validate and change the data, in this order: `schema`, `function` or `fields`, `mask`."""
+    """Validates and changes data: `schema`, `function` or `fields`, `mask`."""
 
     json_schema: dict[str, Any] | Path | None = Field(
         None,
         alias="schema",
-        description="JSON Schema (2020-12) of the data as sent: inline, or a path relative to the pipe.",
+        description="JSON Schema (2020-12) of data as sent, inline or a path relative to the pipe.",
     )
     function: PythonPath | None = Field(
         None,
-        description="Python function `module:function` from the data (a dict) to the new data; excludes `fields`.",
+        description="Python function `module:function` from a dict to the new data; excludes `fields`.",
     )
     fields: dict[FieldPath, FieldPath | MapRule] | None = Field(
         None, description="Field to set, and the path of its value or a rule."
@@ -110,7 +110,7 @@ class SqlTable(StrictModel):
 
 
 class Lookup(StrictModel):
-    """A table joined to events on one or more fields. enrich keeps it in memory and reloads it every `refresh`."""
+    """A table joined to events, kept in memory."""
 
     file: Path | None = Field(
         None, description="CSV with a header, JSON (array or lines) or Parquet, by suffix."
@@ -128,7 +128,7 @@ class Lookup(StrictModel):
     )
     refresh: Seconds = Field(120, gt=0, description="Time between reloads.")
     expire: Seconds = Field(
-        30 * 86400, gt=0, description="Age from which a table that cannot be reloaded is no longer used."
+        30 * 86400, gt=0, description="Age from which a table that cannot be reloaded is unused."
     )
 
     @model_validator(mode="after")
@@ -158,11 +158,11 @@ class DerivedField(StrictModel):
 
 
 class Udf(StrictModel):
-    """A Python function on pandas data, for logic that SQL cannot express. The stream then runs in micro-batches."""
+    """A Python function on pandas data. The stream then runs in micro-batches."""
 
     function: PythonPath = Field(
-        description="Function from a pandas DataFrame with the columns `args` to one with the columns `returns`; "
-        "called with made-up values at start."
+        description="Function from a DataFrame with the columns `args` to one with `returns`; called with "
+        "made-up values at start."
     )
     args: list[FieldName] = Field(min_length=1, description="Fields passed to it.")
     returns: dict[FieldName, SqlType] = Field(
@@ -171,11 +171,11 @@ class Udf(StrictModel):
 
 
 class Enrich(StrictModel):
-    """Join, derive and filter on Spark, in this order: `lookups`, `derive`, `udf`, `filter`."""
+    """Enriches on Spark: `lookups`, `derive`, `udf`, `filter`, in this order."""
 
     fields: dict[FieldName, SqlType] = Field(
         default={},
-        description="Fields of the data for SQL and lookups, and their types; values that do not fit are null.",
+        description="Fields for SQL and lookups, and their types; values that do not fit are null.",
     )
     required: list[FieldName] = Field(
         default=[], description="Fields whose null makes an event a dead letter."
@@ -183,7 +183,7 @@ class Enrich(StrictModel):
     lookups: dict[Name, Lookup] = Field(default={}, description="Tables to join, in this order.")
     derive: dict[FieldName, str | DerivedField] = Field(
         default={},
-        description="Field to add, and a Spark SQL expression of `fields`, lookup fields and earlier derived fields.",
+        description="Field to add, and a Spark SQL expression of `fields` and fields added before.",
     )
     udf: Udf | None = Field(None, description="Python function that adds fields.")
     filter: str | None = Field(
@@ -236,7 +236,7 @@ class HeaderSecret(Secret):
 
 
 class BatchPolicy(StrictModel):
-    """Send several events in one request, as a JSON array or a CloudEvents batch."""
+    """Several events in one request, as a JSON array or a CloudEvents batch."""
 
     size: int = Field(100, ge=2, le=10_000, description="Largest number of events.")
     bytes: int = Field(1_048_576, ge=1024, description="Largest body; one event may exceed it.")
@@ -244,7 +244,7 @@ class BatchPolicy(StrictModel):
 
 
 class RetryPolicy(StrictModel):
-    """When a failed request is retried: after network errors, time-outs and the statuses 408, 425, 429 and 5xx."""
+    """When a failed request is [retried](receive-events.md#responses)."""
 
     local_attempts: int = Field(
         3,
@@ -255,7 +255,7 @@ class RetryPolicy(StrictModel):
     max_attempts: int = Field(20, ge=1, description="Attempts until the delivery becomes a dead letter.")
     max_age: Seconds = Field(
         86400,
-        description="Time from the first attempt or hand-over until the delivery becomes a dead letter.",
+        description="Time from the first attempt until the delivery becomes a dead letter.",
     )
     also: list[Annotated[int, Field(ge=300, le=599)]] = Field(
         default=[], description="Further statuses to retry."
@@ -266,7 +266,7 @@ class RetryPolicy(StrictModel):
 
 
 class BreakerPolicy(StrictModel):
-    """The circuit breaker: stops requests to a destination that keeps failing, and probes it."""
+    """The circuit breaker."""
 
     failures: int = Field(
         10,
@@ -277,16 +277,14 @@ class BreakerPolicy(StrictModel):
 
 
 class Slo(StrictModel):
-    """Service level objective. A minute that misses it counts as unavailable."""
+    """Service level objective of each minute."""
 
-    p95: Seconds = Field(
-        1, gt=0, description="95 % of a minute's deliveries succeed within this time from acceptance."
-    )
+    p95: Seconds = Field(1, gt=0, description="Time from acceptance within which 95 % of deliveries succeed.")
     loss: int = Field(0, ge=0, description="Lost events per minute that are tolerated.")
 
 
 class Destination(StrictModel):
-    """What destinations of all kinds have. Each event that matches `when` is one delivery."""
+    """What destinations of all kinds have."""
 
     name: Name = Field(description="Name, unique in the pipe.")
     when: str | None = Field(
@@ -297,9 +295,7 @@ class Destination(StrictModel):
         description="JMESPath expression for the data to send; at most 2 MiB in and out.",
     )
     slo: Slo | None = Field(None, description="SLO; default: the pipe's.")
-    concurrency: int = Field(
-        16, ge=1, le=1000, description="Largest number of requests in flight per instance of egest."
-    )
+    concurrency: int = Field(16, ge=1, le=1000, description="Most requests in flight per instance of egest.")
     rate: PerSecond | None = Field(None, description="Largest request rate of all instances together.")
     timeout: Seconds = Field(
         10, gt=0, le=30, description="Time from connecting to the status line, at most 30 s."
@@ -314,7 +310,7 @@ class Destination(StrictModel):
 
 
 class HttpDestination(Destination):
-    """An HTTP endpoint that receives events."""
+    """An HTTP endpoint."""
 
     kind: Literal["http"] = Field("http", description="Kind.")
     url: HttpUrl = Field(description="URL of the endpoint.")
@@ -332,7 +328,7 @@ class HttpDestination(Destination):
 
 
 class ConnectorDestination(Destination):
-    """A destination of another kind, such as a database. A request is one write of a batch of events."""
+    """A destination of another kind. A request is one write of a batch."""
 
     kind: Name = Field(description="Kind of the destination, provided by an installed package.")
     settings: dict[str, Any] = Field(
@@ -356,7 +352,7 @@ DeclaredDestination = Annotated[
 
 
 class Pipe(StrictModel):
-    """A pipe: from its source through normalize and enrich to its destinations."""
+    """A pipe."""
 
     pipe: Name = Field(description="Name of the pipe.")
     description: str = Field("", description="Note for readers.")

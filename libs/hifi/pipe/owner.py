@@ -6,7 +6,7 @@ from hifi.pipe.strict_model import StrictModel
 
 
 class Owner(StrictModel):
-    """Who is notified of problems of the pipe that only they can repair."""
+    """Who is notified of problems that only they can repair."""
 
     webhook: HttpUrl | None = Field(None, description="URL for notices.")
     email: str | None = Field(

@@ -10,7 +10,7 @@ from hifi.pipe.strict_model import StrictModel
 
 
 class SchemaRegistrySettings(StrictModel):
-    """A schema registry with Confluent's REST API, such as that of hifi's management API."""
+    """A schema registry with Confluent's REST API."""
 
     url: str = Field(
         pattern=r"^https?://[^?#\s]+$",

@@ -15,7 +15,7 @@ from hifi.runtime.units import BytesPerSecond, PerSecond
 
 
 class Secret(StrictModel):
-    """A secret in an environment variable or a file of the service that needs it; a newline at its end is removed."""
+    """A secret in a variable or file of the service that needs it; a newline at its end is removed."""
 
     env: str | None = Field(None, description="Environment variable of the service.")
     file: Path | None = Field(None, description="File on the machine of the service.")
@@ -61,12 +61,12 @@ class Secret(StrictModel):
 
 
 class Quota(StrictModel):
-    """Largest rates that all processes of ingest together accept; above them: 429 with Retry-After."""
+    """Largest rates that all processes of ingest together accept; above: 429."""
 
     events: PerSecond | None = Field(None, description="Events per second, such as `500/s`.")
     bytes: BytesPerSecond | None = Field(
         None,
-        description="Bytes of decompressed bodies per second, such as `512KiB/s`.",
+        description="Decompressed bytes per second, such as `512KiB/s`.",
     )
 
     @model_validator(mode="after")

@@ -31,7 +31,7 @@ _HTTP: Final = "http"
 
 
 class HttpSource(StrictModel):
-    """How senders authenticate, and how their events are read."""
+    """Events over HTTP."""
 
     kind: Literal["http"] = Field("http", description="Kind.")
 
@@ -42,7 +42,7 @@ class HttpSource(StrictModel):
     type: str = Field("hifi.event", min_length=1, description="CloudEvents `type` of plain JSON.")
     id: FieldPath | None = Field(
         None,
-        description="Field of plain JSON with the id; default: from `Idempotency-Key`, else a new UUIDv7.",
+        description="Field of plain JSON with the id; default: from `Idempotency-Key`, else new.",
     )
     time: FieldPath | None = Field(
         None,
@@ -54,7 +54,7 @@ class HttpSource(StrictModel):
     quota: Quota | None = Field(None, description="Quota of the pipe, whatever the key.")
     mask: SourceMask | None = Field(
         None,
-        description="Sensitive data that no topic may hold; ingest masks it.",
+        description="Masks of data that no topic may hold.",
     )
 
     @model_validator(mode="after")

@@ -26,7 +26,7 @@ LARGEST: Final = 1e12
 
 
 class WatchedField(StrictModel):
-    """A field whose distribution observe compares with that of the time before. Set `bounds`, `buckets` or `values`."""
+    """A [watched field](observe.md#watched-fields). Set `bounds`, `buckets` or `values`."""
 
     field: FieldName = Field(description="Field of `enrich`, declared or added.")
     bounds: Annotated[list[FiniteFloat], Field(min_length=1, max_length=50)] | None = Field(
@@ -42,8 +42,7 @@ class WatchedField(StrictModel):
         Annotated[int, Field(ge=1, le=100)] | Annotated[list[str], Field(min_length=1, max_length=100)] | None
     ) = Field(
         None,
-        description="Texts to count, or how many of the most frequent ones (first 64 characters); others count "
-        "together.",
+        description="Texts to count, or how many of the most frequent ones (first 64 characters).",
     )
 
     @model_validator(mode="after")

@@ -9,7 +9,7 @@ from hifi.record.headers import REFUSED
 from hifi.record.packed_text import SEPARATOR
 
 
-class Refusal(NamedTuple):
+class SourceRefusal(NamedTuple):
     """Why an event cannot be read."""
 
     reason: str
@@ -19,11 +19,11 @@ class Refusal(NamedTuple):
 
 
 def refusal_header(reason: str, detail: str) -> tuple[str, bytes]:
-    """The header; the arguments are the fields of `Refusal`."""
+    """The header; the arguments are the fields of `SourceRefusal`."""
     return REFUSED, b"%b%b%b" % (reason.encode(), SEPARATOR, detail.encode())
 
 
-def parse_refusal(header: bytes) -> Refusal:
+def parse_refusal(header: bytes) -> SourceRefusal:
     """Read the value of the header."""
     reason, _, detail = header.partition(SEPARATOR)
-    return Refusal(reason.decode(), detail.decode())
+    return SourceRefusal(reason.decode(), detail.decode())

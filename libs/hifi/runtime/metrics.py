@@ -38,20 +38,20 @@ INGEST_SECONDS = Histogram(
 )
 QUOTA_REFUSED = Counter(
     "hifi_ingest_quota_refused_requests_total",
-    "Requests refused with 429 by a quota, by its owner (`pipe`, `key` or `new pipe`) and unit (`events` or `bytes`).",
+    "Requests refused by a quota, by owner (`pipe`, `key` or `new pipe`) and unit (`events` or `bytes`).",
     ["pipe", "of", "unit"],
 )
 PAUSED = Counter(
-    "hifi_ingest_paused_requests_total", "Requests refused with 503 because their pipe is paused.", ["pipe"]
+    "hifi_ingest_paused_requests_total", "Requests refused because their pipe is paused.", ["pipe"]
 )
 OVERLOADED = Counter(
     "hifi_ingest_overloaded_requests_total",
-    "Requests refused with 429 by an overload of ingest (`queue`) or of a stage behind it (`backlog`).",
+    "Requests refused by an overload of ingest (`queue`) or behind it (`backlog`).",
     ["cause"],
 )
 STAGE_LAG_SECONDS = Gauge(
     "hifi_ingest_stage_lag_seconds",
-    "Lag of a stage by its committed offsets, as ingest uses it for admission.",
+    "Lag of a stage, as ingest uses it for admission.",
     ["service"],
 )
 # Collect
@@ -62,7 +62,7 @@ COLLECTED = Counter(
 )
 SOURCE_READ = Gauge(
     "hifi_collect_source_read_events",
-    "Events read from the source partitions of this instance, from the first one.",
+    "Events read from the source partitions of this instance.",
     ["pipe"],
 )
 SOURCE_REMAINING = Gauge(
@@ -77,7 +77,7 @@ SOURCE_LEFT = Gauge(
 )
 BACKFILL_LIMIT = Gauge(
     "hifi_collect_backfill_limit_events_per_second",
-    "Rate of the backfill on this instance; below the declared one while the mesh is late.",
+    "Rate of the backfill on this instance.",
     ["pipe"],
 )
 # Every service that uses hifi.kafka
@@ -127,7 +127,7 @@ REUSED_IDS = Counter(
 FINGERPRINTS = Gauge("hifi_normalize_fingerprints", "Event fingerprints kept to recognize repeated events.")
 IDEMPOTENCY_WINDOW_SECONDS = Gauge(
     "hifi_normalize_idempotency_window_seconds",
-    "Time for which repeated events are recognized, lowest of all partitions.",
+    "Time for which repeated events are recognized.",
 )
 # Egest
 OUTCOMES = Counter("hifi_egest_outcomes_total", "Outcomes of deliveries.", ["pipe", "destination", "outcome"])
@@ -139,13 +139,13 @@ REQUEST_SECONDS = Histogram(
 )
 DELIVERY_LAG_SECONDS = BatchHistogram(
     "hifi_egest_delivery_lag_seconds",
-    "From acceptance to the destination's 2xx, with the lags of backfill.",
+    "From acceptance to the destination's 2xx, backfill included.",
     ["pipe", "destination"],
     buckets=_SECONDS,
 )
 COPIES = Counter(
     "hifi_egest_copies_dropped_total",
-    "Copies dropped: records that a service wrote again after a restart.",
+    "Copies dropped.",
     ["topic"],
 )
 LANE_EVENTS = Gauge(
@@ -156,7 +156,7 @@ LANE_REQUESTS = Gauge(
 )
 LANE_CONCURRENCY = Gauge(
     "hifi_egest_lane_concurrency",
-    "Requests that a lane may have in flight; 0 while it holds no deliveries.",
+    "Requests that a lane may have in flight.",
     ["pipe", "destination"],
 )
 PARKED = Gauge(

@@ -21,7 +21,7 @@ class CollectSettings(ServiceSettings, ControlSettings, ColourControlSettings, E
         _MIB,
         ge=1024,
         le=2 * _MIB,
-        description="Largest value of a record; larger ones become dead letters without data.",
+        description="Largest value of a record; larger: dead letter.",
     )
     collect_buffer_bytes: int = Field(32 * _MIB, ge=_MIB, description="Memory for unacknowledged events.")
     collect_temp: Path | None = Field(

@@ -13,12 +13,12 @@ class DeploySettings(ServiceSettings, ExecutorSettings):
     deploy_stable_s: float = Field(
         60,
         gt=0,
-        description="Time for which replaced instances must be ready and no worse before the next.",
+        description="Time for which instances must be ready and no worse before the next.",
     )
     deploy_events: int = Field(
         500,
         ge=1,
-        description="Events that both releases must process in that time; with less traffic the deployment waits.",
+        description="Events that both releases must process before the next.",
     )
     deploy_ready_s: float = Field(60, gt=0, description="Time for a new instance to be ready.")
     deploy_lag_s: float = Field(
@@ -35,7 +35,7 @@ class DeploySettings(ServiceSettings, ExecutorSettings):
         0.02,
         gt=0,
         lt=1,
-        description="Probability, at most, of rolling back a release that is no worse.",
+        description="Largest probability of rolling back a good release.",
     )
 
     @property

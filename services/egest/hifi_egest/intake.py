@@ -36,9 +36,9 @@ from hifi_egest.outcomes.recorder import OutcomeRecorder
 from hifi_egest.policy.outcome import (
     LANE_FULL,
     PIPES_BEHIND,
+    Deferral,
     Filtered,
     Outcome,
-    Refusal,
     deleted,
     retry_later,
 )
@@ -213,13 +213,13 @@ class DeliveryIntake:
 
     # Lanes
 
-    def _offer(self, owned: _OwnedPartition, event: EventRecord, refusal: Refusal | None) -> Lane | None:
+    def _offer(self, owned: _OwnedPartition, event: EventRecord, deferral: Deferral | None) -> Lane | None:
         """Offer the deliveries of an event to the lanes of its destinations, in order.
 
         Args:
             owned: the partition.
             event: of it.
-            refusal: why no lane may have its deliveries now; None: they may.
+            deferral: why no lane may have its deliveries now; None: they may.
 
         Returns:
             The lane that is full, so that its delivery and those after it were not taken; None: all were.
@@ -232,21 +232,23 @@ class DeliveryIntake:
             elif not name:
                 self._record(event, name, Filtered())
             elif (lane := self._lanes.get(event.pipe, name)) is None:
-                self._record_without_lane(event, name, refusal)
-            elif refusal is not None:
-                lane.refuse(event, name, refusal)
+                self._record_without_lane(event, name, deferral)
+            elif deferral is not None:
+                lane.defer(event, name, deferral)
             elif not lane.offer(event, name):
                 return lane
             del event.destinations[0]
         return None
 
-    def _record_without_lane(self, event: EventRecord, name: bytes, refusal: Refusal | None) -> None:
+    def _record_without_lane(self, event: EventRecord, name: bytes, deferral: Deferral | None) -> None:
         """Record the outcome of a delivery without a lane, unless another service reads it and delivers it."""
         if event.partition.source == ENRICHED and self._lanes.read_elsewhere(event.pipe, name):
             event.delivery_completed()
-        elif refusal is PIPES_BEHIND:
+        elif deferral is PIPES_BEHIND:
             passes = event.earlier.passes
-            self._record(event, name, retry_later(refusal.reason, refusal.detail, passes, self._topics.tiers))
+            self._record(
+                event, name, retry_later(deferral.reason, deferral.detail, passes, self._topics.tiers)
+            )
         else:
             self._record(event, name, deleted(event.pipe, name.decode("utf-8", "replace")))
 
@@ -272,17 +274,17 @@ class DeliveryIntake:
         undelivered = owned.undelivered
         while undelivered and undelivered[0].record.offset <= last:
             event = undelivered[0]
-            refusal = await self._wait_until_admitted(event)
-            while (full := self._offer(owned, event, refusal)) is not None:
+            deferral = await self._wait_until_admitted(event)
+            while (full := self._offer(owned, event, deferral)) is not None:
                 if self._lanes.may_wait(full):
                     await full.wait_for_room(_RECHECK_S)
                     owned.source.assigned.ensure_active()
                 else:
-                    full.refuse(event, event.destinations[0], LANE_FULL)
+                    full.defer(event, event.destinations[0], LANE_FULL)
                     del event.destinations[0]
             undelivered.popleft()
 
-    async def _wait_until_admitted(self, event: EventRecord) -> Refusal | None:
+    async def _wait_until_admitted(self, event: EventRecord) -> Deferral | None:
         """Wait for room in the in-flight budget and for the event's revision of its pipe.
 
         Returns:
@@ -317,6 +319,6 @@ class DeliveryIntake:
         return True
 
 
-def _not_due(event: EventRecord) -> Refusal | None:
+def _not_due(event: EventRecord) -> Deferral | None:
     wait_s = (event.due_us - now_us()) / MICROSECONDS
-    return Refusal("not-due", "the destination asked for more time", wait_s) if wait_s > 0 else None
+    return Deferral("not-due", "the destination asked for more time", wait_s) if wait_s > 0 else None

@@ -32,7 +32,7 @@ class EgestSettings(ServiceSettings):
     egest_pending_records: int = Field(
         50_000,
         ge=1,
-        description="Most records of a partition from the first incomplete to the last read one.",
+        description="Most unfinished records of a partition.",
     )
     egest_fetch_bytes: int = Field(256 * 1024, ge=1024, description="Most bytes of a partition per fetch.")
     egest_send_within_s: float = Field(
@@ -51,8 +51,7 @@ class EgestSettings(ServiceSettings):
     egest_park_bytes: int = Field(
         64 * 1024 * 1024,
         ge=0,
-        description="Size handed to the retrier without a success at which a destination is parked; 1 KiB per "
-        "delivery for headers.",
+        description="Size handed to the retrier without a success at which a destination is parked.",
     )
     egest_park_after_s: float = Field(
         3600,
@@ -62,5 +61,5 @@ class EgestSettings(ServiceSettings):
     egest_pipes_wait_s: float = Field(
         30,
         gt=0,
-        description="Longest wait of a partition for a revision of a pipe; then its events go to the retrier.",
+        description="Longest wait for a revision of a pipe; then its events go to the retrier.",
     )

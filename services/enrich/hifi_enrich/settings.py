@@ -30,25 +30,23 @@ class EnrichSettings(ServiceSettings):
     )
     enrich_spark_secret_file: Path | None = Field(
         None,
-        description="File with the Spark cluster's shared secret: authenticates and encrypts; default: neither.",
+        description="File with the Spark cluster's shared secret; default: no authentication and encryption.",
     )
     enrich_driver_memory: str = Field("1g", pattern=r"^\d+[mg]$", description="Heap of Spark's driver.")
     enrich_compile: Literal["start", "throughput"] = Field(
         "start",
-        description="JIT compilers. `start`: fast start, steady latency; `throughput`: minutes of CPU, then half the "
-        "cost per event.",
+        description="JIT compilers. `start`: fast start; `throughput`: minutes of CPU, then half the cost per event.",
     )
     enrich_conf: dict[str, str] = Field(default={}, description="Further Spark settings, a JSON object.")
     enrich_max_record_bytes: int = Field(
         3 * 1024 * 1024,
         ge=1024,
-        description="Largest enriched event; larger ones become dead letters `too-large`.",
+        description="Largest enriched event; larger: dead letter `too-large`.",
     )
     enrich_udf_deadline_s: float = Field(
         5,
         gt=0,
-        description="Longest call of a UDF. An event that takes longer alone becomes a dead letter; after three, all "
-        "do until the pipe is published again.",
+        description="Longest call of a UDF; longer: dead letter, and three quarantine the pipe.",
     )
     enrich_udf_memory_mb: int = Field(512, ge=16, description="Memory for UDFs in each Python worker.")
     enrich_stall_s: float = Field(

@@ -50,8 +50,8 @@ class IngestSettings(ServiceSettings, EventTimeSettings):
     ingest_max_backlog_s: float = Field(
         5,
         ge=0,
-        description="Lag of normalize and enrich (egest: at least 15 s) above which ingest accepts only what they "
-        "complete; the rest: 429. 0: no limit.",
+        description="Lag of normalize and enrich (egest: at least 15 s) above which ingest accepts only what "
+        "they complete. 0: no limit.",
     )
     ingest_ack_timeout_s: float = Field(
         1,

@@ -32,7 +32,7 @@ class LakeSettings(ServiceSettings):
     lake_commit_attempts: int = Field(
         10,
         ge=1,
-        description="Attempts to commit beside other writers before the batch is repeated.",
+        description="Attempts to commit beside other writers.",
     )
     lake_temp: str = Field(
         "",

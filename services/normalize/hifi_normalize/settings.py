@@ -11,8 +11,7 @@ class NormalizeSettings(ServiceSettings):
     normalize_pipe_wait_s: float = Field(
         30,
         gt=0,
-        description="Time to wait for the revision of an event's pipe before a log line and a warning on /readyz; the "
-        "wait continues.",
+        description="Wait for the revision of an event's pipe after which /readyz warns; it continues.",
     )
     normalize_broken_retry_s: float = Field(
         120, gt=0, description="Time between attempts on a broken revision."
@@ -26,7 +25,7 @@ class NormalizeSettings(ServiceSettings):
         600,
         ge=0,
         le=3600,
-        description="Window in which an event with the same id and data is a duplicate. 0: none is.",
+        description="Window in which an event with the same id and data is a duplicate.",
     )
     normalize_max_fingerprints: int = Field(
         1_000_000,
@@ -36,12 +35,11 @@ class NormalizeSettings(ServiceSettings):
     normalize_function_deadline_s: float = Field(
         0.5,
         gt=0,
-        description="Longest call of a function. A longer one makes a dead letter; three quarantine the pipe until "
-        "published again.",
+        description="Longest call of a function; longer: dead letter, and three quarantine the pipe.",
     )
     normalize_function_mean_s: float = Field(
         0.02,
         gt=0,
-        description="Longest mean call in a fetch; events beyond become dead letters.",
+        description="Longest mean call in a fetch; beyond: dead letters.",
     )
     normalize_function_memory_mb: int = Field(256, ge=16, description="Memory of a function's worker.")

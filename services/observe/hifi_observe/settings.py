@@ -39,7 +39,7 @@ class ObserveSettings(ServiceSettings, ControlSettings, ColourControlSettings, R
         0.999,
         gt=0,
         lt=1,
-        description="Share of minutes that should be up; the rest is the error budget.",
+        description="Share of minutes that should be up.",
     )
     observe_skew_window_minutes: int = Field(
         30,
@@ -52,7 +52,7 @@ class ObserveSettings(ServiceSettings, ControlSettings, ColourControlSettings, R
     observe_skew_events: int = Field(
         200,
         ge=50,
-        description="Events that a verdict needs in each half of the window; five times as many in the reference.",
+        description="Events that a verdict needs in each half of the window.",
     )
     observe_skew_distance: float = Field(
         0.1,
@@ -92,7 +92,7 @@ class ObserveSettings(ServiceSettings, ControlSettings, ColourControlSettings, R
     observe_smtp_from: str = Field("", description="Sender of e-mails; required with a mail server.")
     observe_token: str = Field(
         "",
-        description="Operator token for silences and replays; empty: the console is read-only.",
+        description="Operator token for silences and replays; empty: none.",
         repr=False,
     )
     observe_otlp_endpoint: str = Field(

@@ -19,7 +19,7 @@ class RolloutSettings(ServiceSettings, ControlSettings, RatingSettings):
     rollout_phases: Annotated[tuple[float, ...], NoDecode] = Field(
         (1, 10, 50, 100),
         min_length=1,
-        description="Rising shares of a pipe's keys, percent, that a new revision gets in turn.",
+        description="Rising shares of keys, percent, for a new revision.",
     )
     rollout_phase_s: float = Field(60, gt=0, description="Shortest phase.")
     rollout_phase_events: int = Field(
@@ -36,14 +36,13 @@ class RolloutSettings(ServiceSettings, ControlSettings, RatingSettings):
         0.02,
         gt=0,
         lt=1,
-        description="Probability, at most, of rolling back a revision that is no worse.",
+        description="Largest probability of rolling back a good revision.",
     )
 
     rollout_new_pipe_rate: float = Field(
         1000,
         ge=0,
-        description="Full rate of a new pipe without `source.quota`, events per second, to which its phases rise. 0: "
-        "no ramp.",
+        description="Full rate of a new pipe without `source.quota`, events per second. 0: no phases.",
     )
 
     @field_validator("rollout_phases", mode="before")

@@ -103,7 +103,7 @@ async def test_clients_see_instances_as_the_mesh_has_them() -> None:
         assert await MeshExecutor(put.session, put.url, "given").instances() == {"egest": [INSTANCE_1]}
 
 
-@pytest.mark.parametrize(("client_id", "found"), [("0a1b-7", True), ("0a1b", False), ("egest-1", False)])
+@pytest.mark.parametrize(("client_id", "expected"), [("0a1b-7", True), ("0a1b", False), ("egest-1", False)])
 def test_a_member_is_known_by_how_its_name_begins(client_id: str, expected: bool) -> None:
     assert INSTANCE_1.is_member(client_id) == expected
 

@@ -67,7 +67,7 @@ from hifi.record.receipt import (
     source_text,
     split_receipt,
 )
-from hifi.record.refusal import Refusal, parse_refusal, refusal_header
+from hifi.record.refusal import SourceRefusal, parse_refusal, refusal_header
 from hifi.record.source_position import position_header, source_position
 from hifi.runtime.errors import NotAnEvent
 
@@ -537,7 +537,7 @@ def test_a_position_is_read_as_it_was_written(run: bytes, position: int, source:
 @given(st.from_regex(r"[a-z-]{1,12}", fullmatch=True), st.text(max_size=40))
 def test_a_refusal_is_read_as_it_was_written(reason: str, detail: str) -> None:
     name, value = refusal_header(reason, detail)
-    assert (name, parse_refusal(value)) == ("hifi_refused", Refusal(reason, detail))
+    assert (name, parse_refusal(value)) == ("hifi_refused", SourceRefusal(reason, detail))
 
 
 if __name__ == "__main__":

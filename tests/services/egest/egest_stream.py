@@ -202,6 +202,7 @@ class RunningEgest:
 
     async def start(self) -> "RunningEgest":
         self.task = asyncio.create_task(egest(self.service, self.settings))
+        await asyncio.sleep(0)  # it blocks readiness before its first await
         await until(lambda: self.service.health.ready or self.task.done())  # type: ignore[union-attr]
         if self.task.done():
             self.task.result()

@@ -148,7 +148,7 @@ async def test_an_event_of_an_unknown_pipe_version_waits_without_blocking_other_
             await stream.put(1, stream.event("p", {"a": 4}))
             assert ids(await stream.read(stream.topics.normalized, 2)) == [2, 4]
             body = await instance.until(200, [f"{stream.topics.raw}[0]"])
-            assert "waits for version" in body["warnings"][f"{stream.topics.raw}[0]"]
+            assert "waits for offset" in body["warnings"][f"{stream.topics.raw}[0]"]
             await stream.publish(pipe("p", mask={"a": "redact"}))
             passed = [
                 record for record in await stream.read(stream.topics.normalized, 4) if record.partition == 0

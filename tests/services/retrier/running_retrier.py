@@ -23,6 +23,7 @@ async def retrying(stream: EgestStream, **settings: Any) -> AsyncIterator[Servic
     )
     service = Service("retrier", declared)
     task = asyncio.create_task(retrier(service, declared))
+    await asyncio.sleep(0)  # it blocks readiness before its first await
     await until(lambda: service.health.ready or task.done())
     try:
         yield service

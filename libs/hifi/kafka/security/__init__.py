@@ -1,4 +1,4 @@
-"""TLS and SASL of every client, and the ACLs of each service."""
+"""TLS, SASL and ACLs."""
 
 from hifi.kafka.security import newest_credentials, refusal
 from hifi.kafka.security.client_options import client_options, java_client_options, security_of, use

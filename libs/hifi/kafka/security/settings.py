@@ -18,7 +18,7 @@ class KafkaSecurity(BaseModel):
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         "PLAINTEXT",
-        description="Security protocol of the listener. `SASL_PLAINTEXT` does not encrypt.",
+        description="Security protocol; `SASL_PLAINTEXT` does not encrypt.",
     )
     mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"] = Field(
         "SCRAM-SHA-512", description="SASL mechanism."
@@ -36,7 +36,7 @@ class KafkaSecurity(BaseModel):
     user: str = Field("", description="SASL user; with OAUTHBEARER the client id.")
     password_file: Path | None = Field(
         None,
-        description="File with the password, or OAUTHBEARER's client secret; read for each connection.",
+        description="File with the password or client secret; read for each connection.",
     )
     token_url: str = Field("", description="Token endpoint for OAUTHBEARER (client credentials grant).")
     token_scope: str = Field("", description="Scope to request there.")

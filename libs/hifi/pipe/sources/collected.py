@@ -13,19 +13,19 @@ from hifi.runtime.units import PerSecond, Seconds
 
 
 class Format(StrEnum):
-    """Formats of events that a sender may use."""
+    """Formats of senders."""
 
     CLOUDEVENTS = "cloudevents"
     JSON = "json"
 
 
 class Backfill(StrictModel):
-    """The rate of events that were in a source before they could be read, such as a snapshot. New events have none."""
+    """The rate of a [backfill](sources.md#backfill)."""
 
     rate: PerSecond = Field(
         1000,
         ge=1,
-        description="Largest rate of the backfill over all instances of collect, at least `1/s`.",
+        description="Largest rate over all instances of collect, at least `1/s`.",
     )
     after: Seconds = Field(
         60,
@@ -34,7 +34,7 @@ class Backfill(StrictModel):
 
 
 class CollectedSource(StrictModel):
-    """What sources that collect reads have in common; they have nothing that only HTTP senders need."""
+    """A source that collect reads."""
 
     keys: ClassVar[Sequence[WriteKey]] = ()
     formats: ClassVar[Sequence[Format]] = ()
@@ -44,4 +44,4 @@ class CollectedSource(StrictModel):
     mask: ClassVar[SourceMask | None] = None
 
     kind: str = Field(description="Kind.")
-    backfill: Backfill = Field(Backfill(), description="Rate at which what the source already has is read.")
+    backfill: Backfill = Field(Backfill(), description="Rate of what the source already has.")

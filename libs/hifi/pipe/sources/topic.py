@@ -12,7 +12,7 @@ TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")
 
 
 class TopicSource(CollectedSource):
-    """What sources that are read from a Kafka topic have in common."""
+    """A source that is read from a Kafka topic."""
 
     bootstrap: str = Field(min_length=1, description="Bootstrap servers of the cluster, `HOST:PORT,…`.")
     topic: TopicName = Field(description="Topic with the events.")

@@ -1,1 +1,1 @@
-"""Sources without a log: which instance reads one, and how far it is read."""
+"""Sources without a log: elected reader, progress."""

@@ -1,1 +1,1 @@
-"""Sources that are Kafka topics: reads a topic in a consumer group, and finds records that were deleted."""
+"""Sources that are Kafka topics, and records that were deleted."""

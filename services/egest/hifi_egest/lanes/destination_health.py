@@ -19,7 +19,7 @@ from hifi_egest.policy.breaker import BreakerState, CircuitBreaker, Permit
 from hifi_egest.policy.outcome import (
     AttemptCounts,
     DeadLettered,
-    Refusal,
+    Deferral,
     RetryLater,
     RetryLocally,
     SplitBatch,
@@ -96,12 +96,12 @@ class DestinationHealth:
 
     # Before a request
 
-    def refusal(self, now_s: float) -> Refusal | None:
+    def deferral(self, now_s: float) -> Deferral | None:
         """Why a delivery should go to the retrier without a request; None: queue it."""
         if self._breaker.state is not BreakerState.CLOSED and self._breaker.refuses(now_s):
-            return Refusal("breaker-open", "the destination keeps failing; its circuit breaker is open")
+            return Deferral("breaker-open", "the destination keeps failing; its circuit breaker is open")
         if self.paused_until_s > now_s and self.paused_until_s - now_s > self._longest_pause_s:
-            return Refusal("paused", "the destination asked for a pause", self.paused_until_s - now_s)
+            return Deferral("paused", "the destination asked for a pause", self.paused_until_s - now_s)
         return None
 
     @property
@@ -157,7 +157,7 @@ class DestinationHealth:
         opened = self._breaker_result(request.permit, ok=not recoverable, now_s=now_s)
         paused = recoverable and isinstance(result, Answer) and self._pause(result, now_s)
         hand_over_waiting = opened or paused
-        if isinstance(step, RetryLocally) and self.refusal(now_s) is None:
+        if isinstance(step, RetryLocally) and self.deferral(now_s) is None:
             return FailureDecision(conclusions, hand_over_waiting, request, step.after_s)
         if isinstance(step, SplitBatch):
             return FailureDecision(conclusions, hand_over_waiting, request.split())
@@ -186,12 +186,12 @@ class DestinationHealth:
         return self.release_held()
 
     def without_request(
-        self, delivery: Delivery, refusal: Refusal, now_s: float
+        self, delivery: Delivery, deferral: Deferral, now_s: float
     ) -> RetryLater | DeadLettered:
         """The outcome of a delivery for which no request is sent."""
         age_s = attempt_counts(delivery, now_s).age_s
         return outcome.too_old(self._policy, age_s, delivery.attempts) or outcome.retry_later(
-            refusal.reason, refusal.detail, delivery.passes, self._tiers, refusal.wait_s
+            deferral.reason, deferral.detail, delivery.passes, self._tiers, deferral.wait_s
         )
 
     def _unclear(

@@ -27,7 +27,7 @@ from hifi_egest.lanes.resources import LaneResources
 from hifi_egest.lanes.wake_timer import WakeTimer
 from hifi_egest.policy.admission import AdmissionControl
 from hifi_egest.policy.breaker import Permit
-from hifi_egest.policy.outcome import DELIVERED, FAILED, Refusal, SplitBatch
+from hifi_egest.policy.outcome import DELIVERED, FAILED, Deferral, SplitBatch
 from hifi_egest.senders.make_sender import make_sender
 from hifi_egest.senders.sender import Sender, SentRequest, Unsendable
 
@@ -115,7 +115,7 @@ class Lane:
     def may_wait(self, *, alone: bool, saturated: bool) -> bool:
         """Whether a delivery that does not fit waits, rather than going to the retrier; see `AdmissionControl`."""
         now_s = monotonic_s()
-        if self._outcomes.refusal(now_s) is not None:
+        if self._outcomes.deferral(now_s) is not None:
             return False
         return self._admission.may_wait(self._room.events, now_s, alone=alone, saturated=saturated)
 
@@ -145,9 +145,9 @@ class Lane:
         if not self._room.fits(event.size_bytes, queued_retries):
             return False
         now_s = self.offered_s = monotonic_s()
-        refusal = self._outcomes.refusal(now_s)
-        if refusal is not None:
-            self.refuse(event, name, refusal)
+        deferral = self._outcomes.deferral(now_s)
+        if deferral is not None:
+            self.defer(event, name, deferral)
             return True
         if not self._room.events:
             self._admission.lane_started(now_s)
@@ -158,12 +158,12 @@ class Lane:
             self._loop.call_soon(self.dispatch)
         return True
 
-    def refuse(self, event: EventRecord, name: bytes, refusal: Refusal) -> None:
+    def defer(self, event: EventRecord, name: bytes, deferral: Deferral) -> None:
         """Hand over the delivery of an event that was not admitted; `name`: of this destination."""
         now_s = self.offered_s = monotonic_s()
         delivery = Delivery(event, name, event.earlier, self._room)
         try:
-            self._outcomes.refuse([delivery], refusal, now_s)
+            self._outcomes.defer([delivery], deferral, now_s)
         except BaseException:
             delivery.leave()  # nothing is written: the repetition of the batch makes a new one
             raise
@@ -178,8 +178,8 @@ class Lane:
         """Run periodically: hand over late deliveries, close idle connections, update the metric."""
         now_s = monotonic_s()
         within_s = self._resources.settings.egest_send_within_s
-        late = Refusal("not-in-time", f"the lane did not start to send it within {within_s:g} s")
-        self._outcomes.refuse(self._queue.remove_late(now_s - within_s), late, now_s)
+        late = Deferral("not-in-time", f"the lane did not start to send it within {within_s:g} s")
+        self._outcomes.defer(self._queue.remove_late(now_s - within_s), late, now_s)
         self._outcomes.refresh_parking(now_s)
         self.senders.sweep()
         self._gauges.show(self._room.events, self._running, self.destination.concurrency)
@@ -290,7 +290,7 @@ class Lane:
         if same < len(request.deliveries):
             self._queue.send_first(request.split(same))
             return
-        self._outcomes.refuse(request.deliveries, Refusal("unusable", missing), monotonic_s())
+        self._outcomes.defer(request.deliveries, Deferral("unusable", missing), monotonic_s())
         request.deliveries = []
         self._queue.finish(request)
 

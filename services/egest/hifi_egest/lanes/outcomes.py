@@ -16,7 +16,7 @@ from hifi_egest.lanes.queue import RequestQueue
 from hifi_egest.lanes.resources import LaneResources
 from hifi_egest.policy.answer import NoResponse
 from hifi_egest.policy.breaker import BreakerState, Permit
-from hifi_egest.policy.outcome import REVOKED, Refusal, deleted
+from hifi_egest.policy.outcome import REVOKED, Deferral, deleted
 from hifi_egest.policy.streak import HOLD_S
 from hifi_egest.senders.sender import SentRequest
 
@@ -91,7 +91,7 @@ class LaneOutcomes:
     def refresh_parking(self, now_s: float) -> None:
         """Apply the state of the destination. Called periodically; `now_s`: monotonic, seconds."""
         self._parking.refresh()
-        if self._parking.refusal is not None:
+        if self._parking.deferral is not None:
             self.hand_over_waiting(now_s)
 
     def succeeded(self, permit: Permit, now_s: float) -> None:
@@ -149,7 +149,7 @@ class LaneOutcomes:
             if delivery.event.partition.assigned.active:
                 kept.append(delivery)
             elif delivery.local:  # hand over, so that its attempts are not forgotten
-                self.refuse([delivery], REVOKED, monotonic_s())
+                self.defer([delivery], REVOKED, monotonic_s())
             else:
                 delivery.leave()
         request.deliveries = kept
@@ -164,10 +164,10 @@ class LaneOutcomes:
             outcome = self._parking.outcome(decided, delivery.event.size_bytes)
             self._recorder.record([delivery], outcome, attempt, self.breaker_text())
 
-    def refuse(self, deliveries: Iterable[Delivery], refusal: Refusal, now_s: float) -> None:
+    def defer(self, deliveries: Iterable[Delivery], deferral: Deferral, now_s: float) -> None:
         """Record the outcomes of deliveries for which no request is sent; `now_s`: monotonic, seconds."""
         self.conclude(
-            Conclusion(delivery, self.health.without_request(delivery, refusal, now_s), NO_ATTEMPT)
+            Conclusion(delivery, self.health.without_request(delivery, deferral, now_s), NO_ATTEMPT)
             for delivery in deliveries
         )
 
@@ -175,16 +175,16 @@ class LaneOutcomes:
         """The state of the circuit breaker for receipts; empty: it has never opened."""
         return self._breaker_texts[self.health.breaker] if self.health.ever_open else b""
 
-    def refusal(self, now_s: float) -> Refusal | None:
+    def deferral(self, now_s: float) -> Deferral | None:
         """Why no delivery is queued or sent now; None: they are."""
         if self._retired:
-            return Refusal("pipe-deleted", "the destination was deleted")
+            return Deferral("pipe-deleted", "the destination was deleted")
         if self._senders.current.missing:
-            return Refusal("unusable", self._senders.current.missing)
-        return self._parking.refusal or self.health.refusal(now_s)
+            return Deferral("unusable", self._senders.current.missing)
+        return self._parking.deferral or self.health.deferral(now_s)
 
     def hand_over_waiting(self, now_s: float) -> None:
         """Hand over everything that waits, if the destination accepts nothing."""
-        refusal = self.refusal(now_s)
-        if refusal is not None:
-            self.refuse(self._queue.remove_waiting(), refusal, now_s)
+        deferral = self.deferral(now_s)
+        if deferral is not None:
+            self.defer(self._queue.remove_waiting(), deferral, now_s)

@@ -10,9 +10,9 @@ from hifi.delivery.destination_state import EGEST, DestinationName, DestinationS
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import monotonic_s, now_us
 from hifi_egest.lanes.resources import LaneResources
-from hifi_egest.policy.outcome import DeadLettered, Parked, Refusal, RetryLater
+from hifi_egest.policy.outcome import DeadLettered, Deferral, Parked, RetryLater
 
-_BY_OPERATOR: Final = Refusal("parked", "an operator parked the destination")
+_BY_OPERATOR: Final = Deferral("parked", "an operator parked the destination")
 
 logger = log.get(__name__)
 
@@ -42,7 +42,7 @@ class LaneParking:
         """The next success has to be noted: it ends an outage, or the parking of the destination."""
         self.parked = False
         """What would be retried is parked."""
-        self.refusal: Refusal | None = None
+        self.deferral: Deferral | None = None
         """An operator parked the destination: nothing is sent, for this reason."""
         self.refresh()
 
@@ -54,7 +54,7 @@ class LaneParking:
         self.parked = change.state is DestinationState.PARKED
         self._gauge.set(int(self.parked))
         self.failing = self.parked or self._since_s is not None
-        self.refusal = _BY_OPERATOR if self.parked and change.by != EGEST else None
+        self.deferral = _BY_OPERATOR if self.parked and change.by != EGEST else None
 
     def outcome(
         self, decided: RetryLater | DeadLettered, size_bytes: int
@@ -80,7 +80,7 @@ class LaneParking:
     def succeeded(self) -> None:
         """A delivery succeeded after failures: what is parked may come back."""
         self.failing, self._since_s = False, None
-        if self.parked and self.refusal is None:
+        if self.parked and self.deferral is None:
             self._set(DestinationState.ACTIVE, "a delivery succeeded")
 
     def _set(self, state: DestinationState, reason: str) -> None:

@@ -1,1 +1,1 @@
-"""Writes outcomes: retries, parked deliveries and dead letters, then receipts, then offsets."""
+"""Writes outcomes: retries and dead letters, then receipts, then offsets."""

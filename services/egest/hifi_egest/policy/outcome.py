@@ -134,7 +134,7 @@ Outcome: TypeAlias = Delivered | Filtered | HandedOver | WrittenBefore
 NextStep: TypeAlias = Delivered | RetryLocally | RetryLater | DeadLettered | SplitBatch | Unclear
 
 
-class Refusal(NamedTuple):
+class Deferral(NamedTuple):
     """Why a delivery is handed to the retrier without a request. `wait_s`: what the destination asked for, seconds."""
 
     reason: str
@@ -143,9 +143,9 @@ class Refusal(NamedTuple):
 
 
 FAILED: Final = DeadLettered("egest-failed", "egest failed on this event; see its log")
-REVOKED: Final = Refusal("handed-on", "the partition was revoked from the instance that sent it")
-LANE_FULL: Final = Refusal("lane-full", "the lane of the destination is full")
-PIPES_BEHIND: Final = Refusal("pipes-behind", "this instance does not know the pipe's revision yet")
+REVOKED: Final = Deferral("handed-on", "the partition was revoked from the instance that sent it")
+LANE_FULL: Final = Deferral("lane-full", "the lane of the destination is full")
+PIPES_BEHIND: Final = Deferral("pipes-behind", "this instance does not know the pipe's revision yet")
 
 
 def recoverable(result: Answer | NoResponse | RefusedWrite, policy: RetryPolicy) -> bool:

@@ -1,1 +1,1 @@
-"""The Spark session, executors, and the class-data archive of its JVM."""
+"""The Spark session, executors, class-data archive."""

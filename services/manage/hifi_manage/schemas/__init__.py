@@ -1,1 +1,1 @@
-"""The schema registry: versions, compatibility, changes by one instance at a time."""
+"""The schema registry: versions and compatibility."""

@@ -1,1 +1,1 @@
-"""Recognizes events that a client sent again or a source reader read again."""
+"""Recognizes events that a client or a source reader repeats."""

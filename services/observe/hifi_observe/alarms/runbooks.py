@@ -29,8 +29,7 @@ _REPLAY: Final = "Replay what became a dead letter: `hifi dead replay --pipe PIP
 RUNBOOKS: Final = {
     "loss": Runbook(
         (
-            "A minute lost more events than its pipe allows: a service committed past their records "
-            "without output. The alarm ends ten minutes after the last such minute."
+            "A minute lost more events than its pipe allows. The alarm ends ten minutes after the last such minute."
         ),
         (
             "Hop ingest: a broker restarted with fewer records than before (unclean shutdown, lost disk).",
@@ -54,7 +53,7 @@ RUNBOOKS: Final = {
         (
             "A destination answers slowly, or its `concurrency` or `rate` is too small for the traffic.",
             "A service has too few instances.",
-            "A service makes no progress: see `no-progress`.",
+            "A service makes no progress.",
         ),
         (
             "See on the page of the pipe in the console which part takes the time.",
@@ -81,7 +80,7 @@ RUNBOOKS: Final = {
         "Events or deliveries were refused. They are kept for 30 days and can be replayed.",
         (
             "The sender changed its data, so that normalize refuses it (`schema`).",
-            "The pipe no longer matches the data.",
+            "The pipe does not match the data.",
             (
                 "A destination refuses events (`status-400`, `status-422`), or failed for as long as the "
                 "pipe allows (`gave-up`)."
@@ -99,8 +98,7 @@ RUNBOOKS: Final = {
     "destination": Runbook(
         (
             "The last ten or more outcomes of a destination were the same failure. Deliveries are "
-            "retried; other destinations are not affected. The alarm ends when a delivery succeeds, or "
-            "the pipe no longer declares it."
+            "retried. The alarm ends when a delivery succeeds."
         ),
         (
             "The destination is down (`connect`, `timeout`, 5xx), or limits the rate (429).",
@@ -111,16 +109,14 @@ RUNBOOKS: Final = {
             "See the answer on the page of the pipe in the console.",
             "Send a request from where egest runs: `curl -sv URL`, with the method and headers of the pipe.",
             (
-                "Fix the destination, its secret (a file is read again within a minute) or its URL (`hifi "
-                "apply DIR`). Deliveries are retried within an hour."
+                "Fix the destination, its secret (a file is read again within a minute) or its URL (`hifi apply DIR`)."
             ),
             _REPLAY,
         ),
     ),
     "parked": Runbook(
         (
-            "The deliveries of a destination wait on the topic `parked`, for at most 30 days. The alarm "
-            "ends when it is active again."
+            "Deliveries wait on the topic `parked`, for at most 30 days, until the destination is active again."
         ),
         (
             (
@@ -141,7 +137,7 @@ RUNBOOKS: Final = {
     ),
     "credentials": Runbook(
         (
-            "The last ten or more outcomes of a destination were 401 or 403. The owner of the pipe is "
+            "The last ten or more outcomes of a destination were 401 or 403. The owner is "
             "notified. The alarm ends when a delivery succeeds."
         ),
         (
@@ -159,27 +155,27 @@ RUNBOOKS: Final = {
     ),
     "endpoint-moved": Runbook(
         (
-            "The last ten or more outcomes of a destination were 404, 410, a redirect, or `dns`. The "
-            "owner of the pipe is notified. The alarm ends when a delivery succeeds."
+            "The last ten or more outcomes of a destination were 404, 410, a redirect, or `dns`. "
+            "The owner is notified. The alarm ends when a delivery succeeds."
         ),
         (
             "It has a new URL (301, 308), or its path has changed (404, 410).",
             "The host name does not exist (`dns`).",
         ),
         (
-            "Ask for the new URL; after a redirect it is in the header `Location`: `curl -si -X POST URL`.",
+            "Find the new URL; after a redirect it is in the header `Location`: `curl -si -X POST URL`.",
             "Change `url` in the pipe, then run `hifi apply DIR` or publish it in the management console.",
             _REPLAY,
         ),
     ),
     "events-refused": Runbook(
         (
-            "normalize refused at least five events of a pipe in ten minutes because of what is in them. "
-            "The owner of the pipe is notified. The alarm names the places in the data, and ends ten "
-            "minutes after the last such event."
+            "normalize refused at least five events in ten minutes for their content. The owner "
+            "is notified. The alarm names the places in the data, and ends ten minutes after the "
+            "last such event."
         ),
         (
-            "One place: a sender writes a field in another way than before, or leaves it out.",
+            "One place: a sender writes a field in another way, or leaves it out.",
             "Several places: the schema of a sender has changed.",
             "`not-json`: a sender encodes its events wrongly, or sends them to the wrong pipe.",
         ),
@@ -199,10 +195,7 @@ RUNBOOKS: Final = {
             "minutes after the distance has fallen below 0.7 of the threshold."
         ),
         (
-            (
-                "The sender changed what it sends: another unit, scale, code or default, or the field is "
-                "missing."
-            ),
+            ("The sender changed a unit, scale, code or default, or leaves the field out."),
             "A lookup table, a derived field or a function of the pipe changed, or a rollout began.",
             "What the events describe has changed, or follows the hour of the day: lengthen the window.",
         ),
@@ -226,7 +219,7 @@ RUNBOOKS: Final = {
             "It waits for a version of a pipe that it has not read yet.",
         ),
         (
-            "Check whether it is ready, and if not, why: `hifi status`, or its `/readyz`.",
+            "Check whether it is ready: `hifi status`, or its `/readyz`.",
             "Read the end of its log.",
             "Restart it (`docker restart hifi-SERVICE-1`): a restart loses no events.",
         ),
@@ -241,16 +234,13 @@ RUNBOOKS: Final = {
             "Kafka does not accept its writes, or cannot be reached.",
         ),
         (
-            (
-                "Check whether ingest is ready, and if not, why: `hifi status`, or `curl -s "
-                "http://INGEST/readyz`."
-            ),
+            ("Check whether ingest is ready: `hifi status`, or `curl -s http://INGEST/readyz`."),
             "Check in Kafka's log that it is up, with enough brokers in sync.",
             "Restart it (`docker restart hifi-ingest-1`). Senders can repeat what got no 2xx.",
         ),
     ),
     "traffic": Runbook(
-        ("The rate of events is above `HIFI_RATING_SHARE` of `HIFI_RATING`, the rating of this mesh."),
+        "The rate of events is above `HIFI_RATING_SHARE` of `HIFI_RATING`, the rating of this mesh.",
         ("The traffic grows, a sender repeats its events, or the rating is of a smaller mesh.",),
         (
             "See which pipe has the traffic: `hifi top`, or the console.",
@@ -267,18 +257,15 @@ RUNBOOKS: Final = {
             "There are too few instances of observe for the traffic.",
         ),
         (
-            "See how old they are, and which instance observes what: `curl -s CONSOLE/api/v1/status`.",
+            "See how old they are: `curl -s CONSOLE/api/v1/status`.",
             "Check that Kafka is up: `hifi status`.",
-            (
-                "Minutes that it missed are closed once it has caught up. If that takes long, add an "
-                "instance: `hifi up --scale observe=2`."
-            ),
+            ("If catching up takes long, add an instance: `hifi up --scale observe=2`."),
         ),
     ),
     "source-deleted": Runbook(
         (
-            "Kafka deleted records of a source's topic before collect read them. They are lost to the "
-            "pipe. The alarm ends an hour and ten minutes later."
+            "Kafka deleted records of a source's topic before collect read them. The alarm ends "
+            "an hour and ten minutes later."
         ),
         (
             "collect was off, or the pipe was paused, for longer than the retention of the topic.",

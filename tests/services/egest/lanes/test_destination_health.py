@@ -102,11 +102,11 @@ def test_a_refusal_is_concluded_once_it_is_clear_who_is_at_fault() -> None:
 def test_a_long_pause_hands_over_what_waits_and_a_short_one_does_not() -> None:
     one = health()
     assert not fails(one, Answer(429, 5.0)).hand_over_waiting
-    assert one.refusal(1.0) is None
+    assert one.deferral(1.0) is None
     assert fails(one, Answer(429, 60.0)).hand_over_waiting
-    refusal = one.refusal(1.0)
-    assert refusal is not None
-    assert (refusal.reason, refusal.wait_s) == ("paused", 60.0)
+    deferral = one.deferral(1.0)
+    assert deferral is not None
+    assert (deferral.reason, deferral.wait_s) == ("paused", 60.0)
 
 
 def test_a_refused_probe_blames_the_destination() -> None:

@@ -58,7 +58,7 @@ def test_it_is_parked_beyond_the_byte_budget_once_every_instance_can_know(lane: 
     assert len(lane.published) == 1
     lane.read()
     assert lane.parking.outcome(LATER, 1) == Parked(LATER.reason, LATER.detail)
-    assert lane.parking.refusal is None
+    assert lane.parking.deferral is None
 
 
 def test_it_is_parked_when_nothing_succeeded_for_too_long(lane: Lane) -> None:
@@ -83,7 +83,7 @@ def test_a_success_ends_what_egest_began_on_any_instance_and_nothing_that_an_ope
     lane.parking.succeeded()
     assert [one.state for one in lane.published] == [DestinationState.ACTIVE]
     lane.read(StateChange(DestinationState.PARKED, "operator"))
-    assert lane.parking.refusal is not None
+    assert lane.parking.deferral is not None
     lane.now_s += 10
     lane.parking.succeeded()
     assert len(lane.published) == 1
