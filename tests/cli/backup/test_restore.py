@@ -1,5 +1,6 @@
 """A restore begins the stream's offsets at 0 again, so destinations that know events by them are refused."""
 
+import asyncio
 import uuid
 from typing import Any
 
@@ -21,6 +22,7 @@ from hifi_infra.kafka.stream_setup import prepare
 ROWS = {"name": "rows", "kind": "postgres", "settings": {"dsn": {"env": "DSN"}, "table": "rows"}}
 WEB = {"name": "web", "url": "http://127.0.0.1:9/"}
 ENTRY = AuditEntry("ann", "restore", "stream/s", 1)
+WITHIN_S = 30
 
 
 def pipe(name: str, *destinations: dict[str, Any]) -> Pipe:
@@ -44,6 +46,13 @@ async def topics(kafka: str) -> Topics:
     return topics
 
 
+async def until_published(kafka: str, topics: Topics, pipes: set[str]) -> None:
+    """Kafka shows a transaction some time after it has acknowledged the commit."""
+    async with asyncio.timeout(WITHIN_S):
+        while set((await read_registry(kafka, topics)).pipes) != pipes:
+            await asyncio.sleep(0.05)
+
+
 async def test_destinations_that_know_events_by_their_offset_are_refused_by_default(
     kafka: str, topics: Topics
 ) -> None:
@@ -52,13 +61,13 @@ async def test_destinations_that_know_events_by_their_offset_are_refused_by_defa
         await restore(state, kafka, topics, None, ENTRY, force=True, fresh_destinations=False)
     assert (await read_registry(kafka, topics)).pipes == {}
     await restore(state, kafka, topics, None, ENTRY, force=False, fresh_destinations=True)
-    assert set((await read_registry(kafka, topics)).pipes) == {"a"}
+    await until_published(kafka, topics, {"a"})
 
 
 async def test_http_destinations_need_no_declaration(kafka: str, topics: Topics) -> None:
     state = _state(_kept("pipes", pipe_record(pipe("a", WEB), 1)))
     await restore(state, kafka, topics, None, ENTRY, force=False, fresh_destinations=False)
-    assert set((await read_registry(kafka, topics)).pipes) == {"a"}
+    await until_published(kafka, topics, {"a"})
 
 
 async def test_a_colour_is_refused_in_any_case(kafka: str, topics: Topics) -> None:
