@@ -261,6 +261,7 @@ def test_status_shows_services_backlog_and_pipes(up, hifi):
     assert "egest-1" in output
 
 
+@pytest.mark.more
 def test_status_of_an_external_kafka_needs_no_data_folder(up, hifi, tmp_path):
     kafka = json.loads((up.data / "mesh.json").read_text())["kafka"]
     operator = cluster_credentials(up.data / "kafka").security("hifi.operator").environment
@@ -326,7 +327,7 @@ def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, external, ext
     file = tmp_path / "strict.yaml"
     pipe = {"url": external_destination.url, "digest": hashlib.sha256(key.encode()).hexdigest()}
     file.write_text(STRICT.format(kind="integer", required="[m]", **pipe))
-    assert hifi("apply", tmp_path, "--data", up.data)[0] == 0
+    assert hifi("apply", tmp_path, "--quick", "--data", up.data)[0] == 0
     events = b'{"id":"good","n":1,"m":1}\n{"id":"bad","n":"one","m":1}\n{"id":"poor","n":1}\n'
     assert hifi("send", "strict", "-", "--data", up.data, "--key", key, stdin=events)[0] == 0
     external.wait_for(["good"], external_destination, 30)
@@ -345,7 +346,7 @@ def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, external, ext
 
     assert hifi("dead", "replay", "--data", up.data)[0] == 1, "it needs a selection"
     file.write_text(STRICT.format(kind="string", required="[]", **pipe))
-    assert hifi("apply", tmp_path, "--data", up.data)[0] == 0
+    assert hifi("apply", tmp_path, "--quick", "--data", up.data)[0] == 0
     code, output, _ = hifi("dead", "replay", "--pipe", "strict", "--data", up.data)
     assert (code, output) == (0, "2 dead letter(s) replayed\n")
     counts, _ = external.wait_for(["bad", "poor"], external_destination, 30)
@@ -371,6 +372,7 @@ def dead_letters(up, hifi, *arguments, least=1):
             return letters
 
 
+@pytest.mark.more
 def test_a_second_mesh_on_the_folder_and_a_taken_port_are_refused(up, start_hifi, tmp_path):
     twice = start_hifi("up", "--data", up.data)
     assert twice.wait(30) == 1
@@ -406,6 +408,7 @@ def test_up_reports_an_error_in_one_message(hifi, tmp_path, arguments, why):
     assert "Traceback" not in output + errors
 
 
+@pytest.mark.more
 def test_an_unreachable_kafka_ends_up_with_a_clear_message(start_hifi, tmp_path):
     command = start_hifi("up", "--data", tmp_path / "data", "--kafka", "127.0.0.1:1", *ports())
     assert command.wait(90) == 1

@@ -166,6 +166,7 @@ def on_paper(write, width=80):
     return console.export_text()
 
 
+@pytest.mark.more
 def test_open_minutes_are_shown_as_provisional(hifi, observe):
     _, text, _ = hifi("minutes", "orders", "--url", observe, COLUMNS="80")
     rows = [line.split() for line in text.splitlines() if line.startswith("20")]

@@ -136,6 +136,7 @@ async def test_what_waits_in_a_colour_whose_kafka_is_away_is_not_taken_for_nothi
     assert await colours.states() == {"blue": ColourState.DRAINING, "green": ColourState.ACTIVE}
 
 
+@pytest.mark.more
 async def test_without_the_control_planes_kafka_nothing_changes(colours: ColoursUnderTest) -> None:
     away = colours.operations(kafka=f"127.0.0.1:{free_port()}")
     with pytest.raises(Misconfigured, match="the front keeps its shares"):

@@ -66,6 +66,7 @@ def test_the_key_of_a_build_changes_with_any_of_its_sources(tmp_path: Path) -> N
     assert plan_build(["shop.total"], roots).key != first
 
 
+@pytest.mark.more
 def test_an_image_compiles_only_what_its_service_imports() -> None:
     modules = planned(CONFIG, "hifi_ingest").modules
     assert "hifi.record.cloudevents.decode" in modules

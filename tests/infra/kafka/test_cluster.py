@@ -100,6 +100,7 @@ async def test_a_topic_that_nobody_created_does_not_appear(kafka: str) -> None:
         assert not [topic for topic in topics if topic.startswith("nobody-")]
 
 
+@pytest.mark.more
 async def test_the_same_cluster_comes_back_on_the_same_folder_and_ports(tmp_path: Path) -> None:
     async with KafkaCluster(tmp_path) as cluster:
         await create(cluster.bootstrap, "kept", 1)

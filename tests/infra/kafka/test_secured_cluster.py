@@ -78,6 +78,7 @@ def test_the_certificate_is_replaced_before_it_expires_and_the_authority_stays(t
     assert credentials.ca.read_text() == authority
 
 
+@pytest.mark.more
 async def test_brokers_use_a_replaced_certificate_after_a_restart(tmp_path: Path) -> None:
     async with KafkaCluster(tmp_path, secure=True) as cluster:
         await _create(cluster, "kept", replication=1)

@@ -31,6 +31,7 @@ def test_two_percent_more_failures_are_found_within_2000_events_in_19_of_20_runs
 
 
 @pytest.mark.parametrize(("rate", "share"), [(0.0, 0.1), (0.02, 0.1), (0.02, 0.5), (0.3, 0.5)])
+@pytest.mark.more
 def test_equal_versions_are_called_worse_at_most_once_in_50_runs(rate, share):
     detections = [detected_after(rate, rate, share=share, seed=seed, limit=5000) for seed in range(50)]
     assert sum(detection is not None for detection in detections) <= 1

@@ -330,6 +330,7 @@ async def test_a_poison_record_is_not_committed_before_its_handler_completes_it(
     await service.stop()
 
 
+@pytest.mark.more
 async def test_a_restart_goes_on_where_the_commits_ended(kafka: str, topic: Any) -> None:
     source, target = await topic(), await topic()
     async with sender(kafka, source, 1, 300) as sent:
@@ -468,6 +469,7 @@ async def patient(
         await consumer.stop()
 
 
+@pytest.mark.more
 async def test_records_that_flow_are_gathered_before_kafka_is_asked(
     kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,7 @@ async def test_a_backlog_keeps_its_rate_beside_live_events_and_its_minutes_balan
         assert sum(one["in_flight"] for one in minutes["minutes"]) == BACKLOG + LIVE, "enrich does not run"
 
 
+@pytest.mark.more
 async def test_a_backfill_yields_while_a_stage_is_late_and_speeds_up_again(kafka: str, log: Path) -> None:
     async with collected_stream(kafka, log) as stream:
         port = free_port()

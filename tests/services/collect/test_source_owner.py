@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import pytest
 from collected_stream import CollectedStream, collected_stream, ids_of, until
 from tests.stream_process import readyz
 
@@ -26,6 +27,7 @@ async def write(stream: CollectedStream, control: ControlTopics, blue: int) -> N
     await producer.stop()
 
 
+@pytest.mark.more
 async def test_only_the_colour_with_the_larger_share_reads_and_the_other_one_goes_on_without_a_copy(
     kafka: str, log: Path
 ) -> None:

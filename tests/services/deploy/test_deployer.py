@@ -187,6 +187,7 @@ async def test_whatever_is_worse_goes_back_with_its_reason(kafka, tmp_path, monk
             assert reason in deployment.reason
 
 
+@pytest.mark.more
 async def test_a_person_forces_pauses_and_aborts_a_deployment(kafka, tmp_path, monkeypatch) -> None:
     async with deployed(kafka, tmp_path, monkeypatch) as mesh:
         await mesh.tell(Condition.UNSTABLE)

@@ -41,6 +41,7 @@ async def test_it_reports_what_it_waits_for_then_runs_and_drains_on_sigterm(
 
 
 @pytest.mark.timeout(200)
+@pytest.mark.more
 async def test_a_standby_whose_spark_exited_exits_so_that_a_new_one_can_start(
     kafka: str, unused_tcp_port_factory: Callable[[], int]
 ) -> None:

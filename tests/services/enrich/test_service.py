@@ -75,6 +75,7 @@ async def test_events_pass_once_in_order_with_key_headers_and_partition(
         assert order == sorted(order)
 
 
+@pytest.mark.more
 async def test_a_udf_with_the_real_time_trigger_affects_its_own_pipe_only(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -101,6 +102,7 @@ async def test_the_warm_up_runs_events_of_the_pipes_in_force_with_their_fields(
     assert not await stream.read(stream.topics.enriched) + await stream.read(stream.topics.dead_letter)
 
 
+@pytest.mark.more
 async def test_a_pipe_that_ends_the_query_of_the_warm_up_does_not_hold_up_the_start(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -138,6 +140,7 @@ async def test_a_udf_that_hangs_or_takes_too_much_memory_costs_its_own_events_on
     assert {len(records) for records in outcomes.values()} == {1}
 
 
+@pytest.mark.more
 async def test_a_batch_that_does_not_end_is_stopped_and_started_again(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -166,6 +169,7 @@ async def test_udfs_do_not_see_the_variables_of_the_service(
     assert [json.loads(record.value)["seen"] for record in outcomes[number]] == [False]
 
 
+@pytest.mark.more
 async def test_a_standby_warms_up_again_when_the_plan_has_changed_and_stays_ready_to_take_over(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -190,6 +194,7 @@ async def test_a_standby_warms_up_again_when_the_plan_has_changed_and_stays_read
     assert [record.value for record in outcomes[number]] == [b'{"n":1,"triple":3}']
 
 
+@pytest.mark.more
 async def test_auto_changes_the_trigger_while_a_pipe_has_a_udf_and_loses_nothing(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -340,6 +345,7 @@ async def test_an_event_that_is_ahead_of_its_pipe_waits_for_it(
         assert outcomes[early][0].value == b'{"x":1}'
 
 
+@pytest.mark.more
 async def test_a_pipe_whose_lookup_is_not_allowed_is_broken_and_does_not_hold_up_the_start(
     kafka: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -408,6 +414,7 @@ async def test_a_poison_record_is_quarantined_and_its_neighbours_pass(
     assert await stream.read(stream.topics.dead_letter) == outcomes[12]
 
 
+@pytest.mark.more
 async def test_records_deleted_by_retention_are_skipped_and_the_rest_passes(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -158,6 +158,7 @@ def reported(reports: list[dict[str, Any]]) -> set[str]:
     }
 
 
+@pytest.mark.more
 async def test_a_full_buffer_is_refused_and_memory_stays_bounded(
     cluster: KafkaCluster, client: aiohttp.ClientSession, log: Path
 ) -> None:
@@ -218,6 +219,7 @@ async def test_draining_loses_nothing_that_was_acknowledged_and_closes_the_repor
     assert answered == len(accepted) // 20 + refused
 
 
+@pytest.mark.more
 async def test_two_processes_share_the_port_and_one_may_go(
     kafka: str, client: aiohttp.ClientSession, log: Path, tmp_path: Path
 ) -> None:

@@ -199,6 +199,7 @@ async def check_pause(page: Page) -> None:
     await expect(page.locator("#editor-state")).to_contain_text("Declared active as declaration")
 
 
+@pytest.mark.more
 async def test_a_pipe_declared_by_file_and_a_viewer_change_nothing(managed: Managed, page: Page) -> None:
     url = managed.urls[0].removesuffix("/api/v1")
     await managed.create("vic", Role.VIEWER)

@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 import orjson
+import pytest
 from managed_stream import WITHIN_S, Managed, body
 
 from hifi.control.principals.audit import Audit, AuditOutcome
@@ -17,6 +18,7 @@ from hifi.pipe.rollout import put_at_once
 from hifi.runtime.clock import now_us
 
 
+@pytest.mark.more
 async def test_of_callers_that_race_on_two_instances_one_wins_and_the_others_learn_who(
     managed: Managed,
 ) -> None:

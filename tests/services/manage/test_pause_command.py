@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from managed_stream import Managed, body
 
 from hifi.pipe.model import Pipe
@@ -25,6 +26,7 @@ async def hifi_pipes(settings: dict[str, str], *words: str) -> subprocess.Comple
     )
 
 
+@pytest.mark.more
 async def test_a_pipe_is_paused_and_resumed_from_the_command_line(managed: Managed, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(managed.tokens["ann"])

@@ -175,6 +175,7 @@ async def register_at_both(managed: Managed, names: list[str]) -> dict[str, int 
     return ids
 
 
+@pytest.mark.more
 async def test_instances_that_register_at_once_give_no_id_twice_also_when_one_is_killed_and_only_principals_may(
     managed: Managed,
 ) -> None:

@@ -220,6 +220,7 @@ async def test_every_event_arrives_in_order_through_restarts_and_kills_and_clean
         assert first == list(range(total // PARTITIONS)), "first copies are in order and none is missing"
 
 
+@pytest.mark.more
 async def test_two_processes_share_the_partitions(kafka: str, log: Path, tmp_path: Path) -> None:
     async with (
         new_stream(kafka, pipe("p")) as stream,

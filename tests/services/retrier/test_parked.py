@@ -5,6 +5,7 @@ import signal
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from aiokafka import ConsumerRecord
 from egest_stream import EgestStream, pipe, process, running_egest, texts, until
 from fake_destination import OK, ReceivedRequest, answer, destination
@@ -62,6 +63,7 @@ async def parked(stream: EgestStream) -> Counter[str]:
     return Counter(texts(one)["ce_id"] for one in await stream.read(stream.topics.parked))
 
 
+@pytest.mark.more
 async def test_an_outage_costs_half_as_much_again_and_every_delivery_arrives_once_after_it(
     stream: EgestStream, tmp_path: Path
 ) -> None:

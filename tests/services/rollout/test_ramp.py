@@ -86,6 +86,7 @@ def test_of_50_equal_revisions_at_most_one_is_rolled_back(count: int) -> None:
     assert ended.count(Move.PROMOTE) >= count - 1
 
 
+@pytest.mark.more
 def test_two_percent_more_dead_letters_go_back_within_2000_events_in_19_of_20_runs() -> None:
     pipes = [Pipe(seed=seed, dead={NEW: 0.021}) for seed in range(20)]
     ended = [pipe.run() for pipe in pipes]

@@ -114,6 +114,7 @@ async def principal_of_token(stream: ControlledStream, folder: Path, token: str)
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.more
 async def test_a_backup_restored_in_a_new_kafka_has_the_same_pipes_rollout_principals_and_positions(
     kafka, tmp_path
 ):

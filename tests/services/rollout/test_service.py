@@ -5,6 +5,7 @@ import signal
 import time
 
 import orjson
+import pytest
 from controlled_stream import WITHIN_S, controlled, ended, pipe
 
 from hifi.control.action import ActionState
@@ -164,6 +165,7 @@ async def test_the_rate_of_a_new_pipe_rises_with_the_phases_and_waits_for_traffi
         ]
 
 
+@pytest.mark.more
 async def test_a_new_pipe_that_is_unstable_goes_back_to_the_first_rate_until_it_is_declared_again(
     kafka, tmp_path
 ):

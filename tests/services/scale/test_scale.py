@@ -9,6 +9,8 @@ import uuid
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from hifi.control.action import ActionHistory, ActionKind, ActionState
 from hifi.control.steps import ActionLog
 from hifi.control.verdict import Condition, Verdict
@@ -108,6 +110,7 @@ async def test_scale_in_waits_for_a_stable_stream_and_is_recorded(kafka, tmp_pat
         assert ended(log.history) == [(ActionKind.SCALE_IN, ActionState.DONE, "egest: 2 to 1 instances")]
 
 
+@pytest.mark.more
 async def test_scale_out_needs_no_verdict(kafka, tmp_path, monkeypatch) -> None:
     async with scaled(kafka, tmp_path, monkeypatch, egest=1, bounds=(2, 3)) as (mesh, _, log):
         await until(lambda: len(mesh.instances["egest"]) == 2)

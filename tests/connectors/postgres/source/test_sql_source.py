@@ -58,6 +58,7 @@ async def test_each_row_passes_once_although_its_reader_is_killed_or_frozen_and_
         assert log.read_text().count("source-taken-over") >= 3
 
 
+@pytest.mark.more
 async def test_a_reader_that_has_to_end_completes_its_batch_however_low_the_rate_is_and_no_row_is_read_again(
     kafka: str, log: Path, table: PolledTable
 ) -> None:
@@ -160,6 +161,7 @@ async def test_rows_of_equal_value_need_a_key(kafka: str, log: Path, table: Poll
         assert await stream.all(stream.topics.raw) == []
 
 
+@pytest.mark.more
 async def test_a_paused_pipe_goes_on_where_it_was(kafka: str, log: Path, table: PolledTable) -> None:
     async with collected_stream(kafka, log) as stream:
         table.add(range(1, 1201))

@@ -125,6 +125,7 @@ async def test_a_replaced_password_keeps_connections_and_new_clients_use_it(
 
 
 @pytest.mark.parametrize("replaced", ["password", "authority"])
+@pytest.mark.more
 async def test_a_client_connects_again_with_replaced_credentials(
     secured: SecuredKafka, tmp_path: Path, replaced: str
 ) -> None:

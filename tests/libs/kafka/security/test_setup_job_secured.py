@@ -134,6 +134,7 @@ async def test_acls_on_a_kafka_without_authorizer_are_an_error(kafka: str) -> No
         await create_acls(kafka, {"User:me": access(Topics("s"))["ingest"].acls()})
 
 
+@pytest.mark.more
 def test_no_password_is_in_a_process_list_or_a_readable_file(secured: SecuredKafka) -> None:
     """Brokers run and have been formatted: neither their arguments nor files that others may read hold a password."""
     passwords = [file.read_text() for file in (secured.credentials.folder / "users").iterdir()]

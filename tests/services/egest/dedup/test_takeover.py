@@ -45,6 +45,7 @@ async def paced(
         sent += await stream.send(1, partition=count % partitions, key=f"k{count % 20}")
 
 
+@pytest.mark.more
 async def test_instances_come_and_go_and_each_event_arrives_once_and_in_order(kafka: str) -> None:
     stream = EgestStream(kafka, 4)
     await stream.create()

@@ -1,5 +1,6 @@
 """The code that Spark generates for a plan."""
 
+import pytest
 from spark_bench import SCHEMA, SparkBench, make_headers, make_pipe
 
 from hifi.spark.catalyst import CODE_GENERATION
@@ -22,6 +23,7 @@ def test_a_real_time_plan_with_ten_lookups_is_one_generated_method(bench: SparkB
     assert 0 < stages.apply(0)._3().maxMethodCodeSize() < limit_bytes
 
 
+@pytest.mark.more
 def test_micro_batches_use_the_code_that_was_generated_with_the_plan(bench: SparkBench) -> None:
     """Spark fails on the null array of a lookup's miss where it interprets a function."""
     lookups = {

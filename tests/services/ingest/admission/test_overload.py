@@ -146,6 +146,7 @@ async def test_an_overloaded_stage_gets_what_it_completes_and_everything_when_it
 
 
 @pytest.mark.parametrize("down", [True, False], ids=["destination down", "egest slow"])
+@pytest.mark.more
 async def test_a_backlog_of_egest_counts_unless_a_destination_is_the_cause(
     kafka: str, down: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

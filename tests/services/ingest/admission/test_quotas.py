@@ -53,6 +53,7 @@ class Processes:
 @pytest.mark.parametrize("offered", [[600, 600, 600, 600], [2000, 10, 0, 300], [5000, 0, 0, 0]])
 @pytest.mark.parametrize("batch", [1, 25])
 @pytest.mark.parametrize("quota", [Quota(events=400), Quota(bytes=40_000)], ids=["events", "bytes"])
+@pytest.mark.more
 def test_all_processes_together_accept_the_quota_however_its_senders_are_spread(
     offered: list[int], batch: int, quota: Quota
 ) -> None:

@@ -86,6 +86,7 @@ def test_one_distribution_over_fifty_windows_makes_at_most_one_alarm(rate: int) 
     assert mesh.state == STEADY
 
 
+@pytest.mark.more
 def test_a_shift_is_found_within_two_windows_and_ends_when_it_is_gone() -> None:
     mesh = Simulation(BOUNDS, SkewRules(window_minutes=10, reference_minutes=480))
     mesh.run(480, steady, lambda _: 60)

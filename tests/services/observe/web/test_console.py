@@ -93,6 +93,7 @@ async def test_every_page_agrees_with_the_api_and_has_no_accessibility_violation
             await check_breaker_and_runbook(page, url, stream)
 
 
+@pytest.mark.more
 async def test_both_distributions_of_a_watched_field_are_drawn_as_the_api_has_them(
     kafka: str, page: Page
 ) -> None:
@@ -230,6 +231,7 @@ async def check_replay(page: Page) -> None:
     await expect(state).to_have_text("0 replayed; 3 were replayed before.")
 
 
+@pytest.mark.more
 async def test_the_overview_of_50_pipes_loads_about_as_fast_with_a_day_of_minutes_as_without(
     kafka: str, page: Page
 ) -> None:
