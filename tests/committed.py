@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-WITHIN_S = 60
+WITHIN_S = 300
 
 
 async def until_readable(kafka: str, topic: str) -> None:

@@ -19,7 +19,7 @@ from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Retryable
 from hifi_infra.kafka.stream_setup import prepare
 
-WITHIN_S = 90
+WITHIN_S = 300
 
 
 class SchemaRegistryProcess:

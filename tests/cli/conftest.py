@@ -119,7 +119,7 @@ def hifi():
             input=stdin,
             capture_output=True,
             check=False,
-            timeout=100,
+            timeout=300,
             env=os.environ | {"COLUMNS": "200"} | env,
         )
         return done.returncode, done.stdout.decode(), done.stderr.decode()

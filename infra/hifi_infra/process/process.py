@@ -26,6 +26,10 @@ POLL_S = 0.05
 LOG_CHECK_S = 5.0
 GROUP_END_S = 5.0
 """The kernel takes a moment to tear down a killed JVM with a large heap."""
+FREEZE_S = 5.0
+FREEZE_POLL_S = 0.001
+STOPPED = frozenset("TtZX")
+"""States of a thread in `/proc` that does not run any more."""
 
 
 class Process:
@@ -144,8 +148,11 @@ class Process:
         return await self.wait()
 
     def pause(self) -> None:
-        """Freeze it and its descendants (SIGSTOP)."""
+        """Freeze it and its descendants (SIGSTOP); returns when they stand still, which takes some milliseconds."""
         self._signal(signal.SIGSTOP)
+        end_s = time.monotonic() + FREEZE_S
+        while not all(map(_stands_still, self._with_descendants())) and time.monotonic() < end_s:
+            time.sleep(FREEZE_POLL_S)
 
     def resume(self) -> None:
         """Continue after `pause` (SIGCONT)."""
@@ -244,6 +251,16 @@ class Process:
             if self.log.stat().st_size > self._log_limit_bytes:
                 shutil.copyfile(self.log, self.log.with_name(self.log.name + ".1"))
                 os.truncate(self.log, 0)
+
+
+def _stands_still(process: psutil.Process) -> bool:
+    """Whether every thread is stopped, or has ended."""
+    for thread in Path(f"/proc/{process.pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):
+            state = thread.read_text("utf-8", "replace").rpartition(")")[2].split()[0]
+            if state not in STOPPED:
+                return False
+    return True
 
 
 def _group_runs(group: int) -> bool:

@@ -22,7 +22,7 @@ from hifi_infra.kafka.stream_setup import prepare
 ROWS = {"name": "rows", "kind": "postgres", "settings": {"dsn": {"env": "DSN"}, "table": "rows"}}
 WEB = {"name": "web", "url": "http://127.0.0.1:9/"}
 ENTRY = AuditEntry("ann", "restore", "stream/s", 1)
-WITHIN_S = 30
+WITHIN_S = 300
 
 
 def pipe(name: str, *destinations: dict[str, Any]) -> Pipe:

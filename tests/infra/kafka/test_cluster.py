@@ -29,7 +29,7 @@ from hifi_infra.kafka import cluster as module
 from hifi_infra.kafka.cluster import BrokerFailed, KafkaCluster
 from hifi_infra.ports import free_port
 
-WITHIN_S = 60
+WITHIN_S = 300
 
 
 async def create(bootstrap: str, topic: str, copies: int) -> None:

@@ -18,7 +18,7 @@ from hifi.kafka.adaptive_fetcher import AdaptiveFetcher
 from hifi_infra.java.jars import kafka_jars
 from hifi_infra.java.jdk import find_java
 
-WITHIN_S = 60
+WITHIN_S = 300
 SESSION_S = 6
 HEARTBEAT_S = 0.3
 REBALANCE_S = 25

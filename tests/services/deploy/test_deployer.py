@@ -33,7 +33,7 @@ from hifi_infra.mesh.plan import Plan, command
 from hifi_infra.ports import free_port
 
 STAND_IN = Path(__file__).with_name("stand_in_service.py")
-WITHIN_S = 90
+WITHIN_S = 300
 
 
 @dataclass

@@ -32,7 +32,7 @@ from hifi.record.identity import identity, identity_prefix, identity_stem, write
 from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 
-WITHIN_S = 120
+WITHIN_S = 300
 EPOCH = 0x1234
 
 

@@ -26,7 +26,7 @@ from hifi_infra.ports import free_port
 from hifi_manage.schemas.registered import Registered
 from hifi_manage.web.operations import API, OPERATIONS
 
-WITHIN_S = 60
+WITHIN_S = 300
 _DOCUMENT = document(OPERATIONS, "1", API)
 _DESCRIBED = ("/pipes", "/check", "/try", "/me", "/principals", "/audit")
 

@@ -17,6 +17,8 @@ from hifi.control.principals.principal import Role
 from hifi.control.rollout_status import RolloutState, RolloutStatus
 from hifi.delivery.destination_state import DestinationName, DestinationState, StateChange, state_record
 
+expect.set_options(timeout=60_000)  # a busy machine must not fail a test
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SHOTS = os.environ.get("HIFI_TEST_SHOTS")
 """Folder for screenshots of every page."""
@@ -122,7 +124,7 @@ async def test_a_pipe_is_declared_corrected_published_rolled_back_and_deleted_in
             DestinationName("flights", "theirs"), StateChange(DestinationState.PARKED, "egest", "down", 1)
         ),
     )
-    await expect(page.locator("#destinations tbody")).to_contain_text("parked", timeout=15_000)
+    await expect(page.locator("#destinations tbody")).to_contain_text("parked")
     await check_page(page, "pipe")
     await page.get_by_role("button", name="Roll back to declaration").click()
     await expect(page.locator("#editor-state")).to_contain_text("Rolled back")
@@ -177,7 +179,7 @@ async def check_rollout(page: Page, managed: Managed) -> None:
     number = (await managed.call(0, "GET", "/pipes/flights")).content["declared"]["number"]
     status = RolloutStatus("flights", number, "ann", RolloutState.RAMPING, 1, 1000, "judging", 1)
     await managed.write(managed.control.rollouts, status.record())
-    await expect(page.locator("#rollout")).to_contain_text("ramping, 10 % of keys", timeout=15_000)
+    await expect(page.locator("#rollout")).to_contain_text("ramping, 10 % of keys")
     await page.get_by_role("button", name="Pause", exact=True).click()
     await expect(page.locator("#editor-state")).to_contain_text("Asked to pause")
     await page.get_by_role("button", name="Force the next step").click()
