@@ -42,7 +42,7 @@ def records(topic: str, hop: str, *more: tuple[str, bytes]) -> list[Any]:
 
     headers = [
         (
-            ("hifi", f"1;flights;7;7;{1_800_000_000_000_000 + 100 * n};30000000;{EPOCH}:{n}".encode()),
+            ("hifi", f"2;flights;7;7;{1_800_000_000_000_000 + 100 * n};30000000;{EPOCH}:{n}".encode()),
             ("hifi_hop", hop.format(n).encode()),
             *more,
         )

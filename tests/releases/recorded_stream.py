@@ -1,10 +1,11 @@
 """A small stream of an earlier release, as recorded bytes.
 
-`format-1.json` has the records of the event topics of a stream of two partitions: nine events each, the receipts of the
+`format-2.json` has the records of the event topics of a stream of two partitions: nine events each, the receipts of the
 first two, one of which was delivered, and the retry of the other.
 
 `python tests/releases/recorded_stream.py FILE` records a file with the checkout that it runs in. The files of earlier
 formats stay as they are: they are what an earlier release wrote.
+Nothing was released with format 1.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ from hifi_infra.ports import free_port
 sys.path.insert(0, str(Path(__file__).parents[1] / "services" / "egest"))
 from fake_destination import OK, ReceivedRequest, answer, destination
 
-FILE = Path(__file__).with_name("format-1.json")
+FILE = Path(__file__).with_name("format-2.json")
 PARTITIONS = 2
 WRITE_KEY = "write-key"
 EVENTS = 9

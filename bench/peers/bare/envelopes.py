@@ -33,7 +33,7 @@ class Envelopes:
 
     def _begin(self) -> None:
         now_us = time.time_ns() // 1000
-        self._identity = b"1;orders;1;1;%d;%d;%b" % (now_us, now_us // 60_000_000, self._run)
+        self._identity = b"2;orders;1;1;%d;%d;%b" % (now_us, now_us // 60_000_000, self._run)
         self._hop = ("hifi_hop", b"%d" % now_us)
 
     def add(self, key: bytes, data: bytes, place: bytes, position: int, time: bytes) -> bool:

@@ -4,17 +4,17 @@ For records that are rare or shown to a person; services that handle every event
 (`hifi.record.identity`, `hop`, `receipt`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from hifi.record.headers import HOP, IDENTITY, IN, ORIGIN, OUTCOME, RECEIPT, TO, Headers
+from hifi.record.headers import HOP, IDENTITY, IN, OUTCOME, RECEIPT, TO, Headers
 from hifi.record.hop import HOP_FIELDS
-from hifi.record.identity import FORMAT_TEXT, IDENTITY_FIELDS
+from hifi.record.identity import FORMAT_TEXT, IDENTITY_FIELDS, OPTIONAL_FIELDS
 from hifi.record.packed_text import SEPARATOR
 from hifi.record.receipt import RECEIPT_FIELDS, pack_receipt
 from hifi.runtime.errors import NotAnEvent
 
-_PACKED: Final = {IDENTITY: (*IDENTITY_FIELDS, ORIGIN), HOP: HOP_FIELDS, RECEIPT: RECEIPT_FIELDS}
+_PACKED: Final = {IDENTITY: (*IDENTITY_FIELDS, *OPTIONAL_FIELDS), HOP: HOP_FIELDS, RECEIPT: RECEIPT_FIELDS}
 """The packed headers in order, with the names of their fields in order."""
 
 
@@ -56,15 +56,19 @@ def packed(values: Mapping[str, bytes]) -> Headers:
     rest = dict(values)
     headers: Headers = []
     if all(name in rest for name in IDENTITY_FIELDS):
-        texts = [FORMAT_TEXT, *(rest.pop(name) for name in _PACKED[IDENTITY] if name in rest)]
-        headers.append((IDENTITY, SEPARATOR.join(texts)))
+        headers.append((IDENTITY, SEPARATOR.join([FORMAT_TEXT, *_taken(rest, _PACKED[IDENTITY])])))
     if IN in rest:
-        last = max(index for index, name in enumerate(HOP_FIELDS) if name in rest)
-        headers.append((HOP, SEPARATOR.join([rest.pop(name, b"") for name in HOP_FIELDS[: last + 1]])))
+        headers.append((HOP, SEPARATOR.join(_taken(rest, HOP_FIELDS))))
     if OUTCOME in rest:
         headers.append((RECEIPT, pack_receipt(rest)))
         rest = {name: value for name, value in rest.items() if name not in RECEIPT_FIELDS}
     return headers + list(rest.items())
+
+
+def _taken(rest: dict[str, bytes], names: Sequence[str]) -> list[bytes]:
+    """The texts of fields in order up to the last that is there, removed from `rest`."""
+    last = max(place for place, name in enumerate(names) if name in rest)
+    return [rest.pop(name, b"") for name in names[: last + 1]]
 
 
 def number(values: Mapping[str, bytes], name: str, default: int | None = None) -> int:

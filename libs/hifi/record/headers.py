@@ -12,8 +12,8 @@ ten; the module of each packed header has its fields in order, and reads and wri
 
 The same format as Spark SQL is in `hifi.record.spark_sql`. Dead letters, retries and replays have a header for each of
 their other fields. All are ASCII text, so that any Kafka tool can show them. A later release may append fields, which
-older ones skip; it changes the version in front of `hifi` only where an older release must not read the record. See
-docs/decisions/record-format.md.
+older ones skip; it changes the version in front of `hifi` only where an older release must not read the record, and a
+reader refuses a `KIND` of record that it does not know. See docs/decisions/record-format.md.
 """
 
 from typing import Final, TypeAlias
@@ -51,6 +51,11 @@ MINUTE: Final = "hifi_minute"
 """The minute in which the event is counted by every service, minutes since 1970 UTC."""
 ORIGIN: Final = "hifi_origin"
 """`backfill`: collect read the event while it caught up with a source; without a value the field is left out."""
+KIND: Final = "hifi_kind"
+"""What the record is. Empty: an event. `heartbeat` and `batch` are reserved; readers refuse a kind they do not know."""
+LOG: Final = "hifi_log"
+"""Identity of the log in whose topic `raw` the event stands (`hifi.kafka.topic_identity`). Empty: the log of the topic
+that the record is in. It is for records that leave their log."""
 IN: Final = "hifi_in"
 """When the service that wrote this record fetched its input, microseconds since 1970 UTC."""
 RAW: Final = "hifi_raw"
@@ -60,6 +65,10 @@ TO: Final = "hifi_to"
 WATCH: Final = "hifi_watch"
 """On `enriched`, if the pipe watches fields: `<watch_id>:<bucket>,<bucket>,…`, a bucket for each of them in declared
 order (`hifi.pipe.watched_field`). Events that no destination wants have none."""
+INDEX: Final = "hifi_index"
+"""Place of the event within a record of `raw` that holds the events of a request, from 0. Empty: 0."""
+STAMP: Final = "hifi_stamp"
+"""The event-time watermark of the event's pipe and partition as normalize saw it, milliseconds since 1970 UTC."""
 OUTCOME: Final = "hifi_outcome"
 """On receipts: delivered, filtered, duplicate, retry, parked or dead-letter."""
 STATUS: Final = "hifi_status"

@@ -1,23 +1,25 @@
 """The header `hifi_hop`, which every record has second and which each service writes anew. Pure.
 
-<in>[;<raw>[;<to>[;<watch>]]]
+<in>[;<raw>[;<to>[;<watch>[;<index>[;<stamp>]]]]]
 """
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from hifi.record.headers import HOP, IN, RAW, TO, WATCH
+from hifi.record.headers import HOP, IN, INDEX, RAW, STAMP, TO, WATCH
 from hifi.record.packed_text import SEPARATOR, is_number
 from hifi.runtime.errors import NotAnEvent
 
-HOP_FIELDS: Final = (IN, RAW, TO, WATCH)
-"""The fields in order."""
+HOP_FIELDS: Final = (IN, RAW, TO, WATCH, INDEX, STAMP)
+"""The fields in order. The last ones are left out where they are empty."""
 
 # Places of the fields in what `split_hop` returns.
 IN_AT: Final = HOP_FIELDS.index(IN)
 RAW_AT: Final = HOP_FIELDS.index(RAW)
 TO_AT: Final = HOP_FIELDS.index(TO)
 WATCH_AT: Final = HOP_FIELDS.index(WATCH)
+INDEX_AT: Final = HOP_FIELDS.index(INDEX)
+STAMP_AT: Final = HOP_FIELDS.index(STAMP)
 
 
 class Hop(NamedTuple):
@@ -31,6 +33,10 @@ class Hop(NamedTuple):
     """See `TO`; None: the record is not on `enriched`."""
     watch: bytes | None = None
     """See `WATCH`; None: the pipe watches nothing."""
+    index: int = 0
+    """See `INDEX`."""
+    stamp_ms: int | None = None
+    """See `STAMP`; None: there is none."""
 
 
 _NEW: Final = tuple.__new__
@@ -86,10 +92,15 @@ def split_hop(header: bytes) -> list[bytes]:
     if (
         not is_number(texts[IN_AT])
         or (len(texts) > RAW_AT and texts[RAW_AT] and not is_number(texts[RAW_AT]))
+        or (len(texts) > INDEX_AT and not _are_numbers_or_empty(texts[INDEX_AT : STAMP_AT + 1]))
         or not header.isascii()
     ):
         raise NotAnEvent(f"the header {HOP} is malformed")
     return texts
+
+
+def _are_numbers_or_empty(texts: Sequence[bytes]) -> bool:
+    return all(not text or is_number(text) for text in texts)
 
 
 def split_hop_unchecked(headers: Sequence[tuple[str, bytes]]) -> list[bytes]:
@@ -120,4 +131,7 @@ def hop(headers: Sequence[tuple[str, bytes]]) -> Hop:
     count = len(texts)
     raw = int(texts[RAW_AT]) if count > RAW_AT and texts[RAW_AT] else -1
     to = texts[TO_AT] if count > TO_AT else None
-    return _NEW(Hop, (int(texts[IN_AT]), raw, to, texts[WATCH_AT] if count > WATCH_AT else None))
+    watch = texts[WATCH_AT] if count > WATCH_AT else None
+    index = int(texts[INDEX_AT]) if count > INDEX_AT and texts[INDEX_AT] else 0
+    stamp_ms = int(texts[STAMP_AT]) if count > STAMP_AT and texts[STAMP_AT] else None
+    return _NEW(Hop, (int(texts[IN_AT]), raw, to, watch, index, stamp_ms))

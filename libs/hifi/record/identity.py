@@ -1,6 +1,6 @@
 """The header `hifi`, which every record has first and which services copy byte for byte. Pure.
 
-    <format>;<pipe>;<revision>;<its offset>;<accepted>;<minute>;<epoch>:<sequence>[;<origin>]
+    <format>;<pipe>;<revision>;<its offset>;<accepted>;<minute>;<epoch>:<sequence>[;<origin>[;<kind>[;<log>]]]
 
 This module is the one place of the version and of the order of the fields; `hifi.record.spark_sql` derives its SQL from
 the constants below. The parts of a request's events that are equal are written and read once: see `identity_prefix`
@@ -13,7 +13,10 @@ from typing import Final, NamedTuple, final
 from hifi.record.headers import (
     ACCEPTED,
     IDENTITY,
+    KIND,
+    LOG,
     MINUTE,
+    ORIGIN,
     PIPE,
     REVISION,
     REVISION_OFFSET,
@@ -23,11 +26,13 @@ from hifi.record.headers import (
 from hifi.record.packed_text import MAX_DIGITS, SEPARATOR
 from hifi.runtime.errors import NotAnEvent
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """The version of the packed headers, with which the header `hifi` begins."""
 FORMAT_TEXT: Final = b"%d" % FORMAT
 IDENTITY_FIELDS: Final = (PIPE, REVISION, REVISION_OFFSET, ACCEPTED, MINUTE, SEQ)
-"""The fields after the version, in order. `ORIGIN` may follow them."""
+"""The fields after the version, in order."""
+OPTIONAL_FIELDS: Final = (ORIGIN, KIND, LOG)
+"""The fields after those, in order, of which the last ones are left out where they are empty."""
 BACKFILL: Final = b"backfill"
 """The value of `ORIGIN`."""
 EPOCH_DIGITS: Final = 16
@@ -41,7 +46,8 @@ REVISION_OFFSET_AT: Final = 1 + IDENTITY_FIELDS.index(REVISION_OFFSET)
 ACCEPTED_AT: Final = 1 + IDENTITY_FIELDS.index(ACCEPTED)
 MINUTE_AT: Final = 1 + IDENTITY_FIELDS.index(MINUTE)
 SEQ_AT: Final = 1 + IDENTITY_FIELDS.index(SEQ)
-ORIGIN_AT: Final = 1 + len(IDENTITY_FIELDS)
+ORIGIN_AT: Final = 1 + len(IDENTITY_FIELDS) + OPTIONAL_FIELDS.index(ORIGIN)
+KIND_AT: Final = 1 + len(IDENTITY_FIELDS) + OPTIONAL_FIELDS.index(KIND)
 
 _COLON: Final = ord(":")
 _BACKFILL_ENDING: Final = SEPARATOR + BACKFILL
@@ -141,11 +147,13 @@ def split_identity(header: bytes) -> list[bytes]:
     """Check the value of a header and split it: the version, its fields in order, and any that were appended.
 
     Raises:
-        NotAnEvent: it is malformed, or its format is not known here.
+        NotAnEvent: it is malformed, or its format or kind is not known here.
     """
     texts = header.split(SEPARATOR)
     if texts[0] != FORMAT_TEXT:
         raise NotAnEvent(f"the header {IDENTITY} has a format other than {FORMAT}, which this release reads")
+    if len(texts) > KIND_AT and texts[KIND_AT]:
+        raise NotAnEvent(f"the header {IDENTITY} has a kind of record that this release does not know")
     if len(texts) > SEQ_AT:
         seq = texts[SEQ_AT]
         if (

@@ -10,7 +10,7 @@ from typing import Final
 
 from hifi.record.headers import HOP, IDENTITY, PIPE, POSITION, RECEIPT, SEQ
 from hifi.record.hop import HOP_FIELDS
-from hifi.record.identity import EPOCH_DIGITS, FORMAT, IDENTITY_FIELDS, MAX_SEQUENCE_DIGITS, ORIGIN_AT
+from hifi.record.identity import EPOCH_DIGITS, FORMAT, IDENTITY_FIELDS, MAX_SEQUENCE_DIGITS, OPTIONAL_FIELDS
 from hifi.record.packed_text import MAX_DIGITS
 from hifi.record.receipt import RECEIPT_FIELDS
 from hifi.record.source_position import MAX_POSITION_DIGITS
@@ -26,10 +26,12 @@ _IDENTITY_FORMS: Final = dict.fromkeys(IDENTITY_FIELDS, _NUMBER) | {
     PIPE: f"{_TEXT}*",
     SEQ: f"{_TEXT}{{{EPOCH_DIGITS}}}:[0-9]{{1,{MAX_SEQUENCE_DIGITS}}}",
 }
+_ORIGIN_AND_NO_KIND: Final = f"(?:;{_TEXT}*(?:;{_REST})?)?"
 _IDENTITY_FORM: Final = (
-    ";".join([str(FORMAT), *(_IDENTITY_FORMS[field] for field in IDENTITY_FIELDS)]) + _REST
+    ";".join([str(FORMAT), *(_IDENTITY_FORMS[field] for field in IDENTITY_FIELDS)]) + _ORIGIN_AND_NO_KIND
 )
-_HOP_FORM: Final = f"{_NUMBER}(?:;(?:{_NUMBER})?{_REST})?"
+_INDEX_AND_STAMP: Final = f"(?:;(?:{_NUMBER})?(?:;(?:{_NUMBER})?{_REST})?)?"
+_HOP_FORM: Final = f"{_NUMBER}(?:;(?:{_NUMBER})?(?:;{_TEXT}*(?:;{_TEXT}*{_INDEX_AND_STAMP})?)?)?"
 _POSITION_FORM: Final = f"[^;]*;[0-9]{{1,{MAX_POSITION_DIGITS}}};[\\s\\S]*"
 
 
@@ -64,7 +66,7 @@ def position_texts() -> str:
 
 def identity_field(name: str) -> str:
     """SQL of a field (string) from a column `identity` of `identity_texts`; null: it is missing."""
-    return f"identity[{ORIGIN_AT if name not in IDENTITY_FIELDS else 1 + IDENTITY_FIELDS.index(name)}]"
+    return f"identity[{1 + (*IDENTITY_FIELDS, *OPTIONAL_FIELDS).index(name)}]"
 
 
 def hop_field(name: str) -> str:

@@ -24,6 +24,7 @@ from hifi.record.headers import (
     HOP,
     IDENTITY,
     IN,
+    INDEX,
     MINUTE,
     PIPE,
     POSITION,
@@ -32,11 +33,13 @@ from hifi.record.headers import (
     REVISION,
     REVISION_OFFSET,
     SEQ,
+    STAMP,
     TO,
     WATCH,
     Headers,
 )
 from hifi.record.hop import (
+    HOP_FIELDS,
     Hop,
     hop,
     hop_header,
@@ -74,7 +77,7 @@ from hifi.runtime.errors import NotAnEvent
 Facts: TypeAlias = dict[str, Any]
 """What one form reads of a record; None: it refuses it."""
 
-GOOD = b"1;flights;7;9;1700000000000000;28333333;00000000000000ff:12"
+GOOD = b"2;flights;7;9;1700000000000000;28333333;00000000000000ff:12"
 HOP_ONLY = (HOP, b"1700000000000001;12")
 
 IDENTITIES = [
@@ -83,31 +86,44 @@ IDENTITIES = [
     GOOD + b";",
     GOOD + b";new",
     GOOD + b";a:7",
-    GOOD + b";backfill;new:5",
+    GOOD + b";backfill;;0123456789abcdef0123456789abcdef",
+    GOOD + b";;;log",
+    GOOD + b";backfill;",
+    GOOD + b";;",
+    GOOD + b";;;",
+    GOOD + b";x;;y:z;new:7",
+    GOOD + b";;;log;\n",
+    GOOD + b";;heartbeat",
+    GOOD + b";;batch;log",
+    GOOD + b";backfill;batch",
+    GOOD + b";; ",
+    GOOD + b";;\x00;log",
+    GOOD + b";;event",
     GOOD + b";x;y:z",
     GOOD + b";:;;",
     GOOD + b";\n\r\t\x00",
     GOOD + b"\n",
     GOOD + b";\xff",
     GOOD + ";ü:1".encode(),
-    b"1;;0;0;0;0;0000000000000000:0",
-    b"1;p\x00q;0;0;0;0;0000000000000000:0",
-    b"1;p q:r;0;0;0;0;ABCDEF::        :0",
-    b"1;p;000000000000000001;0;0;0;zzzzzzzzzzzzzzzz:000000000000000009",
-    b"1;p;0000000000000000001;0;0;0;0000000000000000:0",
-    b"1;p;999999999999999999;999999999999999999;999999999999999999;999999999999999999;ffffffffffffffff:"
+    b"2;;0;0;0;0;0000000000000000:0",
+    b"2;p\x00q;0;0;0;0;0000000000000000:0",
+    b"2;p q:r;0;0;0;0;ABCDEF::        :0",
+    b"2;p;000000000000000001;0;0;0;zzzzzzzzzzzzzzzz:000000000000000009",
+    b"2;p;0000000000000000001;0;0;0;0000000000000000:0",
+    b"2;p;999999999999999999;999999999999999999;999999999999999999;999999999999999999;ffffffffffffffff:"
     + b"9" * 18,
-    b"1;p;1;1;1;1;ffffffffffffffff:" + b"9" * 19,
-    b"1;p;1;1;1;1;ffffffffffffffff:" + b"9" * 20,
-    b"1;p;9223372036854775808;1;1;1;ffffffffffffffff:1",
+    b"2;p;1;1;1;1;ffffffffffffffff:" + b"9" * 19,
+    b"2;p;1;1;1;1;ffffffffffffffff:" + b"9" * 20,
+    b"2;p;9223372036854775808;1;1;1;ffffffffffffffff:1",
     b"",
     b";",
-    b"1",
-    b"1;",
-    b"1;;;;;;",
-    b"2" + GOOD[1:],
-    b"01" + GOOD[1:],
-    b"1 " + GOOD[1:],
+    b"2",
+    b"2;",
+    b"2;;;;;;",
+    b"1" + GOOD[1:],
+    b"3" + GOOD[1:],
+    b"02" + GOOD[1:],
+    b"2 " + GOOD[1:],
     b" " + GOOD,
     b"\xff" + GOOD,
     GOOD[:-1],
@@ -146,6 +162,15 @@ HOPS = [
     b"1;2;crm,erp;w1:a,b",
     b"1;2;crm;;",
     b"1;;crm;w1:a;new;",
+    b"1;2;;;5",
+    b"1;2;crm;w1:a;0;1700000000000",
+    b"1;2;crm;;;1700000000000;new;",
+    b"1;2;crm;w1:a;;",
+    b"1;2;crm;w1:a;x",
+    b"1;2;crm;w1:a;-1",
+    b"1;2;crm;w1:a;1000000000000000000",
+    b"1;2;crm;w1:a;5;5\n",
+    b"1;2;crm;w1:a;5;soon;new",
     b"1;2;crm;w1:a;\xff",
     b"1;2;\xc3;",
     "1;2;ü".encode(),
@@ -221,7 +246,7 @@ def listed_records() -> list[Headers]:
 
 def recorded_records() -> list[Headers]:
     """The records of an earlier release."""
-    path = Path(__file__).parents[2] / "releases/format-1.json"
+    path = Path(__file__).parents[2] / "releases/format-2.json"
     return [
         [(name, text.encode("ascii")) for name, text in record[2]]
         for partitions in json.loads(path.read_text("utf-8")).values()
@@ -242,13 +267,20 @@ def drawn_records() -> list[Headers]:
     good_seqs = st.tuples(st.binary(min_size=8, max_size=8).map(bytes.hex).map(str.encode), numbers).map(
         b":".join
     )
-    appended = st.lists(st.one_of(st.just(b"backfill"), odd), max_size=3)
+    appended = st.one_of(
+        st.lists(st.one_of(st.just(b"backfill"), odd), max_size=3),
+        st.tuples(st.sampled_from([b"backfill", b""]), st.just(b""), names).map(list),
+    )
     identities = st.tuples(names, numbers, numbers, numbers, numbers, good_seqs)
     altered = st.tuples(names, odd, odd, odd, odd, seqs)
     any_identity = st.tuples(st.one_of(identities, altered), appended).map(
-        lambda drawn: b";".join([b"1", *drawn[0], *drawn[1]])
+        lambda drawn: b";".join([b"2", *drawn[0], *drawn[1]])
     )
-    hops = st.lists(st.one_of(odd, names), min_size=1, max_size=6).map(b";".join)
+    places = st.one_of(numbers, st.just(b""))
+    hops = st.one_of(
+        st.lists(st.one_of(odd, names), min_size=1, max_size=7).map(b";".join),
+        st.tuples(numbers, places, names, names, places, places).map(b";".join),
+    )
     texts = st.text("abc;:1\n ü", max_size=12).map(str.encode)
     third = st.one_of(
         st.tuples(st.just(RECEIPT), texts),
@@ -287,7 +319,8 @@ def read_in_python(headers: Headers) -> Facts:
         texts, hop_values = split_hop(hop_header(headers)), hop(headers)
         assert split_hop_unchecked(headers) == texts
         to, watch = (None if text is None else text.decode() for text in (hop_values.to, hop_values.watch))
-        facts |= {"hop": shown(texts), "hop_values": [hop_values.in_us, hop_values.raw, to, watch]}
+        rest = [hop_values.index, hop_values.stamp_ms]
+        facts |= {"hop": shown(texts), "hop_values": [hop_values.in_us, hop_values.raw, to, watch, *rest]}
     except NotAnEvent:
         with pytest.raises(NotAnEvent):
             hop(headers)
@@ -342,6 +375,8 @@ def rows() -> Iterator[list[Any]]:
         **{name: f"cast({spark_sql.identity_field(name)} as bigint)" for name in IDENTITY_FIELDS[1:-1]},
         IN: f"cast({spark_sql.hop_field(IN)} as bigint)",
         RAW: f"coalesce(cast({spark_sql.hop_field(RAW)} as bigint), if(hop is null, null, -1))",
+        INDEX: f"coalesce(cast({spark_sql.hop_field(INDEX)} as bigint), if(hop is null, null, 0))",
+        STAMP: f"cast({spark_sql.hop_field(STAMP)} as bigint)",
     }
     texts = {
         **{name: spark_sql.identity_field(name) for name in (PIPE, SEQ)},
@@ -374,7 +409,7 @@ def read_in_sql(row: Any) -> Facts:
         "identity": row.identity,
         "values": None if row.identity is None else [row[name] for name in identity_names],
         "hop": row.hop,
-        "hop_values": None if row.hop is None else [row[name] for name in (IN, RAW, TO, WATCH)],
+        "hop_values": None if row.hop is None else [row[name] for name in HOP_FIELDS],
         "receipt": None if receipt is None else receipt + [""] * (len(RECEIPT_FIELDS) - len(receipt)),
         "position": row.position and [row.position[0], int(row.position[1]), row.position[2]],
     }
@@ -386,6 +421,22 @@ def test_the_records_are_of_all_kinds() -> None:
         refused = sum(one[name] is None for one in facts)
         assert 50 < refused < len(facts) - 20, name
     assert sum(len(one["identity"] or ()) > 7 for one in facts) > 20
+
+
+@pytest.mark.parametrize("kind", ["heartbeat", "batch", "event", "0", " "])
+def test_a_record_of_an_unknown_kind_is_no_event(kind: str) -> None:
+    header = (IDENTITY, GOOD + f";;{kind}".encode())
+    with pytest.raises(NotAnEvent, match="kind"):
+        identity([header])
+    with pytest.raises(NotAnEvent, match="kind"):
+        IdentityReader().read([header])
+
+
+def test_the_fields_for_later_cost_nothing_where_they_are_empty() -> None:
+    event = identity_stem(identity_prefix("flights", 7, 9, 1700000000000000), 28333333, 255)
+    assert write_identity(event, 12)[1] == GOOD
+    assert write_identity(event, 12, backfill=True)[1] == GOOD + b";backfill"
+    assert write_enriched_hop(1, 2, b"crm")[1] == b"1;2;crm"
 
 
 def test_compiled_modules_read_what_their_sources_read() -> None:
@@ -406,7 +457,7 @@ def test_what_spark_sql_writes_is_read_as_what_it_was(rows: list[Any]) -> None:
     for headers, row in zip(RECORDS, rows, strict=True):
         facts = read_in_python(headers)
         if facts["hop"] is not None:
-            in_us, raw, to, watch = facts["hop_values"]
+            in_us, raw, to, watch, *_ = facts["hop_values"]
             assert hop([headers[0], header(row.first_hop)]) == Hop(in_us)
             assert hop([headers[0], header(row.other_hop)]) == Hop(in_us, raw)
             assert header(row.other_hop) == write_hop(in_us, raw)

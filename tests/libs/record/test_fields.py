@@ -13,6 +13,8 @@ from hifi.record.headers import (
     HOP,
     IDENTITY,
     IN,
+    INDEX,
+    LOG,
     MINUTE,
     ORIGIN,
     OUTCOME,
@@ -45,7 +47,7 @@ FIELDS = {
     MINUTE: b"28333333",
     SEQ: seq_text(255, 12),
 }
-HEADER = b"1;flights;7;9;1700000000000000;28333333;00000000000000ff:12"
+HEADER = b"2;flights;7;9;1700000000000000;28333333;00000000000000ff:12"
 FLIGHTS = Identity("flights", 7, 9, 1700000000000000, 28333333, b"00000000000000ff:12")
 
 
@@ -57,13 +59,13 @@ def test_identity_reads_what_ingest_wrote() -> None:
 
 
 def test_fields_that_a_later_release_appends_are_skipped_and_kept() -> None:
-    headers = [(IDENTITY, HEADER + b";new"), (HOP, b"5;6;a,b;w:1;new")]
+    headers = [(IDENTITY, HEADER + b";;;;new"), (HOP, b"5;6;a,b;w:1;7;8;new")]
     assert identity(headers) == FLIGHTS
-    assert hop(headers) == Hop(5, 6, b"a,b", b"w:1")
+    assert hop(headers) == Hop(5, 6, b"a,b", b"w:1", 7, 8)
     changed = with_fields(headers, {IN: b"7", REASON: b"why"})
     assert changed == [
-        (IDENTITY, HEADER + b";new"),
-        (HOP, b"7;6;a,b;w:1"),
+        (IDENTITY, HEADER + b";;;;new"),
+        (HOP, b"7;6;a,b;w:1;7;8"),
         (REASON, b"why"),
     ]
 
@@ -80,14 +82,30 @@ def test_the_origin_of_an_event_is_a_field_that_stays_with_it() -> None:
     assert ORIGIN not in fields([(IDENTITY, HEADER), (HOP, b"5")])
 
 
+def test_a_record_that_leaves_its_log_names_it() -> None:
+    headers = [(IDENTITY, HEADER + b";;;0a0b"), (HOP, b"5;6;;;7")]
+    values = fields(headers)
+    assert (values[LOG], values[INDEX]) == (b"0a0b", b"7")
+    assert packed(values) == headers
+    assert identity(headers) == FLIGHTS
+    assert with_fields([(IDENTITY, HEADER), (HOP, b"5;6")], {LOG: b"0a0b", INDEX: b"7"}) == headers
+
+
 @pytest.mark.parametrize(
     "value",
-    [b"", b"2" + HEADER[1:], HEADER.replace(b";7;", b";x;"), HEADER[:-20], HEADER.replace(b"ff:12", b"ff12")],
+    [
+        b"",
+        b"1" + HEADER[1:],
+        HEADER + b";;batch",
+        HEADER.replace(b";7;", b";x;"),
+        HEADER[:-20],
+        HEADER.replace(b"ff:12", b"ff12"),
+    ],
 )
 def test_a_header_of_another_format_or_a_malformed_one_is_not_an_event(value: bytes) -> None:
     with pytest.raises(NotAnEvent, match=IDENTITY):
         parse_identity(value)
-    assert fields([(IDENTITY, b"2;new")]) == {IDENTITY: b"2;new"}
+    assert fields([(IDENTITY, b"1;old")]) == {IDENTITY: b"1;old"}
 
 
 def test_a_record_without_the_header_is_not_an_event() -> None:
@@ -102,7 +120,7 @@ def test_a_record_without_the_header_is_not_an_event() -> None:
 
 @given(st.binary(max_size=80))
 def test_any_bytes_are_an_identity_or_not_an_event(value: bytes) -> None:
-    for content in (value, b"1;" + value):
+    for content in (value, b"2;" + value):
         with contextlib.suppress(NotAnEvent):
             parse_identity(content)
         fields([(IDENTITY, content), (HOP, content), (RECEIPT, content)])

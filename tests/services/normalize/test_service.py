@@ -42,9 +42,10 @@ async def test_events_go_on_with_their_headers_partition_and_order_and_bad_ones_
             (stream.event("failing", {}), "function-failed", None),
             (stream.event("gone", {}), "pipe-deleted", None),
             (Record(b"k", b"v", [("x", b"y"), ("ce_id", b"0")]), "not-an-event", None),
-            (Record(None, None, [("hifi", b"1;plain;1"), HOP, ("ce_id", b"0")]), "not-an-event", None),
+            (Record(None, None, [("hifi", b"2;plain;1"), HOP, ("ce_id", b"0")]), "not-an-event", None),
             (Record(None, b"{}", [*good.headers[:1], *good.headers[2:]]), "not-an-event", None),
-            (Record(None, b"{}", [("hifi", b"2" + good.headers[0][1][1:]), HOP]), "not-an-event", None),
+            (Record(None, b"{}", [("hifi", b"1" + good.headers[0][1][1:]), HOP]), "not-an-event", None),
+            (Record(None, b"[]", [("hifi", good.headers[0][1] + b";;batch"), HOP]), "not-an-event", None),
         ]
         after = [
             stream.event("plain", b"\xff not json"),

@@ -173,7 +173,7 @@ def test_a_receipt_has_the_header_of_its_event_and_its_own_fields_in_order(
     recorder.record([delivery], DELIVERED, Attempt(5, 200, 6), b"closed:one")
     _, receipt = outbox.acknowledge()
     assert receipt.headers == [
-        (IDENTITY, b"1;flights;3;3;1;0;0000000000000abc:1"),
+        (IDENTITY, b"2;flights;3;3;1;0;0000000000000abc:1"),
         (HOP, b"5;6"),
         (RECEIPT, b"delivered;d;enriched:7;1;2;200;5;6;1;closed:one;;"),
         (TIME, FIELDS[TIME]),

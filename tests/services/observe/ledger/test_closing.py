@@ -144,7 +144,7 @@ def test_what_is_no_event_of_ours_is_counted_and_hurts_nothing() -> None:
         "raw",
         [
             Row(0, 0, []),
-            Row(1, 0, [("hifi", b"1;p;1;1;1;1;x"), ("hifi_hop", b"1")]),
+            Row(1, 0, [("hifi", b"2;p;1;1;1;1;x"), ("hifi_hop", b"1")]),
             row(2, 0),
         ],
     )
