@@ -4,7 +4,7 @@ The data of an event is the slice of its object in the body, byte for byte. The 
 the fields that give id, time and partition key.
 """
 
-import hashlib
+import hmac
 import re
 from functools import lru_cache
 from itertools import islice
@@ -105,7 +105,12 @@ class PlainJsonDecoder:
         self._key = _DeclaredField.of(source.partition_key)
 
     def decode(
-        self, element: bytes, index: int, idempotency_key: str | None, accepted_us: int
+        self,
+        element: bytes,
+        index: int,
+        idempotency_key: str | None,
+        accepted_us: int,
+        write_key: bytes = b"",
     ) -> DecodedEvent:
         """Build the event of one JSON object.
 
@@ -114,11 +119,12 @@ class PlainJsonDecoder:
             index: of the object in the request.
             idempotency_key: of the request.
             accepted_us: time of an event that has none, microseconds since 1970 UTC.
+            write_key: of the request.
 
         Raises:
             InvalidEvent: 422, a field that the pipe declares is missing or has the wrong type.
         """
-        event_id = self._event_id(element, index, idempotency_key)
+        event_id = self._event_id(element, index, idempotency_key, write_key)
         time_us, time = self._event_time(element, accepted_us)
         headers = [*self._headers, ("ce_id", event_id), ("ce_time", time)]
         partition_key = self._key.text(element) if self._key else None
@@ -126,16 +132,16 @@ class PlainJsonDecoder:
             headers.append(("ce_partitionkey", partition_key))
         return DecodedEvent(self._source, event_id, partition_key or event_id, headers, element, time_us)
 
-    def _event_id(self, element: bytes, index: int, idempotency_key: str | None) -> bytes:
+    def _event_id(self, element: bytes, index: int, idempotency_key: str | None, write_key: bytes) -> bytes:
         if self._id is not None:
             event_id = self._id.text(element)
             if not event_id:
                 raise self._id.invalid("which is the event id in this pipe, is missing or empty")
             return event_id
         if idempotency_key is not None:
-            # A digest of the data would tell what was masked.
-            digest = "" if self._masks_data else f"-{hashlib.sha256(element).hexdigest()[:16]}"
-            return f"{idempotency_key}-{index}{digest}".encode()
+            # Without a key, the digest would tell what was masked.
+            digest = hmac.digest(write_key if self._masks_data else b"", element, "sha256")
+            return f"{idempotency_key}-{index}-{digest.hex()[:16]}".encode()
         return str(uuid7()).encode()
 
     def _event_time(self, element: bytes, accepted_us: int) -> tuple[int, bytes]:

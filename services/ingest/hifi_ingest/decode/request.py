@@ -66,6 +66,7 @@ class EventRequest:
     """Microseconds since 1970 UTC."""
     reserve: Callable[[int], None] = lambda _: None
     """Called with the bytes of memory that decoding will use, before it does; it may raise Problem."""
+    write_key: bytes = b""
 
 
 class _Turn:
@@ -232,7 +233,7 @@ async def _decode_plain_json(
     def decode(index: int) -> DecodedEvent:
         element = elements[index]
         plain_json.check_object(element, limits, valid_json=not by_line)
-        return decoder.decode(element, index, key, request.accepted_us)
+        return decoder.decode(element, index, key, request.accepted_us, request.write_key)
 
     return await _decode_each(len(elements), decode, request, limits)
 
