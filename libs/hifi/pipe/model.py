@@ -257,6 +257,11 @@ class RetryPolicy(StrictModel):
         86400,
         description="Time from the first attempt until the delivery becomes a dead letter.",
     )
+    max_pause: Seconds = Field(
+        3600,
+        gt=0,
+        description="Longest pause that the destination gets for its `Retry-After`; then it gets a request.",
+    )
     also: list[Annotated[int, Field(ge=300, le=599)]] = Field(
         default=[], description="Further statuses to retry."
     )
