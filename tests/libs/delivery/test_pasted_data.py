@@ -72,7 +72,7 @@ def batch_of_three(event: DecodedEvent, body_format: str) -> Any:
     declared = HttpDestination.model_validate(
         {"name": "d", "url": "http://127.0.0.1:9/", "format": body_format, "batch": {"size": 10}}
     )
-    template = RequestTemplate(declared, {}, None)
+    template = RequestTemplate(declared, {}, [])
     request = template.request(records, [template.part(record) for record in records], 0)
     return json.loads(request.partition(b"\r\n\r\n")[2], parse_constant=pytest.fail)
 
