@@ -17,7 +17,7 @@ TEXT_MIN: Final = 6
 """Characters that a column of text has at least, where it has that many."""
 
 
-SHORT: Final = 64
+SHORT: Final = 48
 """Characters of a text that `short` leaves."""
 
 

@@ -38,7 +38,10 @@ class TimeRule(StrictModel):
         "iso8601",
         description="`iso8601`, `epoch_s`, `epoch_ms`, `epoch_us`, or a strptime pattern such as `%d/%m/%Y %H:%M`.",
     )
-    zone: str = Field("UTC", description="IANA time zone of times without one.")
+    zone: str = Field(
+        "UTC",
+        description="IANA time zone of times without one; those that it skips or has twice get the offset before.",
+    )
 
 
 class MapRule(StrictModel):

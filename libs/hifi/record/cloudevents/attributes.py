@@ -62,7 +62,7 @@ def assemble(values: Mapping[str, bytes], data: bytes) -> DecodedEvent:
     time_us = None
     if time is not None:
         try:
-            time_us = timestamps.parse_us(time)
+            time_us, time = timestamps.parse(time)
         except ValueError:
             raise InvalidEvent(
                 "time must be an RFC 3339 timestamp such as 2026-01-31T23:59:59.5Z", "/time"
@@ -73,7 +73,10 @@ def assemble(values: Mapping[str, bytes], data: bytes) -> DecodedEvent:
     content_type = values.get("datacontenttype")
     if content_type is not None and media_type(content_type) is None:
         raise InvalidEvent("datacontenttype must be a media type", "/datacontenttype")
-    headers = [(_HEADERS.get(name) or _header(name), value) for name, value in values.items()]
+    headers = [
+        (_HEADERS.get(name) or _header(name), time if name == "time" and time is not None else value)
+        for name, value in values.items()
+    ]
     key = values.get("partitionkey") or subject or identifier
     return DecodedEvent(source, identifier, key, headers, data, time_us)
 

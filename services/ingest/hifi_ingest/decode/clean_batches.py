@@ -70,7 +70,7 @@ def decode(events: Sequence[CleanEvent], limits: DecodeLimits) -> list[DecodedEv
         if event.time is not None:
             time = event.time.encode()
             try:
-                time_us = timestamps.parse_us(time)
+                time_us, time = timestamps.parse(time)
             except ValueError:
                 return None
             headers.append(("ce_time", time))

@@ -169,8 +169,7 @@ class PlainJsonDecoder:
         if self._time is None or value is None:
             return accepted_us, _format_us(accepted_us)
         try:
-            time = value.encode("ascii")
-            return timestamps.parse_us(time), time
+            return timestamps.parse(value.encode("ascii"))
         except (AttributeError, ValueError):
             raise self._time.invalid(
                 "which is the event time in this pipe, must be an RFC 3339 timestamp"
