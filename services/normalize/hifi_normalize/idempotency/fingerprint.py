@@ -60,7 +60,7 @@ def fingerprint(record: ConsumerRecord, event: Identity, *, declares_id: bool) -
         len(event_id) == _UUID_LENGTH and not declares_id and _is_generated(source, event_id, event.pipe)
     ):
         return None
-    if not (_is_plain_json(source, event.pipe) and time == format_us(event.accepted_us)):
+    if time and not (_is_plain_json(source, event.pipe) and time == format_us(event.accepted_us)):
         compared.append(time)
     compared.sort()
     compared.append(record.value or b"")

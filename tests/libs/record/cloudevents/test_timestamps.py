@@ -71,13 +71,13 @@ def test_one_form_reaches_receivers_whatever_form_was_sent(
         assert canonical == text.encode()
 
 
-@given(st.text("0123456789-:TtZz+.W ,", max_size=30))
 def test_a_leap_second_after_the_last_year_is_out_of_range() -> None:
     for parse in (timestamps.parse_iso8601, lambda text: timestamps.parse(text.encode())):
         with pytest.raises(ValueError):
             parse("9999-12-31T23:59:60Z")
 
 
+@given(st.text("0123456789-:TtZz+.W ,", max_size=30))
 def test_any_text_is_a_time_or_a_value_error(text: str) -> None:
     for parse in (timestamps.parse_iso8601, lambda text: timestamps.parse(text.encode())):
         with contextlib.suppress(ValueError):

@@ -67,4 +67,5 @@ def test_the_accepted_time_of_plain_json_does_not_count() -> None:
         for accepted_us, time in times
     ]
     assert first == again
+    assert first == data_digest({"ce_source": PLAIN_SOURCE, "ce_time": b""}), "it is repeated without a time"
     assert data_digest({"ce_time": times[0][1]}) != data_digest({"ce_time": times[1][1]})
