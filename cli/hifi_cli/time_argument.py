@@ -1,8 +1,8 @@
 """Parse points in time from the command line. Pure."""
 
-from datetime import datetime
 from typing import Final
 
+from hifi.record.cloudevents.timestamps import parse_iso8601
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.units import seconds
 
@@ -27,6 +27,6 @@ def parse_time_ms(text: str | None, now_s: float) -> int | None:
     except ValueError:
         pass
     try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
+        return int(parse_iso8601(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         raise Misconfigured(f"{text!r} is not a point in time; {_EXAMPLES}") from None

@@ -20,7 +20,7 @@ from hifi.pipe.registry import read_registry
 from hifi.pipe.revision import PipeRevision
 from hifi.runtime.errors import Misconfigured, Rejected
 from hifi_cli.display.console import console, errors, print_json
-from hifi_cli.display.tables import print_table, table
+from hifi_cli.display.tables import print_table, short, table
 from hifi_cli.display.units import local_time
 from hifi_cli.error_reporting import FAILED, report_errors
 from hifi_cli.mesh_state.target import Target, kafka_target
@@ -269,7 +269,7 @@ def dead_letter_table(dead_letters: list[DeadLetter], *, wide: bool = False) -> 
             dead_letter.id,
             at if wide else at[5:],
             facts["pipe"],
-            facts["event"],
+            short(facts["event"]),
             refused_by,
             facts["reason"],
         ]

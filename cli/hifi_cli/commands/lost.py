@@ -9,7 +9,7 @@ from rich.table import Table
 
 from hifi_cli.commands.minutes import PipeName
 from hifi_cli.display.console import console, print_json
-from hifi_cli.display.tables import print_table, table
+from hifi_cli.display.tables import print_table, short, table
 from hifi_cli.display.units import minute_utc
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.observe_api import ObserveUrl, get_json
@@ -61,7 +61,7 @@ def lost_table(body: dict[str, Any], *, wide: bool = False) -> Table:
         made.add_column("epoch:sequence", no_wrap=True)
     unknown = "hidden: the pipe masks the id" if body["hidden"] else "unknown: the event is on no topic"
     for row in body["lost"]:
-        cells = [escape(row.get("ce_id") or unknown), row["hop"], row["destination"]]
+        cells = [escape(short(row.get("ce_id") or unknown)), row["hop"], row["destination"]]
         if wide:
             cells += [str(row["partition"]), f"{row['epoch']}:{row['sequence']}"]
         made.add_row(*cells)

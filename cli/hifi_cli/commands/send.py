@@ -24,7 +24,7 @@ from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.mesh_state.target import ingest_url, kafka_target
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, IngestUrl
 from hifi_cli.sending.batches import BatchReader
-from hifi_cli.sending.client import IngestClient, SendCounts
+from hifi_cli.sending.client import IngestClient
 from hifi_cli.sending.event_files import FileFormat, read_events
 
 
@@ -79,7 +79,9 @@ async def send(
 
     Events that ingest cannot accept at the moment are sent again with the same
     Idempotency-Key until they are accepted; accepted events are not repeated.
-    Exit status: 0 if every event was accepted.
+    The same command given again sends all events again, as new ones unless the
+    pipe declares `source.id`; after Ctrl-C the result names the lines whose
+    request was in flight. Exit status: 0 if every event was accepted.
 
     Examples:
       hifi send hello events.ndjson --key hello
@@ -90,7 +92,8 @@ async def send(
         raise Misconfigured("the write key of the pipe is missing: give --key, or set HIFI_KEY")
     address = ingest_url(data, url)
     source = None if url else await _source(data, pipe)
-    interrupts, problem = Interrupts(), None
+    interrupts = Interrupts()
+    problem: Exception | None = None
     with _opened(file) as stream, _progress() as progress, interrupts.handle_signals():
         bar = progress.add_task("sending", total=None, reason="")
         async with aiohttp.ClientSession() as session:
@@ -101,10 +104,11 @@ async def send(
             intake.start()
             try:
                 await interrupts.run(client.send(intake.batch, concurrency=concurrency))
+                problem = intake.failed
             except (HifiError, Interrupted) as stopped:
                 problem = stopped
             updating.cancel()
-    _print_result(client.counts, file, problem, as_json=as_json)
+    _print_result(client, file, problem, as_json=as_json)
 
 
 async def _update_progress(client: IngestClient, progress: Progress, bar: TaskID) -> None:
@@ -149,15 +153,15 @@ async def _source(data: Path, pipe: str) -> HttpSource | None:
     return source if isinstance(source, HttpSource) else None
 
 
-def _print_result(counts: SendCounts, file: str, problem: BaseException | None, *, as_json: bool) -> None:
+def _print_result(client: IngestClient, file: str, problem: Exception | None, *, as_json: bool) -> None:
+    counts = client.counts
     whole = problem is None and not counts.refused and not counts.unknown
     if as_json:
         result = {"accepted": counts.accepted, "refused": counts.refused, "unknown": counts.unknown}
         refusals = [{"number": number, "reason": reason} for number, reason in counts.refusals]
-        print_json(
-            result
-            | {"repeats": counts.repeats, "refusals": refusals, "problem": str(problem) if problem else None}
-        )
+        in_flight = [{"first": first, "last": last} for first, last in client.in_flight]
+        stopped = {"problem": str(problem) if problem else None, "in_flight": in_flight}
+        print_json(result | {"repeats": counts.repeats, "refusals": refusals} | stopped)
     else:
         for number, reason in counts.refusals:
             print(f"{file}:{number}: {reason}")
@@ -168,6 +172,12 @@ def _print_result(counts: SendCounts, file: str, problem: BaseException | None, 
             else ""
         )
         console.print(f"{counts.accepted:,} event(s) accepted{more}", highlight=False)
+        for first, last in client.in_flight:
+            console.print(
+                f"{file}:{first} to {last} were in flight: they may be accepted or not; sending them again makes new"
+                " events unless the pipe declares source.id",
+                highlight=False,
+            )
     if isinstance(problem, Interrupted):
         raise typer.Exit(INTERRUPTED)
     if isinstance(problem, HifiError):

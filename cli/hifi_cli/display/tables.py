@@ -1,4 +1,7 @@
-"""Tables that stay readable in a narrow terminal: text wraps, numbers and headings are never cut."""
+"""Tables that stay readable in a narrow terminal: text wraps, numbers and headings are never cut.
+
+Text that senders choose, such as ids, is cut by `short`.
+"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,6 +15,15 @@ GAP: Final = 2
 """Spaces after each column."""
 TEXT_MIN: Final = 6
 """Characters that a column of text has at least, where it has that many."""
+
+
+SHORT: Final = 48
+"""Characters of a text that `short` leaves."""
+
+
+def short(text: str) -> str:
+    """Text that a sender chose, cut to a length that keeps the table readable; `--json` has all of it."""
+    return text if len(text) <= SHORT else f"{text[: SHORT - 1]}…"
 
 
 def table(*columns: str, title: str | None = None) -> Table:

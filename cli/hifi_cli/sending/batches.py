@@ -11,8 +11,10 @@ from hifi_cli.sending.event_files import FileEvent, UnreadableEvent
 
 MAX_BYTES: Final = 1024 * 1024
 """Maximum size of a request."""
-READ_AHEAD: Final = 20_000
-"""Maximum number of events read but not sent."""
+READ_AHEAD_BYTES: Final = 8 * 1024 * 1024
+"""Maximum size of the events read but not sent; a single larger one is read all the same."""
+_EVENT_BYTES: Final = 200
+"""What an event takes in memory beside its data."""
 
 
 @dataclass(slots=True)
@@ -52,10 +54,12 @@ class BatchReader:
         self._max_events = max_events
         self._refuse = refuse
         self._queue: asyncio.Queue[FileEvent | None] = asyncio.Queue()
-        self._room = threading.Semaphore(READ_AHEAD)
+        self._held_bytes = 0
+        self._room = threading.Condition()
         self._turn = asyncio.Lock()
         self._next: FileEvent | None = None
-        self._failed: Exception | None = None
+        self.failed: HifiError | None = None
+        """Why the file could not be read to its end; the events before are returned all the same."""
         self._ended = False
 
     def start(self) -> None:
@@ -64,11 +68,7 @@ class BatchReader:
         thread.start()
 
     async def batch(self) -> RequestBatch | None:
-        """Wait for an event and return it with all others that have been read; None at the end of the file.
-
-        Raises:
-            HifiError: the file cannot be read or has another format.
-        """
+        """Wait for an event and return it with all others that have been read; None at the end: see `failed`."""
         async with self._turn:
             first = self._next or await self._take()
             self._next = None
@@ -93,10 +93,10 @@ class BatchReader:
         item = await self._queue.get()
         if item is None:
             self._ended = True
-            if self._failed is not None:
-                raise self._failed
             return None
-        self._room.release()
+        with self._room:
+            self._held_bytes -= len(item.data) + _EVENT_BYTES
+            self._room.notify()
         return item
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -105,12 +105,17 @@ class BatchReader:
                 if isinstance(item, UnreadableEvent):
                     loop.call_soon_threadsafe(self._refuse, item.number, str(item))
                     continue
-                self._room.acquire()
+                size = len(item.data) + _EVENT_BYTES
+                with self._room:
+                    self._room.wait_for(
+                        lambda size=size: not self._held_bytes or self._held_bytes + size <= READ_AHEAD_BYTES
+                    )
+                    self._held_bytes += size
                 loop.call_soon_threadsafe(self._queue.put_nowait, item)
         except HifiError as error:
-            self._failed = error
+            self.failed = error
         except OSError as error:
-            self._failed = Misconfigured(f"the file cannot be read: {error.strerror}")
+            self.failed = Misconfigured(f"the file cannot be read: {error.strerror}")
         except RuntimeError:  # the event loop is closed: the command has ended
             return
         try:

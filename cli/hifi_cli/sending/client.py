@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import aiohttp
-import orjson
 
 from hifi.pipe.source import HttpSource
+from hifi.runtime import exact_json
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.errors import Retryable
 from hifi_cli.sending.batches import RequestBatch
@@ -72,6 +72,8 @@ class IngestClient:
         self._progress_s = time.monotonic()
         self.obstacle = ""
         """Why sending is waiting at the moment, for the progress bar."""
+        self._unfinished: dict[int, list[RequestBatch]] = {}
+        """Number of a worker to the batches that it has not finished."""
 
     async def send(self, take: Callable[[], Awaitable[RequestBatch | None]], *, concurrency: int) -> None:
         """Send the batches returned by `take` until it returns None. With a concurrency of 1 the order is preserved.
@@ -82,15 +84,24 @@ class IngestClient:
         """
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(concurrency):
-                    group.create_task(self._work(take))
+                for worker in range(concurrency):
+                    group.create_task(self._work(take, worker))
         except BaseExceptionGroup as several:
             raise several.exceptions[0] from None
 
-    async def _work(self, take: Callable[[], Awaitable[RequestBatch | None]]) -> None:
+    @property
+    def in_flight(self) -> list[tuple[int, int]]:
+        """First and last number of the events whose request had no answer when sending was stopped, ascending."""
+        return sorted(
+            (waiting[0].items[0].number, waiting[0].items[-1].number)
+            for waiting in self._unfinished.values()
+            if waiting
+        )
+
+    async def _work(self, take: Callable[[], Awaitable[RequestBatch | None]], worker: int) -> None:
         while (batch := await take()) is not None:
             self._progress_s = time.monotonic()  # time spent waiting for the file does not count
-            waiting = [batch]
+            waiting = self._unfinished[worker] = [batch]
             while waiting:
                 waiting[:1] = await self._try(waiting[0])
 
@@ -143,9 +154,11 @@ class IngestClient:
         if (
             source
             and source.partition_key
-            and (value := _field_at(orjson.loads(item.data), source.partition_key))
+            and (value := _field_at(exact_json.loads(item.data), source.partition_key))
         ):
             headers["ce-partitionkey"] = str(value)
+        if source and source.time and (value := _field_at(exact_json.loads(item.data), source.time)):
+            headers["ce-time"] = str(value)
         return headers
 
     async def _post(self, headers: Mapping[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:

@@ -2,17 +2,27 @@
 
 import csv
 import io
+import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import orjson
 
+from hifi.record.cloudevents.event import InvalidEvent
+from hifi.record.cloudevents.json_slices import array_elements, check_utf8, value_slice, without_bom
 from hifi.runtime.errors import Misconfigured
 
+MAX_EVENT_BYTES: Final = 16 * 1024 * 1024
+"""A longer line or cell is not read as a whole; ingest accepts smaller ones only."""
 _SUFFIXES: Final = {".csv": "csv", ".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson"}
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+"""A number of JSON (RFC 8259, 6)."""
+_ENDLESS_CELL: Final = ("field larger than field limit", "unexpected end of data")
 _CSV_CONSTANTS: Final = {"true": True, "false": False, "null": None, "": None}
 
 
@@ -61,7 +71,7 @@ def read_events(
     elif kind is FileFormat.JSON:
         yield from _array(source.read(), name)
     else:
-        yield from _lines(source)
+        yield from _lines(_bounded_lines(source))
 
 
 def _guess(reader: io.BufferedReader, name: str) -> FileFormat:
@@ -74,47 +84,74 @@ def _guess(reader: io.BufferedReader, name: str) -> FileFormat:
     return {b"[": FileFormat.JSON, b"{": FileFormat.NDJSON}.get(first, FileFormat.CSV)
 
 
-def _lines(lines: Iterable[bytes]) -> Iterator[FileEvent | UnreadableEvent]:
+def _lines(lines: Iterable[bytes | None]) -> Iterator[FileEvent | UnreadableEvent]:
     for number, line in enumerate(lines, 1):
-        text = line.strip()
+        if line is None:
+            yield UnreadableEvent(number, f"the line has more than {MAX_EVENT_BYTES} bytes")
+            continue
+        text = (without_bom(line) if number == 1 else line).strip()
         if text:
             yield _checked(number, text)
+
+
+def _bounded_lines(reader: io.BufferedReader) -> Iterator[bytes | None]:
+    """The lines of a file; None for one that is too long to be kept in memory."""
+    while line := reader.readline(MAX_EVENT_BYTES + 1):
+        too_long = len(line) > MAX_EVENT_BYTES
+        while len(line) > MAX_EVENT_BYTES and not line.endswith(b"\n"):
+            line = reader.readline(MAX_EVENT_BYTES + 1)
+        yield None if too_long else line
 
 
 def _checked(number: int, text: bytes) -> FileEvent | UnreadableEvent:
     """Return the bytes unchanged if they are one JSON object: ingest keeps them byte for byte."""
     try:
-        if not isinstance(orjson.loads(text), dict):
-            return UnreadableEvent(number, "not a JSON object")
-    except orjson.JSONDecodeError as error:
-        return UnreadableEvent(number, f"not JSON: {error}")
-    return FileEvent(number, text)
+        check_utf8(text)
+        value_slice(text)
+    except InvalidEvent as error:
+        return UnreadableEvent(number, error.detail)
+    return FileEvent(number, text) if text.startswith(b"{") else UnreadableEvent(number, "not a JSON object")
 
 
 def _array(content: bytes, name: str) -> Iterator[FileEvent | UnreadableEvent]:
+    """The elements of an array as slices of the file, so that numbers keep their digits."""
+    content = without_bom(content).strip()
     try:
-        whole = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
+        check_utf8(content)
+        elements = array_elements(content) if content.startswith(b"[") else [value_slice(content)]
+    except InvalidEvent as error:
         lines = content.splitlines()
         if len(lines) > 1 and lines[0].strip().startswith(b"{"):
             yield from _lines(lines)
             return
-        raise Misconfigured(f"{name} is not JSON: {error}") from None
-    for number, element in enumerate(whole if isinstance(whole, list) else [whole], 1):
+        raise Misconfigured(f"{name} is not JSON: {error.detail}") from None
+    for number, element in enumerate(elements, 1):
+        line = msgspec.json.format(element, indent=-1)  # an event is sent as a line
         yield (
-            FileEvent(number, orjson.dumps(element))
-            if isinstance(element, dict)
-            else UnreadableEvent(number, "not a JSON object")
+            FileEvent(number, line) if line.startswith(b"{") else UnreadableEvent(number, "not a JSON object")
         )
 
 
 def _csv(reader: io.BufferedReader, *, types: bool) -> Iterator[FileEvent | UnreadableEvent]:
+    csv.field_size_limit(MAX_EVENT_BYTES)
     rows = csv.reader(io.TextIOWrapper(reader, "utf-8-sig", newline=""), strict=True)
     try:
-        header = next(rows, None)
-        if not header or len(set(header)) < len(header):
-            raise Misconfigured("the first line of a CSV file must name the columns, each only once")
-        for row in rows:
+        header = _csv_header(rows)
+        while True:
+            try:
+                row = next(rows)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                if any(
+                    text in str(error) for text in _ENDLESS_CELL
+                ):  # where the next row begins is not known
+                    raise Misconfigured(
+                        f"line {rows.line_num}: a cell has more than {MAX_EVENT_BYTES} bytes, or its quotation mark is"
+                        f" not closed ({error}); the rows before it are sent"
+                    ) from None
+                yield UnreadableEvent(rows.line_num, f"not valid CSV: {error}")
+                continue
             if not row:
                 continue
             if len(row) != len(header):
@@ -124,18 +161,27 @@ def _csv(reader: io.BufferedReader, *, types: bool) -> Iterator[FileEvent | Unre
                 continue
             values: list[Any] = [_typed(value) for value in row] if types else list(row)
             yield FileEvent(rows.line_num, orjson.dumps(dict(zip(header, values, strict=True))))
-    except csv.Error as error:
-        raise Misconfigured(f"line {rows.line_num} is not valid CSV: {error}") from None
     except UnicodeDecodeError as error:
         raise Misconfigured(f"the CSV file is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def _csv_header(rows: Iterator[list[str]]) -> list[str]:
+    try:
+        header = next(rows, None)
+    except csv.Error as error:
+        raise Misconfigured(
+            f"the first line of the CSV file, which names the columns, is not valid: {error}"
+        ) from None
+    if not header or len(set(header)) < len(header):
+        raise Misconfigured("the first line of a CSV file must name the columns, each only once")
+    return header
 
 
 def _typed(value: str) -> Any:
     if value.lower() in _CSV_CONSTANTS:
         return _CSV_CONSTANTS[value.lower()]
-    # Only JSON numbers are converted: "007", "1_000" and numbers that a double cannot hold stay text.
-    try:
-        number = orjson.loads(value)
-    except orjson.JSONDecodeError:
-        return value
-    return number if isinstance(number, int | float) else value
+    # Only JSON numbers are converted, with all digits: "007", "1_000" and numbers beyond a double's range stay text.
+    number = value.strip(" \t\r\n")
+    if _NUMBER.fullmatch(number) and math.isfinite(float(number)):
+        return orjson.Fragment(number.encode())
+    return value

@@ -16,6 +16,7 @@ from uuid import UUID
 import fastavro
 
 from hifi.avro.schema import AvroSchema, branch_name
+from hifi.record.cloudevents.timestamps import parse_iso8601
 from hifi.runtime.errors import Rejected
 from hifi.runtime.json_pointer import json_pointer
 
@@ -291,14 +292,14 @@ def _decimal(precision: int, scale: int) -> Convert:
 
 
 def _timestamp(value: Any) -> datetime:
-    timestamp = _parsed(datetime.fromisoformat, value, "no time in RFC 3339")
+    timestamp = _parsed(parse_iso8601, value, "no time in RFC 3339")
     if timestamp.tzinfo is None:
         raise _Unfit("the time has no offset from UTC")
     return timestamp
 
 
 def _local_timestamp(value: Any) -> datetime:
-    timestamp = _parsed(datetime.fromisoformat, value, "no time in RFC 3339 without an offset")
+    timestamp = _parsed(parse_iso8601, value, "no time in RFC 3339 without an offset")
     if timestamp.tzinfo is not None:
         raise _Unfit("the time has an offset from UTC")
     return timestamp

@@ -155,7 +155,7 @@ def _check_requests(destination: HttpDestination) -> None:
     from hifi.delivery.destination_request import RequestTemplate
 
     headers = {name: value for name, value in destination.headers.items() if isinstance(value, str)}
-    RequestTemplate(destination, headers, None)
+    RequestTemplate(destination, headers, [])
 
 
 def _check_settings(destination: ConnectorDestination, pipe: Pipe) -> None:

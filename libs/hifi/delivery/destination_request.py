@@ -50,20 +50,20 @@ def percent_encoded(value: bytes) -> bytes:
 class RequestTemplate:
     """What is the same in all requests to one destination; makes requests of events."""
 
-    def __init__(self, destination: HttpDestination, headers: dict[str, str], signing: str | None) -> None:
+    def __init__(self, destination: HttpDestination, headers: dict[str, str], signing: Sequence[str]) -> None:
         """Compile and validate the declaration of a destination.
 
         Args:
             destination: as declared.
             headers: of each request, with secrets filled in.
-            signing: secret of the signatures; None: requests are not signed.
+            signing: secrets, with each of which requests are signed.
 
         Raises:
             Misconfigured: a header, the transform or the signing secret is invalid; the message quotes no secret.
         """
         self._format = destination.format
         self._transform = None if destination.transform is None else compile_transform(destination.transform)
-        self._webhook = _webhook(signing)
+        self._webhooks = [_webhook(secret) for secret in signing]
         self._head = _head(destination, headers)
         self._own_type = any(name.lower() == "content-type" for name in headers)
         self._batched = destination.batch is not None
@@ -113,7 +113,7 @@ class RequestTemplate:
                 content_type = STRUCTURED
         if not self._own_type:
             lines.append(b"Content-Type: %b\r\n" % content_type)
-        if self._webhook is not None:
+        if self._webhooks:
             lines.append(self._signature(records, body, now_us))
         lines.append(b"Content-Length: %d\r\n\r\n" % len(body))
         lines.append(body)
@@ -126,7 +126,6 @@ class RequestTemplate:
         return data or b"null"
 
     def _signature(self, records: Sequence[ConsumerRecord], body: bytes, now_us: int) -> bytes:
-        assert self._webhook is not None
         identifier = webhook_id(records).decode("ascii")
         seconds = now_us // MICROSECONDS
         try:
@@ -135,7 +134,8 @@ class RequestTemplate:
             raise Rejected(
                 "not-signable", "the body is not UTF-8, so it cannot be signed (Standard Webhooks)"
             ) from None
-        signature = self._webhook.sign(identifier, datetime.fromtimestamp(seconds, UTC), text)
+        signed_at = datetime.fromtimestamp(seconds, UTC)
+        signature = " ".join(webhook.sign(identifier, signed_at, text) for webhook in self._webhooks)
         lines = (
             f"webhook-id: {identifier}",
             f"webhook-timestamp: {seconds}",
@@ -184,9 +184,7 @@ def _head(destination: HttpDestination, headers: dict[str, str]) -> bytes:
     return "".join(line + "\r\n" for line in lines).encode("ascii")
 
 
-def _webhook(secret: str | None) -> Webhook | None:
-    if secret is None:
-        return None
+def _webhook(secret: str) -> Webhook:
     try:
         return Webhook(secret)
     except Exception:  # noqa: BLE001 - the library raises any error of base64, with the secret in its message

@@ -5,8 +5,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, HttpUrl, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
+from hifi.pipe.endpoint_url import EndpointUrl
 from hifi.pipe.mask import Mask
 from hifi.pipe.owner import Owner
 from hifi.pipe.secret import Secret
@@ -37,7 +38,10 @@ class TimeRule(StrictModel):
         "iso8601",
         description="`iso8601`, `epoch_s`, `epoch_ms`, `epoch_us`, or a strptime pattern such as `%d/%m/%Y %H:%M`.",
     )
-    zone: str = Field("UTC", description="IANA time zone of times without one.")
+    zone: str = Field(
+        "UTC",
+        description="IANA time zone of times without one; those that it skips or has twice get the offset before.",
+    )
 
 
 class MapRule(StrictModel):
@@ -257,6 +261,11 @@ class RetryPolicy(StrictModel):
         86400,
         description="Time from the first attempt until the delivery becomes a dead letter.",
     )
+    max_pause: Seconds = Field(
+        3600,
+        gt=0,
+        description="Longest pause that the destination gets for its `Retry-After`; then it gets a request.",
+    )
     also: list[Annotated[int, Field(ge=300, le=599)]] = Field(
         default=[], description="Further statuses to retry."
     )
@@ -313,7 +322,7 @@ class HttpDestination(Destination):
     """An HTTP endpoint."""
 
     kind: Literal["http"] = Field("http", description="Kind.")
-    url: HttpUrl = Field(description="URL of the endpoint.")
+    url: EndpointUrl = Field(description="URL of the endpoint, without user and fragment.")
     method: Literal["POST", "PUT", "PATCH"] = Field("POST", description="HTTP method.")
     headers: dict[str, str | HeaderSecret] = Field(
         default={}, description="Header, and its value or a secret."
@@ -325,6 +334,17 @@ class HttpDestination(Destination):
     signing: Secret | None = Field(
         None, description="Key of Standard Webhooks signatures (`whsec_…`, base64)."
     )
+    signing_also: list[Secret] = Field(
+        default=[],
+        max_length=4,
+        description="Further keys while one is replaced: requests have a signature of each.",
+    )
+
+    @model_validator(mode="after")
+    def _signed(self) -> "HttpDestination":
+        if self.signing_also and self.signing is None:
+            raise ValueError("`signing_also` needs `signing`: declare the key that stays there")
+        return self
 
 
 class ConnectorDestination(Destination):

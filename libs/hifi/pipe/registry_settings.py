@@ -13,7 +13,7 @@ class SchemaRegistrySettings(StrictModel):
     """A schema registry with Confluent's REST API."""
 
     url: str = Field(
-        pattern=r"^https?://[^?#\s]+$",
+        pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*)?$",
         description="URL of the registry; hifi's own: `http://HOST:PORT/registry` of the management API.",
     )
     user: str | None = Field(None, min_length=1, description="User for basic authentication.")

@@ -9,6 +9,7 @@ ten; the module of each packed header has its fields in order, and reads and wri
     hifi_hop       second, written anew by each service          `hifi.record.hop`
     hifi_receipt   third, on receipts                            `hifi.record.receipt`
     hifi_position  third, on events that were read from a source `hifi.record.source_position`
+    hifi_unmasked  third on `raw`, on events that ingest masked   `UNMASKED`
 
 The same format as Spark SQL is in `hifi.record.spark_sql`. Dead letters, retries and replays have a header for each of
 their other fields. All are ASCII text, so that any Kafka tool can show them. A later release may append fields, which
@@ -102,6 +103,10 @@ REASON: Final = "hifi_reason"
 
 POSITION: Final = "hifi_position"
 """The third header of an event that was read from a source: the fields of `SourcePosition`."""
+
+UNMASKED: Final = "hifi_unmasked"
+"""The third header on `raw` of an event whose data was masked by ingest: a digest of the data before, keyed with the
+sender's write key, so that normalize tells a repetition from other data. normalize leaves it out."""
 
 REFUSED: Final = "hifi_refused"
 """On events of a source that cannot be read: `<reason>;<detail>` of the dead letter that normalize writes."""

@@ -137,6 +137,11 @@ REQUEST_SECONDS = Histogram(
     ["pipe", "destination"],
     buckets=_SECONDS,
 )
+STRAY_ANSWERS = Counter(
+    "hifi_egest_stray_answers_total",
+    "Times that a destination sent bytes which answer no request.",
+    ["pipe", "destination"],
+)
 DELIVERY_LAG_SECONDS = BatchHistogram(
     "hifi_egest_delivery_lag_seconds",
     "From acceptance to the destination's 2xx, backfill included.",

@@ -57,6 +57,9 @@ class EventProblem(TypedDict):
     """What is wrong with one event of a request, or what became of it."""
 
     index: Annotated[int, Field(description="Index of the event in the request, from 0.")]
+    line: NotRequired[
+        Annotated[int, Field(description="Its line in JSON lines, from 1, empty ones included.")]
+    ]
     id: NotRequired[str]
     detail: NotRequired[str]
     pointer: NotRequired[Annotated[str, Field(description="JSON pointer (RFC 6901) into the event.")]]
@@ -87,14 +90,20 @@ class RefusalDetails(ProblemDetails, RefusalMembers):
     """Problem details (RFC 9457)."""
 
 
-def refusal(invalid: Mapping[int, InvalidEvent], total: int) -> Problem:
+def refusal(
+    invalid: Mapping[int, InvalidEvent], total: int, lines: Mapping[int, int] | None = None
+) -> Problem:
     """The error response for a request with invalid events. None of its events is accepted.
 
     Args:
         invalid: index of the event in the request to its error.
         total: events in the request.
+        lines: index of the event to its line; None: the request is not JSON lines.
     """
     listed = [_event_problem(index, error) for index, error in sorted(invalid.items())[:MAX_LISTED]]
+    if lines is not None:
+        for problem in listed:
+            problem["line"] = lines[problem["index"]]
     statuses = {error.status for error in invalid.values()}
     status = statuses.pop() if len(statuses) == 1 else 400
     if total == 1:

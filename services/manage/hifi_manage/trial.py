@@ -124,7 +124,7 @@ def _delivery(
         for name, value in destination.headers.items()
     }
     try:
-        template = RequestTemplate(destination, headers, None)
+        template = RequestTemplate(destination, headers, [])
         request = template.request([record], [template.part(record)], now_us)
     except Rejected as error:
         return TrialDelivery(destination.name, None, f"{error.reason}: {error.detail}")

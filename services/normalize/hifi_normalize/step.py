@@ -5,7 +5,7 @@ Outputs go to the partition of the event. An event that its client sent before g
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -27,6 +27,8 @@ from hifi.record.headers import (
     REFUSED,
     REPLAY,
     TRACEPARENT,
+    UNMASKED,
+    Headers,
 )
 from hifi.record.hop import hop_header, write_hop
 from hifi.record.identity import Identity, identity
@@ -55,6 +57,8 @@ _PACKED: Final = 2
 """Headers in front of those of the event itself: `hifi` and `hifi_hop`."""
 _REFUSED_AT: Final = 3
 """Place of the header `hifi_refused`, after `hifi_position`."""
+_UNMASKED_AT: Final = 2
+"""Place of the header `hifi_unmasked`."""
 _REVISION_POLL_S: Final = 0.5
 _NO_ANSWERS: Final[Mapping[int, FunctionAnswer]] = {}
 _NO_PROGRAM: Final = NormalizeProgram(())
@@ -103,6 +107,8 @@ class Normalizer:
         self._topics = topics
         self._health = health
         self._pipe_wait_s = pipe_wait_s
+        self._reusing_ids: set[str] = set()
+        """Pipes whose senders reuse ids; logged once."""
 
     def step(self, assigned: AssignedPartition, batch: Batch) -> Awaitable[None] | None:
         """Normalize a batch, and complete its records once their outputs are acknowledged. Implements `BatchHandler`.
@@ -182,6 +188,8 @@ class Normalizer:
                 if first is not None:
                     outputs.receipts.append(_duplicate_receipt(record, first, fetched_us))
                     continue
+                record = _as_passed_on(record, event, reuses_id=fingerprints.reused_id_at == record.offset)
+                headers = record.headers
                 if len(headers) > _REFUSED_AT and headers[_REFUSED_AT][0] == REFUSED:
                     raise Rejected(*parse_refusal(headers[_REFUSED_AT][1]))
                 program, value = self._pipes.get(event.pipe, event.revision), record.value
@@ -250,6 +258,9 @@ class Normalizer:
             return None
         if repetition is Repetition.REUSED_ID:
             metrics.REUSED_IDS.labels(pipe).inc()
+            if pipe not in self._reusing_ids:
+                self._reusing_ids.add(pipe)
+                logger.warning("id-reused", pipe=pipe, partition=record.partition, offset=record.offset)
         if repetition is not Repetition.REPEATED:
             return None
         metrics.CLIENT_RETRIES.labels(pipe).inc()
@@ -298,6 +309,23 @@ class Normalizer:
                     subject, f"waits for offset {offset} of the topic pipes; it has read to {read_to}"
                 )
         self._health.warn(subject, None)
+
+
+def _as_passed_on(record: ConsumerRecord, event: Identity, *, reuses_id: bool) -> ConsumerRecord:
+    """A record of `raw` without `hifi_unmasked`, and with an id of its own if another event had the event's id.
+
+    That id is `<id>~<hifi_seq>`, so that no receiver takes the event for the other one.
+    """
+    headers = record.headers
+    is_masked = len(headers) > _UNMASKED_AT and headers[_UNMASKED_AT][0] == UNMASKED
+    if not (reuses_id or is_masked):
+        return record
+    passed_on: Headers = [
+        (name, b"%b~%b" % (value, event.seq) if reuses_id and name == "ce_id" else value)
+        for name, value in headers
+        if name != UNMASKED
+    ]
+    return replace(record, headers=passed_on)
 
 
 def _dead_letter(record: ConsumerRecord, why: Rejected, fetched_us: int) -> Record:

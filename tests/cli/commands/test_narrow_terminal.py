@@ -12,6 +12,7 @@ from rich.console import Console
 
 from hifi.delivery.dead_letters.letter import DeadLetter
 from hifi_cli.commands.dead import dead_letter_table
+from hifi_cli.commands.lost import lost_table
 from hifi_cli.commands.status import print_status
 from hifi_cli.display.tables import print_table
 
@@ -128,6 +129,22 @@ def test_dead_letters_are_readable():
     assert re.search(r"\d\d-\d\d \d\d:\d\d:\d\d", text), text
     wide = on_paper(lambda console: print_table(dead_letter_table([letter], wide=True), console), 200)
     assert "the destination answered 404" in wide
+
+
+def test_an_id_of_any_length_takes_a_line_or_two():
+    headers = [("ce_id", b"x" * 10_000), ("hifi_pipe", b"orders"), ("hifi_service", b"normalize")]
+    letter = DeadLetter(12, 7, 1_783_728_060_123, None, b"", headers, False)
+    for wide in (False, True):
+        text = on_paper(
+            lambda console, wide=wide: print_table(dead_letter_table([letter], wide=wide), console)
+        )
+        assert len(text.splitlines()) <= 10, text
+    body = {
+        "count": 1,
+        "hidden": False,
+        "lost": [{"ce_id": "x" * 10_000, "hop": "egest", "destination": "d"}],
+    }
+    assert len(on_paper(lambda console: print_table(lost_table(body), console)).splitlines()) <= 8
 
 
 def test_status_is_readable():

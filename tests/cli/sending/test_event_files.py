@@ -1,9 +1,13 @@
 import io
+import json
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hifi.runtime.errors import Misconfigured
+from hifi_cli.sending import event_files
 from hifi_cli.sending.event_files import FileEvent, FileFormat, UnreadableEvent, read_events
 
 
@@ -75,3 +79,105 @@ def test_a_file_that_is_not_csv_is_refused(content):
 def test_an_invalid_json_file_is_refused():
     with pytest.raises(Misconfigured, match=r"x\.json is not JSON"):
         read(b"[{]", "x.json")
+
+
+DIGITS = '{"n":18446744073709551616,"price":1.10,"e":1E5,"deep":[[0.10000000000000000001]]}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        DIGITS,
+        f"[{DIGITS}]",
+        f"[\n  {DIGITS}\n]",
+        DIGITS.replace(",", ",\r\n "),
+        f"\ufeff{DIGITS}",
+        f"\ufeff[{DIGITS}]",
+    ],
+)
+def test_numbers_keep_their_digits_in_every_format(content):
+    for name in ("x.json", "-"):
+        if name == "-" and "\n" in content and not content.startswith("["):
+            continue  # an object over several lines is one only in a file named .json
+        assert told(read(content.encode(), name)) == [(1, DIGITS.encode())]
+
+
+@given(
+    st.lists(
+        st.dictionaries(
+            st.text(max_size=5),
+            st.integers(-(10**40), 10**40)
+            | st.decimals(allow_nan=False, allow_infinity=False, places=20)
+            | st.text(),
+            max_size=4,
+        ),
+        max_size=5,
+    ),
+    st.sampled_from([None, 2]),
+)
+def test_events_of_an_array_are_what_the_file_says(events, indent):
+    content = json.dumps(events, indent=indent, default=Number, ensure_ascii=False)
+    sent = read(content.encode("utf-8", "surrogatepass"), "x.json")
+    assert [exactly(event.data) for event in sent] == exactly(content)
+    assert all(b"\n" not in event.data for event in sent)
+
+
+class Number(float):
+    """A decimal that `json.dumps` writes with all digits."""
+
+    def __init__(self, number):
+        self._text = format(number, "f")
+
+    def __repr__(self):
+        return self._text
+
+
+def exactly(text):
+    """The value of a JSON text whose numbers are texts."""
+    return json.loads(
+        text, parse_int=lambda digits: ("number", digits), parse_float=lambda digits: ("number", digits)
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "data"),
+    [
+        ("18446744073709551616", "18446744073709551616"),
+        ("1.10", "1.10"),
+        ("-0.0", "-0.0"),
+        (" 7 ", "7"),
+        ("1e5", "1e5"),
+        ("1e999", '"1e999"'),
+        ("9" * 400, f'"{"9" * 400}"'),
+        ("007", '"007"'),
+        ("1_000", '"1_000"'),
+        ("+1", '"+1"'),
+        (".5", '".5"'),
+        ("NaN", '"NaN"'),
+        ("٣", '"٣"'),
+    ],
+)
+def test_typed_csv_numbers_keep_their_digits(value, data):
+    (event,) = read(f"n\n{value}\n".encode(), "x.csv", types=True)
+    assert event.data.decode() == f'{{"n":{data}}}'
+
+
+def test_large_cells_are_sent_and_a_bad_row_costs_no_other():
+    large = "x" * 200_000
+    events = read(f'a,b\n1,2\n{large},3\n"q"q,4\n5,6\n'.encode(), "x.csv")
+    assert [event.number for event in events] == [2, 3, 4, 5]
+    assert orjson.loads(events[1].data) == {"a": large, "b": "3"}
+    assert "not valid CSV" in str(events[2])
+    assert events[3].data == b'{"a":"5","b":"6"}'
+
+
+def test_of_an_endless_cell_or_line_only_so_much_is_read(monkeypatch):
+    monkeypatch.setattr(event_files, "MAX_EVENT_BYTES", 1000)
+    source = io.BufferedReader(io.BytesIO(b'a,b\n1,2\n"' + b"x\n" * 5000))
+    events = read_events(source, "x.csv", FileFormat.AUTO)
+    assert next(events).data == b'{"a":"1","b":"2"}'
+    with pytest.raises(Misconfigured, match=r"line .*1000 bytes"):
+        next(events)
+    lines = read(b'{"a":1}\n{"b":"' + b"x" * 5000 + b'"}\n{"c":1}\n', "x.ndjson")
+    assert told(lines)[::2] == [(1, b'{"a":1}'), (3, b'{"c":1}')]
+    assert "more than 1000 bytes" in str(lines[1])

@@ -8,7 +8,8 @@ from aiokafka import ConsumerRecord
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 from hypothesis import given
 from hypothesis import strategies as st
-from standardwebhooks import Webhook
+from pydantic import ValidationError
+from standardwebhooks import Webhook, WebhookVerificationError
 
 from hifi.delivery.destination_request import RequestTemplate, percent_encoded, webhook_id
 from hifi.pipe.model import HttpDestination
@@ -29,13 +30,14 @@ def record(data: Any = None, content_type: str = "application/json", **attribute
 def made(
     *records: ConsumerRecord,
     headers: dict[str, str] | None = None,
-    signing: str | None = None,
+    signing: str | list[str] = [],  # noqa: B006 - never changed
     **destination: Any,
 ):
     declared = HttpDestination.model_validate(
         {"name": "d", "url": "http://there.example:8080/in?a=b", **destination}
     )
-    template = RequestTemplate(declared, headers or {}, signing)
+    secrets = [signing] if isinstance(signing, str) else signing
+    template = RequestTemplate(declared, headers or {}, secrets)
     data = template.request(records, [template.part(event_record) for event_record in records], NOW_US)
     head, _, body = data.partition(b"\r\n\r\n")
     first, *lines = head.decode("ascii").split("\r\n")
@@ -159,6 +161,27 @@ def test_signatures_are_what_the_library_verifies(binding: str, monkeypatch: pyt
     assert Webhook(SECRET).verify(body, headers) == orjson.loads(body)
     assert headers["webhook-id"] == "mit%20Raum"
     assert headers["webhook-timestamp"] == str(NOW_US // 1_000_000)
+
+
+def test_while_a_secret_is_replaced_receivers_with_either_verify_the_signature(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "standardwebhooks.webhooks.timedelta", lambda **_: __import__("datetime").timedelta(days=99999)
+    )
+    other, third = "whsec_" + "b3RoZXIh" * 4, "whsec_" + "dGhpcmQh" * 4
+    _, headers, body = made(record({"a": 1}), signing=[SECRET, other])
+    assert [part.partition(",")[0] for part in headers["webhook-signature"].split(" ")] == ["v1", "v1"]
+    for secret in (SECRET, other):
+        assert Webhook(secret).verify(body, headers) == {"a": 1}
+    with pytest.raises(WebhookVerificationError):
+        Webhook(third).verify(body, headers)
+    declared = HttpDestination.model_validate(
+        {"name": "d", "url": "http://h/", "signing": {"env": "NEW"}, "signing_also": [{"env": "OLD"}]}
+    )
+    assert HttpDestination.model_validate_json(declared.model_dump_json()) == declared
+    with pytest.raises(ValidationError, match="needs `signing`"):
+        HttpDestination.model_validate({"name": "d", "url": "http://h/", "signing_also": [{"env": "OLD"}]})
 
 
 def test_the_id_of_a_batch_is_that_of_its_events() -> None:

@@ -157,6 +157,7 @@ def test_every_kind_of_secret_of_a_pipe_is_looked_at(monkeypatch: pytest.MonkeyP
                     "url": "http://127.0.0.1:9/",
                     "headers": {"a": secret},
                     "signing": secret,
+                    "signing_also": [secret],
                 }
             ],
         }
@@ -167,4 +168,5 @@ def test_every_kind_of_secret_of_a_pipe_is_looked_at(monkeypatch: pytest.MonkeyP
         ("enrich", "lookups", "l", "sql", "url"),
         ("destinations", 0, "headers", "a"),
         ("destinations", 0, "signing"),
+        ("destinations", 0, "signing_also", 0),
     }

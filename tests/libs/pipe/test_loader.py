@@ -48,6 +48,22 @@ def test_a_minimal_pipe_loads_with_its_defaults(tmp_path: Path) -> None:
             "destinations[0].url",
             "URL",
         ),
+        *(
+            (("url: http://127.0.0.1:9/orders", f"url: {url}"), 6, "destinations[0].url", message)
+            for url, message in (
+                ("https://user:p%40ss@host/a%20b#x", "declare the header Authorization with a secret"),
+                ("https://user@host/", "declare the header Authorization with a secret"),
+                ("https://:pass@host/", "declare the header Authorization with a secret"),
+                ("'https://host/a#x'", "take it out, or write `%23`"),
+                ("'https://host/a?b=1#'", "take it out, or write `%23`"),
+            )
+        ),
+        (
+            ("pipe: orders", "pipe: orders\nowner: {webhook: 'https://user:pw@host/'}"),
+            2,
+            "owner.webhook",
+            "declare the header Authorization with a secret",
+        ),
         (("source:\n", "source:\n  time: [\n"), 5, "", "not YAML"),
         (
             ("destinations:", "enrich: {derive: {late: x > 1}, fields: {late: int}}\ndestinations:"),

@@ -37,6 +37,7 @@ from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.lanes.lane import Lane
 
 SECRET = "whsec_" + "c2VjcmV0" * 4
+SECRET_BEFORE = "whsec_" + "YmVmb3Jl" * 4
 TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -225,15 +226,18 @@ async def test_signatures_are_verified_by_the_library(
     stream: EgestStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIGNING", SECRET)
+    monkeypatch.setenv("SIGNING_BEFORE", SECRET_BEFORE)
     declared = {
         "signing": {"env": "SIGNING"},
+        "signing_also": [{"env": "SIGNING_BEFORE"}],
         "headers": {"Authorization": {"env": "SIGNING", "prefix": "Bearer "}},
     }
     async with destination() as there, running_egest(stream, pipe(there.url, **declared)):
         await stream.send(2)
         await stream.receipts(2)
     for request in there.requests:
-        assert Webhook(SECRET).verify(request.body, request.headers) == orjson.loads(request.body)
+        for secret in (SECRET, SECRET_BEFORE):
+            assert Webhook(secret).verify(request.body, request.headers) == orjson.loads(request.body)
         assert request.headers["webhook-id"] == request.headers["ce-id"]
         assert request.headers["authorization"] == "Bearer " + SECRET
 

@@ -11,6 +11,7 @@ from fake_destination import OK, ReceivedRequest, Reset, answer, destination
 from hifi.record.headers import (
     AMBIGUOUS,
     ATTEMPT,
+    BREAKER,
     DESTINATION,
     DETAIL,
     DUE,
@@ -167,6 +168,25 @@ async def test_a_destination_that_asks_for_a_pause_gets_it(stream: EgestStream) 
     assert calls[1].at_s - calls[0].at_s > 0.95
 
 
+async def test_a_pause_of_a_year_is_cut_to_what_is_declared(stream: EgestStream) -> None:
+    calls: list[ReceivedRequest] = []
+
+    async def pause_at_first(request: ReceivedRequest) -> bytes:
+        calls.append(request)
+        return answer(503, "Retry-After: Fri, 31 Dec 9999 23:59:59 GMT") if len(calls) == 1 else OK
+
+    async with (
+        destination(pause_at_first) as there,
+        running_egest(stream, pipe(there.url, concurrency=1, retry={"max_pause": "1s"})),
+    ):
+        await stream.send(3)
+        receipts = await stream.receipts(3)
+    assert sorted(outcomes(receipts)) == ["delivered", "delivered", "retry"]
+    assert 0.95 < calls[1].at_s - calls[0].at_s < 5
+    (retry,) = await stream.read(stream.topics.retry_in(stream.topics.tiers[1]))
+    assert DUE not in texts(retry), "it comes back with the tier of 1 s and is sent"
+
+
 async def test_a_long_pause_is_not_waited_for(stream: EgestStream) -> None:
     async with (
         destination(says(answer(429, "Retry-After: 3600"))) as there,
@@ -177,6 +197,7 @@ async def test_a_long_pause_is_not_waited_for(stream: EgestStream) -> None:
         assert len(there.requests) <= 2
     assert outcomes(receipts) == ["retry"] * 50
     assert {receipt[REASON] for receipt in receipts} == {"status-429", "paused"}
+    assert {receipt[BREAKER].partition(":")[0] for receipt in receipts} == {"paused"}
     assert len(await stream.read(stream.topics.retry_in(stream.topics.tiers[-1]))) == 50
 
 

@@ -51,28 +51,42 @@ async def test_a_repeated_event_ends_as_duplicate_and_a_different_one_passes(kaf
             "made again": sent(stream, UUID7, ce_source=made),
             "refused": sent(stream, b"a", name="strict"),
             "refused again": sent(stream, b"a", name="strict"),
+            "other type": sent(stream, b"a", ce_type=b"order.gone"),
         }
         await stream.put(1, *sequences.values())
         async with normalize(stream, log) as instance:
-            passed = await stream.read(stream.topics.normalized, 8)
-            receipts = await stream.read(stream.topics.receipts, 4)
+            passed = await stream.read(stream.topics.normalized, 10)
+            receipts = await stream.read(stream.topics.receipts, 3)
             dead = await stream.read(stream.topics.dead_letter, 1)
-            assert metric(instance, "hifi_normalize_duplicates_total") == 4
-            assert metric(instance, "hifi_normalize_reused_ids_total") == 1
+            assert metric(instance, "hifi_normalize_duplicates_total") == 3
+            assert metric(instance, "hifi_normalize_reused_ids_total") == 3
             assert await instance.stop() == 0
-        assert len(await stream.all(stream.topics.receipts)) == 4
+        assert len(await stream.all(stream.topics.receipts)) == 3
     names = list(sequences)
     assert [names[place] for _, place in about(passed)] == [
         "first",
         "other data",
         "other source",
         "other pipe",
+        "first once more",
         "copy of hifi's",
         "replay",
         "made",
         "made again",
+        "other type",
     ]
     assert len(dead) == 1
+    receivers_ids = {
+        names[int(headers(record)["hifi_raw"])]: (headers(record)["ce_id"], headers(record)["ce_source"])
+        for record in passed
+    }
+    distinct = {"first", "other data", "first once more", "other type"}
+    assert len({receivers_ids[name] for name in distinct}) == len(distinct), (
+        "events with one id reach receivers with ids of their own"
+    )
+    assert receivers_ids["copy of hifi's"] == receivers_ids["first"]
+    for name in ("other data", "first once more", "other type"):
+        assert receivers_ids[name][0] == b"a~" + fields(sequences[name].headers)["hifi_seq"]
     told = [headers(receipt) for receipt in receipts]
     assert [
         (names[int(receipt_headers["hifi_raw"])], names[int(receipt_headers["hifi_first"])])
@@ -80,7 +94,6 @@ async def test_a_repeated_event_ends_as_duplicate_and_a_different_one_passes(kaf
     ] == [
         ("again", "first"),
         ("other data again", "other data"),
-        ("first once more", "first"),
         ("refused again", "refused"),
     ]
     for receipt_headers, receipt in zip(told, receipts, strict=True):

@@ -10,6 +10,7 @@ from hifi.pipe.sources.event import SourceEvent, refused
 from hifi.pipe.sources.timestamps import rfc3339
 from hifi.record.cloudevents import decode as cloudevents
 from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
+from hifi.record.cloudevents.json_slices import without_bom
 from hifi.record.headers import CONTENT_TYPE
 from hifi.runtime.errors import Rejected
 from hifi_kafka.declaration import KafkaSource
@@ -80,7 +81,8 @@ class RecordReader:
     def _plain(self, event: SourceEvent, record: ConsumerRecord) -> SourceEvent:
         """The event of a record that is a JSON object."""
         try:
-            data = orjson.loads(record.value)
+            event.data = without_bom(record.value)
+            data = orjson.loads(event.data)
         except orjson.JSONDecodeError:
             return refused(event, "not-json", "the value is not JSON")
         if not isinstance(data, dict):
@@ -154,7 +156,7 @@ def _content_mode(
     headers = dict(record.headers)
     content_type = headers.get(cloudevents.KAFKA_CONTENT_TYPE, b"").partition(b";")[0].strip().lower()
     if content_type == cloudevents.STRUCTURED:
-        return lambda record, limits: cloudevents.structured(record.value, limits)
+        return lambda record, limits: cloudevents.structured(without_bom(record.value), limits)
     if f"{cloudevents.KAFKA_PREFIX}specversion" in headers:
         return lambda record, limits: cloudevents.kafka_binary(record.headers, record.value, limits)
     return None

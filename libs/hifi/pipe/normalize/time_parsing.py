@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from hifi.pipe.model import TimeRule
 from hifi.pipe.normalize.casting import Converter
 from hifi.pipe.normalize.lazy_json import json_text, to_python
+from hifi.record.cloudevents.timestamps import parse_iso8601
 from hifi.runtime.errors import Misconfigured
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -31,8 +32,9 @@ def time_reader(rule: TimeRule) -> Converter:
     if rule.format in _PER_SECOND:
         per_second = _PER_SECOND[rule.format]
         return lambda value: format_time(_since_1970(_text(value), per_second))
+    # A local time that a zone skips or has twice is read as RFC 5545 (3.3.5) says: with the offset before the change.
     zone = _zone(rule.zone)
-    read = datetime.fromisoformat if rule.format == "iso8601" else _by_format(rule.format, zone)
+    read = parse_iso8601 if rule.format == "iso8601" else _by_format(rule.format, zone)
 
     def convert(value: Any) -> str:
         moment = read(_text(value))

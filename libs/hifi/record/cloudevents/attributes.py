@@ -26,6 +26,11 @@ _SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:.")
 
 REQUIRED: Final = ("specversion", "id", "source", "type")
 JSON_TYPE: Final = b"application/json"
+BYTES_TYPE: Final = b"application/octet-stream"
+MAX_ID_BYTES: Final = 512
+"""Receivers get the id percent-encoded as a header, and many of them refuse headers of 4 kB and more."""
+MAX_ATTRIBUTE_BYTES: Final = 4096
+_UNPROCESSABLE: Final = 422
 BINARY_ATTRIBUTES: Final = (*REQUIRED, "subject", "time", "dataschema", "partitionkey")
 """Attributes of the specification that binary mode sends as headers `ce-…`."""
 _HEADERS: Final = {name: CE_PREFIX + name for name in BINARY_ATTRIBUTES} | {"datacontenttype": CONTENT_TYPE}
@@ -44,6 +49,7 @@ def assemble(values: Mapping[str, bytes], data: bytes) -> DecodedEvent:
     identifier, source = values.get("id"), values.get("source")
     if not (identifier and source and values.get("type") and values.get("specversion")):
         raise InvalidEvent(_missing(values))
+    check_lengths(values)
     if values["specversion"] != b"1.0":
         raise InvalidEvent("specversion must be 1.0", "/specversion")
     if not is_uri_like(source):
@@ -56,7 +62,7 @@ def assemble(values: Mapping[str, bytes], data: bytes) -> DecodedEvent:
     time_us = None
     if time is not None:
         try:
-            time_us = timestamps.parse_us(time)
+            time_us, time = timestamps.parse(time)
         except ValueError:
             raise InvalidEvent(
                 "time must be an RFC 3339 timestamp such as 2026-01-31T23:59:59.5Z", "/time"
@@ -67,9 +73,26 @@ def assemble(values: Mapping[str, bytes], data: bytes) -> DecodedEvent:
     content_type = values.get("datacontenttype")
     if content_type is not None and media_type(content_type) is None:
         raise InvalidEvent("datacontenttype must be a media type", "/datacontenttype")
-    headers = [(_HEADERS.get(name) or _header(name), value) for name, value in values.items()]
+    headers = [
+        (_HEADERS.get(name) or _header(name), time if name == "time" and time is not None else value)
+        for name, value in values.items()
+    ]
     key = values.get("partitionkey") or subject or identifier
     return DecodedEvent(source, identifier, key, headers, data, time_us)
+
+
+def check_lengths(values: Mapping[str, bytes]) -> None:
+    """Raises InvalidEvent (422) if the id or another attribute is too long for a header of a request.
+
+    Args:
+        values: attribute name to UTF-8 text, `id` included.
+    """
+    if len(values["id"]) > MAX_ID_BYTES or max(map(len, values.values())) > MAX_ATTRIBUTE_BYTES:
+        for name, value in values.items():
+            most = MAX_ID_BYTES if name == "id" else MAX_ATTRIBUTE_BYTES
+            if len(value) > most:
+                detail = f"{_shown(name)} has {len(value)} bytes; the limit is {most}"
+                raise InvalidEvent(detail, f"/{_shown(name)}", _UNPROCESSABLE)
 
 
 def encode_text(name: str, value: str) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from hifi.record.cloudevents import json_slices
-from hifi.record.cloudevents.attributes import JSON_TYPE, assemble, encode_text
+from hifi.record.cloudevents.attributes import BYTES_TYPE, JSON_TYPE, assemble, encode_text
 from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent, check_size
 from hifi.runtime.http.media_type import is_json
 from hifi.runtime.json_pointer import json_pointer
@@ -90,13 +90,34 @@ def kafka_binary(headers: Iterable[tuple[str, bytes]], value: bytes, limits: Dec
 
 
 def _assemble(values: dict[str, bytes], body: bytes, limits: DecodeLimits) -> DecodedEvent:
-    """The event of binary mode; data that is declared to be JSON is checked."""
+    """The event of binary mode."""
+    return assemble(values, _checked(body, values, limits))
+
+
+def _checked(data: bytes, values: dict[str, bytes], limits: DecodeLimits) -> bytes:
+    """Data that was sent as bytes, without a byte order mark if it is JSON.
+
+    Data whose type is declared as JSON must be valid. Data without a declared type gets one in `values`, so that no
+    service takes what is not JSON for it.
+
+    Raises:
+        InvalidEvent: the data is declared to be JSON and is not.
+    """
     content_type = values.get("datacontenttype")
-    if content_type is not None and body and is_json(content_type):
-        json_slices.check_utf8(body)
-        json_slices.value_slice(body)
-        json_slices.check_data(body, limits)
-    return assemble(values, body)
+    if not data or not (content_type is None or is_json(content_type)):
+        return data
+    text = json_slices.without_bom(data)
+    try:
+        json_slices.check_utf8(text)
+        json_slices.value_slice(text)
+    except InvalidEvent:
+        if content_type is not None:
+            raise
+        values["datacontenttype"] = BYTES_TYPE
+        return data
+    json_slices.check_data(text, limits)
+    values.setdefault("datacontenttype", JSON_TYPE)
+    return text
 
 
 def _header_text(attribute: str, value: bytes) -> bytes:
@@ -160,13 +181,15 @@ def event(members: json_slices.Members, limits: DecodeLimits, *, clean: bool) ->
 
 
 def _data(members: json_slices.Members, values: dict[str, bytes], limits: DecodeLimits) -> bytes:
-    """The data of an event. Sets `datacontenttype` in `values` to JSON if data has no declared type."""
+    """The data of an event. Sets `datacontenttype` in `values` if data has no declared type."""
     encoded = members.get("data_base64")
     data = members.get("data")
     if encoded is not None and bytes(encoded) != b"null":
         if data is not None:
             raise InvalidEvent("an event may have either data or data_base64", "/data_base64")
-        return _base64(bytes(encoded))
+        content = _base64(bytes(encoded))
+        check_size(len(content), limits)
+        return _checked(content, values, limits)
     if data is None:
         return b""
     content_type = values.setdefault("datacontenttype", JSON_TYPE)

@@ -32,8 +32,16 @@ _ESCAPE: Final = re.compile(
 )
 """A surrogate pair, a lone surrogate (group 1) or any other escape."""
 
+_BOM: Final = b"\xef\xbb\xbf"
+_UTF16_BOMS: Final = (b"\xff\xfe", b"\xfe\xff")
+
 Members = dict[str, Raw]
 """Member name of an object to the slice of its value."""
+
+
+def without_bom(text: bytes) -> bytes:
+    """JSON without the byte order mark of UTF-8, which RFC 8259 (8.1) allows to ignore at the start of a text."""
+    return text.removeprefix(_BOM)
 
 
 def check_utf8(body: bytes) -> None:
@@ -41,6 +49,8 @@ def check_utf8(body: bytes) -> None:
     try:
         body.decode()
     except UnicodeDecodeError as error:
+        if body.startswith(_UTF16_BOMS):
+            raise InvalidEvent("not UTF-8: the byte order mark at its start is that of UTF-16") from None
         raise InvalidEvent(f"not UTF-8 at byte {error.start}") from None
 
 
@@ -135,9 +145,19 @@ def _decode(decoder: Any, text: bytes) -> Any:
     except msgspec.ValidationError as error:
         raise InvalidEvent(_sentence(str(error))) from None
     except msgspec.DecodeError as error:
-        raise InvalidEvent(f"not JSON: {_lone_surrogate(text) or _sentence(str(error))}") from None
+        reason = _misplaced_bom(text) or _lone_surrogate(text) or _sentence(str(error))
+        raise InvalidEvent(f"not JSON: {reason}") from None
     except RecursionError:
         raise InvalidEvent("nested too deeply") from None
+
+
+def _misplaced_bom(text: bytes) -> str | None:
+    """Explain a byte order mark, which is ignored only at the start of a body, a file or a record's value."""
+    if text.lstrip(b" \t\r\n").startswith(_BOM):
+        return (
+            "it begins with a byte order mark (U+FEFF), which is allowed only at the start of a body or file"
+        )
+    return None
 
 
 def _lone_surrogate(text: bytes) -> str | None:

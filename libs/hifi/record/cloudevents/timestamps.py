@@ -1,4 +1,7 @@
-"""Read and write RFC 3339 timestamps with microseconds. Pure."""
+"""Read and write RFC 3339 timestamps with microseconds: the one parser of times for all services. Pure.
+
+`t`, `z` and a space are read as `T` and `Z` (RFC 3339, 5.6), and the second 60 as the beginning of the next minute.
+"""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -11,6 +14,45 @@ _RFC3339: Final = re.compile(
     rb"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d):(\d\d)(?:\.(\d{1,30}))?([Zz]|[+-]\d\d:\d\d)"
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+_LEAP_SECOND: Final = re.compile(r"([0-9W-]{8,10}.\d\d:?\d\d:?)60(?!\d)(.*)", re.DOTALL)
+
+
+def parse(text: bytes) -> tuple[int, bytes]:
+    """Microseconds since 1970 UTC of an RFC 3339 timestamp, and its text with `T`, `Z` and a second below 60.
+
+    Raises:
+        ValueError: as `parse_us`.
+    """
+    time_us = parse_us(text)
+    if text[10:11] == b"T" and text[17:19] != b"60" and not text.endswith(b"z"):
+        return time_us, text
+    fraction = text[19:].rstrip(b"Zz").partition(b"+")[0].partition(b"-")[0]
+    zone = text[19 + len(fraction) :].upper()
+    if text[17:19] != b"60":
+        return time_us, b"%bT%b%b%b" % (text[:10], text[11:19], fraction, zone)
+    try:
+        return time_us, b"%b%bZ" % (_second(time_us // MICROSECONDS), fraction)
+    except OverflowError:
+        raise ValueError("out of range") from None
+
+
+def parse_iso8601(text: str) -> datetime:
+    """A time in ISO 8601, with or without a zone, in any form that `datetime.fromisoformat` reads.
+
+    Raises:
+        ValueError: malformed, or a date or time that does not exist.
+    """
+    if text.endswith("z"):
+        text = f"{text[:-1]}Z"
+    leap = _LEAP_SECOND.fullmatch(text) if "60" in text else None
+    if leap is not None:
+        try:
+            return datetime.fromisoformat(f"{leap[1]}59{leap[2]}") + timedelta(seconds=1)
+        except OverflowError:
+            raise ValueError("out of range") from None
+    return datetime.fromisoformat(text)
 
 
 def parse_us(text: bytes) -> int:

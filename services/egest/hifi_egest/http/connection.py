@@ -30,20 +30,27 @@ LONGEST_IDLE_S: Final = 60.0
 _FINAL_READ_S: Final = 0.02
 _HEAD_BYTES: Final = 64 * 1024
 _STATUS_LINE: Final = re.compile(rb"(?:\A|\r\n\r\n)HTTP/1\.[01] ([2-9]\d\d)[ \r][^\n]*\n")
+_IDLE_TIMEOUT: Final = re.compile(rb"HTTP/1\.[01] 408 ")
+"""What servers may send before they close an idle connection (RFC 9110, 15.5.9)."""
+_RETIRED_S: Final = 0.05
 _TIMEOUT: Final = re.compile(rb"timeout=(\d{1,6})")
 
 
 class DestinationConnection(asyncio.Protocol):
     """A connection that carries one request at a time."""
 
-    def __init__(self, released: Callable[["DestinationConnection"], None]) -> None:
+    def __init__(
+        self, released: Callable[["DestinationConnection"], None], stray: Callable[[], None]
+    ) -> None:
         """Start unconnected; the event loop calls `connection_made`.
 
         Args:
             released: called when a request is over and the connection may be reused, and when it has been closed.
+            stray: called when bytes arrive that are part of no answer to a request.
         """
         self._loop = asyncio.get_running_loop()
         self._released = released
+        self._stray = stray
         self._parser: httptools.HttpResponseParser
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[Answer | NoResponse] | None = None
@@ -109,6 +116,10 @@ class DestinationConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def retire(self) -> None:
+        """Close an idle connection once the event loop has read what arrived on it."""
+        self._loop.call_later(_RETIRED_S, self.close)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Implement asyncio.Protocol."""
         self._transport = cast("asyncio.Transport", transport)
@@ -117,7 +128,9 @@ class DestinationConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Implement asyncio.Protocol."""
         if not self.busy:
-            self.close()  # bytes without a request
+            if self.open and not _IDLE_TIMEOUT.match(data):
+                self._stray()
+            self.close()
             return
         if not self._status_read:
             self._head += data
@@ -127,6 +140,8 @@ class DestinationConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if self._complete:  # such as a body that is longer than declared
+                self._stray()
             self._fail("protocol", f"the answer is not HTTP/1.1: {error}")
             return
         if not self._status_read and (match := _STATUS_LINE.search(self._head)) and match[1].startswith(b"2"):
@@ -159,8 +174,10 @@ class DestinationConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """Implement the callback of the parser."""
-        if self._complete:
-            self.close()  # the beginning of a second answer to one request
+        if self._complete:  # the beginning of a second answer to one request
+            if self.open:
+                self._stray()
+            self.close()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Implement the callback of the parser."""

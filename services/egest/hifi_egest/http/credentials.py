@@ -15,13 +15,13 @@ from hifi.runtime.health import Health
 RETRY_S: Final = 5.0
 """Time between two attempts to read a missing secret, seconds."""
 
-Secrets: TypeAlias = tuple[dict[str, str], str | None]
+Secrets: TypeAlias = tuple[dict[str, str], list[str]]
 
 logger = log.get(__name__)
 
 
 def read_secrets(destination: HttpDestination) -> Secrets:
-    """Read the destination's headers, with their secrets filled in, and its signing secret.
+    """Read the destination's headers, with their secrets filled in, and its signing secrets.
 
     Raises:
         Misconfigured: a secret is missing; the message names it.
@@ -30,7 +30,8 @@ def read_secrets(destination: HttpDestination) -> Secrets:
         name: value.prefix + value.read() if isinstance(value, HeaderSecret) else value
         for name, value in destination.headers.items()
     }
-    return headers, destination.signing.read() if destination.signing else None
+    signing = [destination.signing, *destination.signing_also] if destination.signing else []
+    return headers, [secret.read() for secret in signing]
 
 
 def has_secrets(destination: HttpDestination) -> bool:

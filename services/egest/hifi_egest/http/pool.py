@@ -1,9 +1,13 @@
-"""The connections of one lane: kept open for reuse, limited in number, closed when they are idle for too long."""
+"""The connections of one lane: kept open for reuse, limited in number, closed when they are idle for too long.
+
+After bytes that answer no request, no connection is reused.
+"""
 
 import asyncio
 import socket
 import ssl
 from collections import deque
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import aiohappyeyeballs
@@ -32,7 +36,13 @@ class ConnectionPool:
     """Connections to one origin."""
 
     def __init__(
-        self, host: str, port: int, tls: ssl.SSLContext | None, size: int, resolver: NameResolver
+        self,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None,
+        size: int,
+        resolver: NameResolver,
+        stray: Callable[[], None] = lambda: None,
     ) -> None:
         """Create an empty pool; the first request opens the first connection.
 
@@ -42,6 +52,8 @@ class ConnectionPool:
             tls: for https, else None.
             size: maximum number of connections; callers make at most as many requests at a time.
             resolver: of the process.
+            stray: called for bytes from the destination that answer no request. Such bytes can be taken for the answer
+                to the next request, so that from then on each request gets a connection of its own.
         """
         self._loop = asyncio.get_running_loop()
         self._host = host
@@ -56,6 +68,8 @@ class ConnectionPool:
         self._addresses: Addresses = []
         self._resolved_s = float("-inf")
         self._closed = False
+        self._report_stray = stray
+        self._reuses = True
 
     async def connect(self, timeout_s: float) -> Connected | NoResponse:
         """Take a free connection or open one; `request` of the connection, or `release`, follows at once.
@@ -94,9 +108,12 @@ class ConnectionPool:
         now_s = self._loop.time()
         while self._idle:
             connection = self._idle.pop()  # the most recently used one, so that surplus connections expire
-            if now_s < connection.idle_until_s and connection.clean:
+            if now_s >= connection.idle_until_s:
+                connection.close()
+            elif connection.clean:
                 return connection
-            connection.close()
+            else:
+                connection.retire()
         return None
 
     async def _freed(self) -> DestinationConnection | None:
@@ -163,7 +180,7 @@ class ConnectionPool:
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _, connection = await self._loop.create_connection(
-                lambda: DestinationConnection(self._released),
+                lambda: DestinationConnection(self._released, self._stray),
                 sock=sock,
                 ssl=self._tls,
                 server_hostname=self._host if self._tls else None,
@@ -174,12 +191,18 @@ class ConnectionPool:
         self._all.add(connection)
         return connection
 
+    def _stray(self) -> None:
+        self._reuses = False
+        for connection in list(self._idle):
+            connection.close()
+        self._report_stray()
+
     def _released(self, connection: DestinationConnection) -> None:
         if not connection.open:
             self._all.discard(connection)
             if connection in self._idle:
                 self._idle.remove(connection)
-        elif self._closed:
+        elif self._closed or not self._reuses:
             connection.close()
         else:
             if not connection.idle_until_s:

@@ -88,7 +88,7 @@ class DestinationHealth:
         self.paused_until_s = 0.0
         """Until when the destination asked for no requests, monotonic seconds."""
         self.ever_open = ever_open
-        """The circuit breaker has been open: receipts report its state from then on."""
+        """The circuit breaker has been open, or the destination paused: receipts report the state from then on."""
         self._log_fields = {"pipe": pipe, "destination": destination.name}
         self._labels = pipe, destination.name
         self._gauge = metrics.BREAKER_OPEN.labels(*self._labels)
@@ -103,6 +103,10 @@ class DestinationHealth:
         if self.paused_until_s > now_s and self.paused_until_s - now_s > self._longest_pause_s:
             return Deferral("paused", "the destination asked for a pause", self.paused_until_s - now_s)
         return None
+
+    def is_paused(self, now_s: float) -> bool:
+        """Whether the destination asked for no requests now."""
+        return self.paused_until_s > now_s and self._breaker.state is BreakerState.CLOSED
 
     @property
     def breaker(self) -> BreakerState:
@@ -190,8 +194,14 @@ class DestinationHealth:
     ) -> RetryLater | DeadLettered:
         """The outcome of a delivery for which no request is sent."""
         age_s = attempt_counts(delivery, now_s).age_s
+        wait_s = None if deferral.wait_s is None else min(deferral.wait_s, self._policy.max_pause)
         return outcome.too_old(self._policy, age_s, delivery.attempts) or outcome.retry_later(
-            deferral.reason, deferral.detail, delivery.passes, self._tiers, deferral.wait_s
+            deferral.reason,
+            deferral.detail,
+            delivery.passes,
+            self._tiers,
+            wait_s,
+            self._policy.max_age - age_s,
         )
 
     def _unclear(
@@ -248,13 +258,20 @@ class DestinationHealth:
 
     def _pause(self, answer: Answer, now_s: float) -> bool:
         """Remember the pause that an answer asks for; returns whether it is too long to wait for."""
-        wait_s = answer.retry_after_s
-        if answer.status not in PAUSING or not wait_s:
+        if answer.status not in PAUSING or not answer.retry_after_s:
             return False
+        wait_s = min(answer.retry_after_s, self._policy.max_pause)
         self.paused_until_s = max(self.paused_until_s, now_s + wait_s)
         if wait_s <= self._longest_pause_s:
             return False
-        logger.info("destination-paused", seconds=wait_s, **self._log_fields)
+        self.ever_open = True
+        logger.warning(
+            "destination-paused",
+            seconds=wait_s,
+            asked_s=answer.retry_after_s,
+            status=answer.status,
+            **self._log_fields,
+        )
         return True
 
 

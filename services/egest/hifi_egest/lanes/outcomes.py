@@ -58,6 +58,7 @@ class LaneOutcomes:
         self._retired = False
         instance = resources.settings.instance.replace(";", "_")  # the separator of a receipt's fields
         self._breaker_texts = {state: f"{state.value}:{instance}".encode() for state in BreakerState}
+        self._paused_text = f"paused:{instance}".encode()
         self._parking = LaneParking(pipe, destination.name, resources)
         self.health = self._make_health(destination, ever_open=False)
         """Of the destination as it is declared."""
@@ -172,8 +173,12 @@ class LaneOutcomes:
         )
 
     def breaker_text(self) -> bytes:
-        """The state of the circuit breaker for receipts; empty: it has never opened."""
-        return self._breaker_texts[self.health.breaker] if self.health.ever_open else b""
+        """The state of the circuit breaker or a pause, for receipts; empty: there has been neither."""
+        if not self.health.ever_open:
+            return b""
+        if self.health.is_paused(monotonic_s()):
+            return self._paused_text
+        return self._breaker_texts[self.health.breaker]
 
     def deferral(self, now_s: float) -> Deferral | None:
         """Why no delivery is queued or sent now; None: they are."""

@@ -1,5 +1,6 @@
 """The outcomes of deliveries, and which one follows from the answer, the retry policy and the counts. Pure."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple, TypeAlias
@@ -193,19 +194,37 @@ def decide(
             "gave-up", f"the delivery began {counts.age_s:.0f} s ago; the last request: {detail}"
         )
     wait_s = result.retry_after_s if isinstance(result, Answer) else None
+    if wait_s is not None:
+        wait_s = min(wait_s, policy.max_pause)
     if local and counts.local < policy.local_attempts:
         after_s = jitter * LOCAL_BASE_S * 2 ** (counts.local - 1) + (wait_s or 0.0)
         if counts.pass_age_s + after_s <= LOCAL_S:
             return RetryLocally(after_s)
-    return retry_later(reason, detail, counts.passes, tiers, wait_s)
+    return retry_later(reason, detail, counts.passes, tiers, wait_s, policy.max_age - counts.age_s)
 
 
 def retry_later(
-    reason: str, detail: str, passes: int, tiers: Sequence[Tier], wait_s: float | None = None
+    reason: str,
+    detail: str,
+    passes: int,
+    tiers: Sequence[Tier],
+    wait_s: float | None = None,
+    left_s: float = math.inf,
 ) -> RetryLater:
-    """Hand over to the tier of this pass, or to the tier for the wait that the destination asked for, seconds."""
+    """Hand over to the tier of this pass, or to the tier for the wait that the destination asked for.
+
+    Args:
+        reason: stable code.
+        detail: one sentence for a person.
+        passes: completed retry passes.
+        tiers: ascending.
+        wait_s: what the destination asked for, seconds.
+        left_s: time until the delivery reaches `max_age`, after which it must not wait, seconds.
+    """
     if wait_s is None:
-        return RetryLater(tier_of.by_pass(passes, tiers), reason, detail)
+        tier = tier_of.by_pass(passes, tiers)
+        return RetryLater(tier if tier.delay_s <= left_s else tier_of.within(left_s, tiers), reason, detail)
+    wait_s = min(wait_s, left_s)
     tier = tier_of.within(wait_s, tiers)
     return RetryLater(tier, reason, detail, wait_s if wait_s > tier.delay_s else None)
 

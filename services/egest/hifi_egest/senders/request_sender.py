@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from hifi.delivery.destination_request import RequestTemplate, target
 from hifi.pipe.model import HttpDestination
-from hifi.runtime import metrics
+from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.runtime.errors import Rejected
 from hifi_egest.delivery.delivery import Attempt, Delivery
@@ -15,6 +15,8 @@ from hifi_egest.http.pool import ConnectionPool
 from hifi_egest.policy.answer import Answer, NoResponse
 from hifi_egest.policy.outcome import DeadLettered, SplitBatch
 from hifi_egest.senders.sender import SenderResources, SendResult, SentRequest, Unsendable
+
+logger = log.get(__name__)
 
 Rendered: TypeAlias = bytes | Unsendable | SplitBatch
 
@@ -47,7 +49,11 @@ class RequestSender:
             resources.tls if scheme == "https" else None,
             destination.concurrency,
             resources.resolver,
+            self._count_stray,
         )
+        self._health = resources.health
+        self._log_fields = {"pipe": pipe, "destination": destination.name}
+        self._stray_answers = metrics.STRAY_ANSWERS.labels(pipe, destination.name)
         secrets_refresh_s = resources.settings.egest_secrets_refresh_s
         self._missing_changed = missing_changed
         self._credentials = Credentials(
@@ -93,8 +99,23 @@ class RequestSender:
 
     async def stop(self) -> None:
         """Close all connections, as soon as requests in flight are finished, and stop reading the secrets."""
+        self._health.warn(self._stray_subject, None)
         self._pool.close()
         await self._credentials.stop()
+
+    @property
+    def _stray_subject(self) -> str:
+        return "stray bytes from {pipe}/{destination}".format(**self._log_fields)
+
+    def _count_stray(self) -> None:
+        """Count and show bytes that answer no request."""
+        self._stray_answers.inc()
+        logger.warning("stray-bytes", **self._log_fields)
+        self._health.warn(
+            self._stray_subject,
+            "it sends bytes that answer no request, so an earlier answer may have been taken for the next one; each"
+            " request gets a connection of its own until the destination is declared anew or egest restarts",
+        )
 
     def _credentials_changed(self) -> None:
         self.ready = self._credentials.template is not None

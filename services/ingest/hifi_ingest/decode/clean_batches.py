@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from hifi.record.cloudevents import json_slices, timestamps
-from hifi.record.cloudevents.attributes import JSON_TYPE, is_uri_like
+from hifi.record.cloudevents.attributes import JSON_TYPE, MAX_ATTRIBUTE_BYTES, MAX_ID_BYTES, is_uri_like
 from hifi.record.cloudevents.decode import is_clean
 from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits
 from hifi.record.headers import CE_PREFIX, CONTENT_TYPE
@@ -70,7 +70,7 @@ def decode(events: Sequence[CleanEvent], limits: DecodeLimits) -> list[DecodedEv
         if event.time is not None:
             time = event.time.encode()
             try:
-                time_us = timestamps.parse_us(time)
+                time_us, time = timestamps.parse(time)
             except ValueError:
                 return None
             headers.append(("ce_time", time))
@@ -81,6 +81,8 @@ def decode(events: Sequence[CleanEvent], limits: DecodeLimits) -> list[DecodedEv
         data = bytes(event.data)
         if data or event.datacontenttype is not None:
             headers.append(_JSON)
+        if len(identifier) > MAX_ID_BYTES or any(len(value) > MAX_ATTRIBUTE_BYTES for _, value in headers):
+            return None
         if len(data) > most_bytes or not json_slices.is_within_depth(data, max_depth):
             return None
         decoded.append(DecodedEvent(source, identifier, key, headers, data, time_us))

@@ -2,19 +2,29 @@
 
 import asyncio
 from collections.abc import Sequence
+from hmac import digest
 from typing import Final
 
 from hifi.record.cloudevents.event import DecodedEvent, InvalidEvent
+from hifi.record.headers import UNMASKED
 from hifi.runtime.errors import Rejected
 from hifi_ingest.bodies import refusal
 from hifi_ingest.decode.source_mask import SourceMasker, content_type
 
 _EVENTS_PER_TURN: Final = 250
 _UNPROCESSABLE: Final = 422
+_DIGEST_DIGITS: Final = 16
 
 
-async def mask_events(events: Sequence[DecodedEvent], masker: SourceMasker) -> list[DecodedEvent]:
+async def mask_events(
+    events: Sequence[DecodedEvent], masker: SourceMasker, sender_key: bytes
+) -> list[DecodedEvent]:
     """The events of a request with masked data, attributes and record keys.
+
+    Args:
+        events: of the request.
+        masker: of the pipe.
+        sender_key: write key of the request, with which what was masked is digested (`UNMASKED`).
 
     Raises:
         Problem: 422, the data of an event is not a JSON object, so it cannot be masked.
@@ -30,7 +40,20 @@ async def mask_events(events: Sequence[DecodedEvent], masker: SourceMasker) -> l
             invalid[index] = InvalidEvent(f"this pipe masks fields: {why.detail}", "/data", _UNPROCESSABLE)
             continue
         headers = masker.headers(event.headers)
-        masked.append(event._replace(data=data, headers=headers, key=masker.key(event.key, headers)))
+        key = masker.key(event.key, headers)
+        unmasked = [
+            event.data,
+            *(
+                b"%b:%b" % (name.encode(), value)
+                for name, value in event.headers
+                if (name, value) not in headers
+            ),
+        ]
+        headers = [
+            (UNMASKED, digest(sender_key, b"\0".join(unmasked), "sha256").hex()[:_DIGEST_DIGITS].encode()),
+            *headers,
+        ]
+        masked.append(event._replace(data=data, headers=headers, key=key))
     if invalid:
         raise refusal(invalid, len(events))
     return masked

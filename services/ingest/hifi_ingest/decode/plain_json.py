@@ -4,8 +4,9 @@ The data of an event is the slice of its object in the body, byte for byte. The 
 the fields that give id, time and partition key.
 """
 
-import hashlib
+import hmac
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
@@ -16,7 +17,12 @@ from uuid_utils import uuid7
 
 from hifi.pipe.source import HttpSource
 from hifi.record.cloudevents import json_slices, timestamps
-from hifi.record.cloudevents.attributes import JSON_TYPE, encode_text
+from hifi.record.cloudevents.attributes import (
+    JSON_TYPE,
+    MAX_ATTRIBUTE_BYTES,
+    MAX_ID_BYTES,
+    encode_text,
+)
 from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent, check_size
 from hifi.record.headers import CONTENT_TYPE, Headers
 from hifi.runtime.http.problem import Problem
@@ -25,6 +31,7 @@ from hifi.runtime.json_pointer import json_pointer
 JSON_LINES: Final = frozenset({b"application/x-ndjson", b"application/ndjson", b"application/jsonl"})
 _IDEMPOTENCY_KEY: Final = re.compile(rb'"?([!#-~]{1,200})"?')
 _LINE: Final = re.compile(rb"[^ \t\r\n][^\n]*")
+_INTEGER: Final = re.compile(rb"-?[0-9]+")
 _CONTAINERS: Final = (b"{", b"[")
 _UNPROCESSABLE: Final = 422
 """The JSON is valid, but not what the pipe needs (RFC 9110, 15.5.21)."""
@@ -55,6 +62,19 @@ def lines(body: bytes, most: int) -> list[bytes]:
         most: number of lines that are read and one more is returned, if there are more.
     """
     return [match[0].rstrip(b" \t\r") for match in islice(_LINE.finditer(body), most + 1)]
+
+
+def line_numbers(body: bytes, indexes: Iterable[int]) -> dict[int, int]:
+    """The number in the body, from 1, of some of the lines that `lines` returns, by their index there."""
+    at = set(indexes)
+    numbers: dict[int, int] = {}
+    number, counted_to = 1, 0
+    for index, match in enumerate(islice(_LINE.finditer(body), max(at, default=-1) + 1)):
+        number += body.count(b"\n", counted_to, match.start())
+        counted_to = match.start()
+        if index in at:
+            numbers[index] = number
+    return numbers
 
 
 def check_object(element: bytes, limits: DecodeLimits, *, valid_json: bool) -> None:
@@ -105,7 +125,12 @@ class PlainJsonDecoder:
         self._key = _DeclaredField.of(source.partition_key)
 
     def decode(
-        self, element: bytes, index: int, idempotency_key: str | None, accepted_us: int
+        self,
+        element: bytes,
+        index: int,
+        idempotency_key: str | None,
+        accepted_us: int,
+        write_key: bytes = b"",
     ) -> DecodedEvent:
         """Build the event of one JSON object.
 
@@ -114,28 +139,29 @@ class PlainJsonDecoder:
             index: of the object in the request.
             idempotency_key: of the request.
             accepted_us: time of an event that has none, microseconds since 1970 UTC.
+            write_key: of the request.
 
         Raises:
             InvalidEvent: 422, a field that the pipe declares is missing or has the wrong type.
         """
-        event_id = self._event_id(element, index, idempotency_key)
+        event_id = self._event_id(element, index, idempotency_key, write_key)
         time_us, time = self._event_time(element, accepted_us)
         headers = [*self._headers, ("ce_id", event_id), ("ce_time", time)]
-        partition_key = self._key.text(element) if self._key else None
+        partition_key = self._key.text(element, MAX_ATTRIBUTE_BYTES) if self._key else None
         if partition_key:
             headers.append(("ce_partitionkey", partition_key))
         return DecodedEvent(self._source, event_id, partition_key or event_id, headers, element, time_us)
 
-    def _event_id(self, element: bytes, index: int, idempotency_key: str | None) -> bytes:
+    def _event_id(self, element: bytes, index: int, idempotency_key: str | None, write_key: bytes) -> bytes:
         if self._id is not None:
-            event_id = self._id.text(element)
+            event_id = self._id.text(element, MAX_ID_BYTES)
             if not event_id:
                 raise self._id.invalid("which is the event id in this pipe, is missing or empty")
             return event_id
         if idempotency_key is not None:
-            # A digest of the data would tell what was masked.
-            digest = "" if self._masks_data else f"-{hashlib.sha256(element).hexdigest()[:16]}"
-            return f"{idempotency_key}-{index}{digest}".encode()
+            # Without a key, the digest would tell what was masked.
+            digest = hmac.digest(write_key if self._masks_data else b"", element, "sha256")
+            return f"{idempotency_key}-{index}-{digest.hex()[:16]}".encode()
         return str(uuid7()).encode()
 
     def _event_time(self, element: bytes, accepted_us: int) -> tuple[int, bytes]:
@@ -143,8 +169,7 @@ class PlainJsonDecoder:
         if self._time is None or value is None:
             return accepted_us, _format_us(accepted_us)
         try:
-            time = value.encode("ascii")
-            return timestamps.parse_us(time), time
+            return timestamps.parse(value.encode("ascii"))
         except (AttributeError, ValueError):
             raise self._time.invalid(
                 "which is the event time in this pipe, must be an RFC 3339 timestamp"
@@ -168,29 +193,46 @@ class _DeclaredField:
 
     def value(self, element: bytes) -> Any:
         """The scalar at the path; None if there is none, and an empty dict for an object or array."""
+        return self._decoded(self._slice(element))
+
+    def _slice(self, element: bytes) -> bytes:
+        """The JSON at the path; empty if there is none."""
         slice_ = element
         for decoder in self._decoders:
             if slice_[:1] != b"{":
-                return None
+                return b""
             slice_ = bytes(decoder.decode(slice_).value)
+        return slice_
+
+    def _decoded(self, slice_: bytes) -> Any:
+        """A scalar; None if there is none, and an empty dict for an object or array."""
         if not slice_:
             return None
         return {} if slice_[:1] in _CONTAINERS else json_slices.decode(slice_)
 
-    def text(self, element: bytes) -> bytes | None:
-        """The string or integer at the path as text; None if there is none.
+    def text(self, element: bytes, most_bytes: int) -> bytes | None:
+        """The string at the path, or the digits of the integer; None if there is neither.
+
+        Args:
+            element: slice of the object.
+            most_bytes: largest size of the text.
 
         Raises:
-            InvalidEvent: 422, the value has another type.
+            InvalidEvent: 422, the value has another type or is too long.
         """
-        value = self.value(element)
-        if value is None:
-            return None
-        if isinstance(value, str):
-            return encode_text(self._path, value)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return b"%d" % value
-        raise self.invalid("must be a string or an integer")
+        slice_ = self._slice(element)
+        if _INTEGER.fullmatch(slice_):
+            text = slice_ if slice_ != b"-0" else b"0"
+        else:
+            value = self._decoded(slice_)
+            if value is None:
+                return None
+            if not isinstance(value, str):
+                raise self.invalid("must be a string or an integer")
+            text = encode_text(self._path, value)
+        if len(text) > most_bytes:
+            raise self.invalid(f"has {len(text)} bytes; the limit is {most_bytes}")
+        return text
 
     def invalid(self, problem: str) -> InvalidEvent:
         """422 that names the field."""

@@ -5,7 +5,7 @@ Either all events of a request are returned, or a refusal that names the index o
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from hifi.pipe.source import DeclaredSource, HttpSource
@@ -13,6 +13,7 @@ from hifi.pipe.sources.collected import Format
 from hifi.record.cloudevents import decode as cloudevents
 from hifi.record.cloudevents.attributes import JSON_TYPE
 from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
+from hifi.record.cloudevents.json_slices import without_bom
 from hifi.runtime.clock import monotonic_s
 from hifi.runtime.http.media_type import is_json, is_utf8, media_type
 from hifi.runtime.http.problem import Problem
@@ -66,6 +67,7 @@ class EventRequest:
     """Microseconds since 1970 UTC."""
     reserve: Callable[[int], None] = lambda _: None
     """Called with the bytes of memory that decoding will use, before it does; it may raise Problem."""
+    write_key: bytes = b""
 
 
 class _Turn:
@@ -132,6 +134,7 @@ async def _decode(
 async def _decode_json_cloudevents(
     kind: bytes, request: EventRequest, limits: DecodeLimits
 ) -> list[DecodedEvent]:
+    request = replace(request, body=without_bom(request.body))
     if kind == cloudevents.STRUCTURED:
         await _check_shape(request, limits, is_batch=False)
         return _decode_one(lambda: cloudevents.structured(request.body, limits), limits)
@@ -219,9 +222,12 @@ def _invalid_together(
 async def _decode_plain_json(
     kind: bytes, request: EventRequest, decoder: plain_json.PlainJsonDecoder, limits: DecodeLimits
 ) -> list[DecodedEvent]:
+    request = replace(request, body=without_bom(request.body))
     by_line = kind in plain_json.JSON_LINES
     if by_line:
         elements = plain_json.lines(request.body, limits.batch_events)
+        if not elements:
+            raise Problem(400, "the body has no event: all of its lines are empty")
     else:
         if plain_json.is_array(request.body):
             await _check_shape(request, limits, is_batch=True, has_members=False)
@@ -232,13 +238,18 @@ async def _decode_plain_json(
     def decode(index: int) -> DecodedEvent:
         element = elements[index]
         plain_json.check_object(element, limits, valid_json=not by_line)
-        return decoder.decode(element, index, key, request.accepted_us)
+        return decoder.decode(element, index, key, request.accepted_us, request.write_key)
 
-    return await _decode_each(len(elements), decode, request, limits)
+    return await _decode_each(len(elements), decode, request, limits, by_line=by_line)
 
 
 async def _decode_each(
-    total: int, decode: Callable[[int], DecodedEvent], request: EventRequest, limits: DecodeLimits
+    total: int,
+    decode: Callable[[int], DecodedEvent],
+    request: EventRequest,
+    limits: DecodeLimits,
+    *,
+    by_line: bool = False,
 ) -> list[DecodedEvent]:
     if total > limits.batch_events:
         raise _too_many_events(limits)
@@ -255,7 +266,7 @@ async def _decode_each(
             invalid[index] = error
     invalid = invalid or _invalid_together(request, events, limits)
     if invalid:
-        raise refusal(invalid, total)
+        raise refusal(invalid, total, plain_json.line_numbers(request.body, invalid) if by_line else None)
     return events
 
 

@@ -24,6 +24,7 @@ from hifi_ingest.decode.request import EventRequest, decode_request
 from hifi_ingest.decode.source_mask import SourceMasker
 from hifi_ingest.http.body_limits import ClientDisconnected
 from hifi_ingest.http.context import IngestContext
+from hifi_ingest.http.write_keys import key_from_header
 
 EVENTS: Final = "/v1/events"
 _PIPES: Final = "/v1/pipes/"
@@ -63,6 +64,11 @@ class _Admitted(NamedTuple):
     pipe: PipeRevision
     masker: SourceMasker | None
     limits: Sequence[QuotaLimit]
+
+    @property
+    def write_key(self) -> bytes:
+        """The key with which the request was admitted."""
+        return key_from_header(self.headers[b"authorization"]) or b""
 
 
 class App:
@@ -155,10 +161,11 @@ class App:
     async def _handle_events(self, scope: Scope, receive: Receive, pipe_name: str | None) -> ResponseParts:
         if scope["method"] != "POST":
             raise Problem(405, "send events by POST", [("allow", "POST")])
-        admitted = scope.get("state", {}).get(_ADMITTED)
-        context, headers, pipe, masker, limits = admitted or self._admit(scope, pipe_name)
+        admitted_before = scope.get("state", {}).get(_ADMITTED)
+        admitted = admitted_before or self._admit(scope, pipe_name)
+        context, headers, pipe, masker, limits = admitted
         name, quotas, admission = pipe.pipe.pipe, context.quotas, context.admission
-        if admitted is not None:
+        if admitted_before is not None:
             admission.requests.end(name, None)  # it does not count while its body is received
         reader = context.body_reader()
         try:
@@ -168,7 +175,9 @@ class App:
             try:
                 body = await reader.decompress(headers, body)
                 accepted_us = now_us()
-                request = EventRequest(scope["headers"], body, accepted_us, reader.reserve)
+                request = EventRequest(
+                    scope["headers"], body, accepted_us, reader.reserve, admitted.write_key
+                )
                 events = await decode_request(
                     request,
                     context.formats(pipe),
@@ -178,7 +187,7 @@ class App:
                 if limits:
                     quotas.take(name, limits, len(events), len(body), monotonic_s())
                 if masker is not None:
-                    events = await mask_events(events, masker)
+                    events = await mask_events(events, masker, request.write_key)
                 await context.acceptor.accept(pipe, events, in_us, accepted_us)
                 took_s = (now_us() - in_us) / MICROSECONDS
             finally:

@@ -18,6 +18,8 @@ _MAX_FRAMES: Final = 100
 """Largest number of frames in a body; empty frames would cost time without growing the output."""
 _WINDOW_LOG: Final = 23
 """8 MiB, the largest zstd window allowed in HTTP (RFC 9659)."""
+_WINDOW_TOO_LARGE: Final = "requires too much memory"
+"""What libzstd says (ZSTD_error_frameParameter_windowTooLarge)."""
 
 
 def _gunzip() -> Any:
@@ -41,7 +43,8 @@ def decompress(coding: str, body: bytes, limit_bytes: int) -> Iterator[bytes]:
         limit_bytes: of all pieces together.
 
     Raises:
-        Problem: 413 as soon as the limit is exceeded; 400 if the body is damaged or truncated.
+        Problem: 413 as soon as the limit is exceeded; 400 if the body is damaged or truncated, or its window is too
+            large.
     """
     total = 0
     try:
@@ -50,7 +53,13 @@ def decompress(coding: str, body: bytes, limit_bytes: int) -> Iterator[bytes]:
             if total > limit_bytes:
                 raise Problem(413, f"the body expands to more than {limit_bytes} bytes when decompressed")
             yield piece
-    except (zlib.error, zstd.ZstdError):
+    except (zlib.error, zstd.ZstdError) as error:
+        if _WINDOW_TOO_LARGE in str(error):
+            raise Problem(
+                400,
+                f"the zstd body needs a window of more than {1 << _WINDOW_LOG - 20} MiB, the limit in HTTP (RFC 9659):"
+                f" compress it with a window log of at most {_WINDOW_LOG}, so without --long and --ultra",
+            ) from None
         raise Problem(400, f"the body is not valid {coding}") from None
 
 

@@ -8,11 +8,14 @@ from zlib import crc32
 
 from aiokafka import ConsumerRecord
 
-from hifi.record.headers import REPLAY
+from hifi.record.cloudevents.timestamps import format_us
+from hifi.record.headers import CE_PREFIX, CONTENT_TYPE, REPLAY, TIME, TRACEPARENT, UNMASKED
 from hifi.record.identity import Identity
 
 _ENTRY: Final = struct.Struct("<QQIqq")
 _DIGESTS: Final = struct.Struct("<QQ")
+_NOT_COMPARED: Final = frozenset({"ce_specversion", TRACEPARENT, "ce_tracestate"})
+"""Attributes that may differ when a client sends an event again."""
 _UUID_LENGTH: Final = 36
 _VERSION_AT: Final = 14
 
@@ -23,7 +26,7 @@ class Fingerprint(NamedTuple):
     key: int
     """Digest of pipe, source and id, 64 bits."""
     data: int
-    """Digest of the data, 64 bits."""
+    """Digest of data and attributes, 64 bits."""
     identity: int
     """Digest of the event's identity in hifi (`hifi_seq`), 32 bits: equal for copies written by hifi."""
     at_ms: int
@@ -40,7 +43,8 @@ def fingerprint(record: ConsumerRecord, event: Identity, *, declares_id: bool) -
         event: the identity that ingest gave it.
         declares_id: the pipe takes the id of plain JSON from the data, so ingest generates no ids for it.
     """
-    source, event_id = b"", None
+    source, time, event_id = b"", b"", None
+    compared: list[bytes] = []
     for name, value in record.headers:
         if name == "ce_id":
             event_id = value
@@ -48,13 +52,21 @@ def fingerprint(record: ConsumerRecord, event: Identity, *, declares_id: bool) -
             source = value
         elif name == REPLAY:
             return None
+        elif name == TIME:
+            time = value
+        elif (name.startswith(CE_PREFIX) and name not in _NOT_COMPARED) or name in (CONTENT_TYPE, UNMASKED):
+            compared.append(b"%b:%b" % (name.encode(), value))
     if event_id is None or (
         len(event_id) == _UUID_LENGTH and not declares_id and _is_generated(source, event_id, event.pipe)
     ):
         return None
+    if time and not (_is_plain_json(source, event.pipe) and time == format_us(event.accepted_us)):
+        compared.append(time)
+    compared.sort()
+    compared.append(record.value or b"")
     identified = b"%b\0%b\0%b" % (event.pipe.encode(), source, event_id)
     key, data = _DIGESTS.unpack(
-        blake2b(identified, digest_size=8).digest() + blake2b(record.value or b"", digest_size=8).digest()
+        blake2b(identified, digest_size=8).digest() + blake2b(b"\0".join(compared), digest_size=8).digest()
     )
     return Fingerprint(key, data, crc32(event.seq), record.timestamp, record.offset)
 
@@ -71,6 +83,9 @@ def unpack(value: bytes) -> Iterator[Fingerprint]:
 
 def _is_generated(source: bytes, event_id: bytes, pipe: str) -> bool:
     """Whether ingest generated an id of that length (UUIDv7, RFC 9562), as it does for plain JSON without one."""
-    return (
-        event_id[_VERSION_AT : _VERSION_AT + 1] == b"7" and source == b"/v1/pipes/%b/events" % pipe.encode()
-    )
+    return event_id[_VERSION_AT : _VERSION_AT + 1] == b"7" and _is_plain_json(source, pipe)
+
+
+def _is_plain_json(source: bytes, pipe: str) -> bool:
+    """Whether an event was sent as plain JSON, whose time is the accepted time unless its data has one."""
+    return source == b"/v1/pipes/%b/events" % pipe.encode()

@@ -24,11 +24,11 @@ class Repetition(Enum):
     NEW = "new"
     """The first event with its id in the window."""
     REUSED_ID = "reused-id"
-    """The id was used before with other data."""
+    """The newest event with the id has other data, so this one is another event."""
     COPY = "copy"
     """The same event, written or read again by hifi; egest drops it."""
     REPEATED = "repeated"
-    """Its client sent it before."""
+    """Its client sent it before, and no other data with the id since."""
 
 
 class FingerprintWindow:
@@ -65,17 +65,21 @@ class FingerprintWindow:
         if newest is None:
             self._add(event.key, event)
             return Repetition.NEW, event.offset
-        packed: int | None = newest
-        if _data(newest) != event.data:
-            packed = self._find(_further_key(event.key, event.data), event.at_ms)
-            if packed is None or _data(packed) != event.data:
-                # The newest data of an id is kept under the id's own key: when it expires, so have all older ones.
-                self._put(_further_key(event.key, _data(newest)), newest)
-                self._add(event.key, event)
-                return Repetition.REUSED_ID, event.offset
-        assert packed is not None
-        is_copy = packed >> _OFFSET_BITS + _TIME_BITS & (1 << _IDENTITY_BITS) - 1 == event.identity
-        return (Repetition.COPY if is_copy else Repetition.REPEATED), packed & (1 << _OFFSET_BITS) - 1
+        repeats_newest = _data(newest) == event.data
+        if repeats_newest and _identity(newest) == event.identity:
+            return Repetition.COPY, _offset(newest)
+        superseded = self._find(_further_key(event.key, event.data), event.at_ms)
+        if superseded is not None and (_data(superseded), _identity(superseded)) == (
+            event.data,
+            event.identity,
+        ):
+            return Repetition.COPY, _offset(superseded)
+        if repeats_newest:
+            return Repetition.REPEATED, _offset(newest)
+        # The newest data of an id is kept under the id's own key: when it expires, so have all older ones.
+        self._put(_further_key(event.key, _data(newest)), newest)
+        self._add(event.key, event)
+        return Repetition.REUSED_ID, event.offset
 
     def expire(self, now_ms: int) -> None:
         """Remove buckets that ended before the window, which ends at `now_ms`, milliseconds since 1970 UTC."""
@@ -125,3 +129,11 @@ def _further_key(key: int, data: int) -> int:
 
 def _data(packed: int) -> int:
     return packed >> _OFFSET_BITS + _TIME_BITS + _IDENTITY_BITS
+
+
+def _identity(packed: int) -> int:
+    return packed >> _OFFSET_BITS + _TIME_BITS & (1 << _IDENTITY_BITS) - 1
+
+
+def _offset(packed: int) -> int:
+    return packed & (1 << _OFFSET_BITS) - 1

@@ -47,6 +47,8 @@ class PartitionFingerprints:
         self.window = window
         self.sources = sources
         self.unwritten: list[Fingerprint] = []
+        self.reused_id_at = -1
+        """Offset of the last event that had the id of another one."""
         self.acknowledged: int | None = None
         """Offset up to which all outputs are acknowledged, waiting for the fingerprints to be written."""
         self.write_now = asyncio.Event()
@@ -125,6 +127,8 @@ class IdempotencyCache:
         repetition, offset = partition.window.check(event)
         if repetition is Repetition.NEW or repetition is Repetition.REUSED_ID:
             partition.unwritten.append(event)
+        if repetition is Repetition.REUSED_ID:
+            partition.reused_id_at = event.offset
         return repetition, offset
 
     def complete_through(

@@ -4,11 +4,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from hifi.delivery.destination_state import DestinationName, DestinationState, StateChange
 from hifi_observe.alarms.alarm import Key
 from hifi_observe.alarms.owner_conditions import owner_condition
 from hifi_observe.ledger import stage
+from hifi_observe.ledger.breaker_reports import PAUSED
 from hifi_observe.ledger.recent_activity import SAME_ANSWERS
 from hifi_observe.live import figures
 from hifi_observe.minutes.availability import SloLimits
@@ -20,6 +22,8 @@ _STANDSTILL_S = 5
 """Records that wait for less than this do not make a standstill, seconds."""
 _PROGRESS = ("committed", "processed")
 """Offsets of a backlog; a service stands still if neither changes."""
+PAUSED_S = 300
+"""A destination that asks for a longer pause raises an alarm, seconds."""
 SKIPPED_S = 600
 """Time for which `offsets-lost` and `source-deleted` hold after the last deleted record, seconds."""
 
@@ -74,6 +78,7 @@ def find_conditions(
                     f"{bad['in_a_row']} outcomes in a row were {bad['reason']}; {held} deliveries are waiting"
                 )
                 conditions |= owner_condition(pipe, bad["destination"], bad["reason"], bad["in_a_row"])
+        conditions |= _paused(store, pipe, destinations.get(pipe, set()), now["waiting"], now_us) | conditions
     conditions |= _groups(store)
     conditions |= _sources(store, now_us)
     conditions |= _observe(store, now_us, partitions, thresholds)
@@ -81,6 +86,27 @@ def find_conditions(
         conditions["traffic", "", ""] = (
             f"{rate:.0f} events/s are over {thresholds.rating_share:.0%} of the rating, {thresholds.rating:.0f}/s"
         )
+    return conditions
+
+
+def _paused(
+    store: MinuteStore, pipe: str, destinations: set[str], waiting: list[dict[str, Any]], now_us: int
+) -> dict[Key, str]:
+    """Destinations that asked for a long pause while deliveries wait for them."""
+    conditions: dict[Key, str] = {}
+    for name, breaker in figures.breakers_of(pipe, sorted(destinations), store.live).items():
+        held = sum(group["records"] for group in waiting if group["destination"] == name)
+        since_ms = breaker["since_ms"]
+        if (
+            breaker["state"] == PAUSED
+            and held
+            and since_ms
+            and now_us - since_ms * 1000 > PAUSED_S * 1_000_000
+        ):
+            conditions["destination", pipe, name] = (
+                f"it asked for a pause since {clock(since_ms // 60_000)} (answer {breaker['answer']}, Retry-After);"
+                f" {held} deliveries are waiting"
+            )
     return conditions
 
 

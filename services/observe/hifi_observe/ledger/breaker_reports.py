@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 OPEN: Final = "open"
 HALF_OPEN: Final = "half-open"
 CLOSED: Final = "closed"
+PAUSED: Final = "paused"
+"""The destination asked for no requests (Retry-After)."""
 REFUSED: Final = frozenset({"breaker-open", "paused"})
 """Reasons of a retry without a request, because of the destination's previous answers."""
 _WITHOUT_ANSWER: Final = frozenset({"dns", "connect", "tls", "timeout", "reset", "closed", "protocol"})
@@ -107,7 +109,7 @@ class BreakerReports:
         """The breaker state that a receipt reports; None: nothing."""
         if answer.breaker:
             state, _, instance = answer.breaker.decode("utf-8", "replace").partition(":")
-            return _Reported(instance, state) if state in (OPEN, HALF_OPEN, CLOSED) else None
+            return _Reported(instance, state) if state in (OPEN, HALF_OPEN, CLOSED, PAUSED) else None
         if answer.reason == b"breaker-open":
             return _Reported("", OPEN)
         if outcome == "delivered" or answer.status or failing:

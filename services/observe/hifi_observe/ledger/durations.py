@@ -7,12 +7,12 @@ times are whole milliseconds, so measures that use them may be 1 ms too low; dur
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from functools import lru_cache
 from itertools import repeat
 from operator import sub
 from typing import Final, cast
 
+from hifi.record.cloudevents.timestamps import parse_us
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.ledger.record_batch import RecordGroup, RecordTimes
@@ -31,10 +31,9 @@ def parse_time_us(text: bytes | None) -> int | None:
     if text is None:
         return None
     try:
-        moment = datetime.fromisoformat(text.decode("ascii"))
+        return parse_us(text)
     except ValueError:
         return None
-    return int(moment.timestamp() * 1_000_000) if moment.tzinfo is not None else None
 
 
 def event_times_us(texts: Iterable[bytes | None], accepted_us: Iterable[int]) -> list[int]:

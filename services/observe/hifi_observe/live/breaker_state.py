@@ -10,13 +10,14 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from hifi_observe.ledger.breaker_reports import CLOSED, HALF_OPEN, OPEN, BreakerReport, load_reports
+from hifi_observe.ledger.breaker_reports import CLOSED, HALF_OPEN, OPEN, PAUSED, BreakerReport, load_reports
 
 UNKNOWN: Final = "unknown"
 
 
-BreakerStateName = Literal["open", "half-open", "closed", "unknown"]
-"""`open` if any instance's breaker is, else `half-open`, else `closed`; `unknown` before the first report."""
+BreakerStateName = Literal["open", "paused", "half-open", "closed", "unknown"]
+"""`open` if any instance's breaker is, else `paused` if the destination asked one to pause (Retry-After), else
+`half-open`, else `closed`; `unknown` before the first report."""
 
 
 class BreakerView(TypedDict):
@@ -81,7 +82,10 @@ def _current(
 def _worst(not_closed: list[BreakerReport]) -> BreakerStateName:
     if not not_closed:
         return CLOSED
-    return OPEN if any(report.state == OPEN for report in not_closed) else HALF_OPEN
+    states = {report.state for report in not_closed}
+    if OPEN in states:
+        return OPEN
+    return PAUSED if PAUSED in states else HALF_OPEN
 
 
 def _answer(not_closed: list[BreakerReport], partitions: list[dict[str, BreakerReport]]) -> str | None:

@@ -1,10 +1,11 @@
 """Parse request parameters and check the operator token."""
 
 import hmac
-from datetime import UTC, datetime
+from datetime import UTC
 
 from starlette.requests import Request
 
+from hifi.record.cloudevents.timestamps import parse_iso8601
 from hifi.runtime.http.problem import Problem
 
 
@@ -17,7 +18,7 @@ def minute_of(text: str) -> int:
     if text.lstrip("-").isdigit():
         return int(text)
     try:
-        time = datetime.fromisoformat(text)
+        time = parse_iso8601(text)
     except ValueError:
         raise Problem(
             400,

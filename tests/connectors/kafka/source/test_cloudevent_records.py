@@ -17,6 +17,9 @@ ATTRIBUTES = {"id": "7", "source": "/shop", "type": "order", "subject": "a b%25"
 DATA = {"customer": {"id": "c9"}, "n": 1}
 
 
+BINARY = [("ce_specversion", b"1.0"), ("ce_id", b"7"), ("ce_source", b"/s"), ("ce_type", b"t")]
+
+
 def source(**more: Any) -> KafkaSource:
     return KafkaSource.model_validate(
         {"kind": "kafka", "bootstrap": "127.0.0.1:9092", "topic": "orders", **more}
@@ -56,10 +59,17 @@ def test_the_key_is_that_of_the_record_unless_the_event_or_the_pipe_names_one(mo
 
 
 def test_binary_data_need_not_be_json() -> None:
-    headers = [("ce_specversion", b"1.0"), ("ce_id", b"7"), ("ce_source", b"/s"), ("ce_type", b"t")]
-    event = read(record(b"\x00\xff", [*headers, ("content-type", b"image/png")]))
+    event = read(record(b"\x00\xff", [*BINARY, ("content-type", b"image/png")]))
     assert event.data == b"\x00\xff"
     assert dict(event.headers)[CONTENT_TYPE] == b"image/png"
+    assert dict(read(record(b"not json {", BINARY)).headers)[CONTENT_TYPE] == b"application/octet-stream"
+
+
+@pytest.mark.parametrize("mode", [to_binary_event, to_structured_event, None])
+def test_a_byte_order_mark_in_front_of_json_is_not_part_of_the_data(mode: Any) -> None:
+    plain = record(b'{"a":1}', []) if mode is None else written(mode)
+    marked = SimpleNamespace(**{**vars(plain), "value": b"\xef\xbb\xbf" + plain.value})
+    assert (read(marked).data, read(marked).headers) == (read(plain).data, read(plain).headers)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +79,16 @@ def test_binary_data_need_not_be_json() -> None:
         (b"{}", [("ce_specversion", b"1.0"), ("ce_id", b"7")], "not-a-cloudevent"),
         (b"{}", [("ce_specversion", b"1.0"), ("ce_id", b"\xff")], "not-a-cloudevent"),
         (b"x" * 1001, [("ce_specversion", b"1.0")], "too-large"),
+        (b'{"a":', [*BINARY, ("content-type", b"application/json")], "not-a-cloudevent"),
+        (
+            orjson.dumps(
+                ATTRIBUTES
+                | {"specversion": "1.0", "datacontenttype": "application/json", "data_base64": "eyJiIjoy"}
+            ),
+            [("content-type", b"application/cloudevents+json")],
+            "not-a-cloudevent",
+        ),
+        (b"{}", [*BINARY, ("ce_region", b"x" * 4097)], "not-a-cloudevent"),
     ],
 )
 def test_what_only_says_that_it_is_a_cloudevent_becomes_a_dead_letter(

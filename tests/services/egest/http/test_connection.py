@@ -306,6 +306,66 @@ async def test_what_arrives_unread_on_an_idle_connection_never_counts_for_the_ne
         connection.close()
 
 
+@pytest.mark.parametrize("pause_s", [0.0, 0.005, 0.05])
+async def test_after_stray_bytes_no_connection_is_used_again(pause_s: float) -> None:
+    """A destination that writes a whole second answer 30 ms after its answer to each request."""
+    loop = asyncio.get_running_loop()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                await reader.readuntil(b"\r\n\r\nhi")
+                writer.write(answer(422))
+                loop.call_later(0.03, writer.write, OK)
+
+    connections, strays = 0, 0
+
+    def stray() -> None:
+        nonlocal strays
+        strays += 1
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    one = ConnectionPool("127.0.0.1", server.sockets[0].getsockname()[1], None, 1, NameResolver(), stray)
+    wrong, statuses_after = 0, []
+    ends_s = loop.time() + 10
+    while len(statuses_after) < 20 and loop.time() < ends_s:
+        suspected = strays
+        result = await ask(one)
+        assert isinstance(result, Answer)
+        wrong += result.status != 422
+        if suspected:
+            statuses_after.append(result.status)
+        await asyncio.sleep(pause_s)
+    assert wrong <= 2, "until it is noticed, answers can be taken for others"
+    assert statuses_after == [422] * 20
+    assert connections >= 20, "each has a connection of its own"
+    one.close()
+    server.close()
+
+
+async def test_a_server_that_says_408_before_it_closes_an_idle_connection_sends_no_stray_bytes() -> None:
+    strays: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await reader.readuntil(b"\r\n\r\nhi")
+            writer.write(OK)
+            await asyncio.sleep(0.05)
+            writer.write(answer(408, "Connection: close"))
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    one = ConnectionPool("127.0.0.1", port, None, 1, NameResolver(), lambda: strays.append(1))
+    for _ in range(3):
+        assert (await ask(one)).status == 200  # type: ignore[union-attr]
+        await asyncio.sleep(0.1)
+    assert strays == []
+    server.close()
+
+
 async def test_an_early_refusal_of_a_large_request_is_an_answer() -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

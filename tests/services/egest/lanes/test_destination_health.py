@@ -109,6 +109,34 @@ def test_a_long_pause_hands_over_what_waits_and_a_short_one_does_not() -> None:
     assert (deferral.reason, deferral.wait_s) == ("paused", 60.0)
 
 
+def test_a_pause_ends_after_the_declared_time_whatever_the_destination_asked_for() -> None:
+    year_s = 31_536_000.0
+    for declared, most_s in (({}, 3600.0), ({"max_pause": "1m"}, 60.0)):
+        one = health(retry={"local_attempts": 1, **declared})
+        decision = fails(one, Answer(503, year_s))
+        assert decision.hand_over_waiting
+        assert one.paused_until_s == 1.0 + most_s
+        assert one.is_paused(most_s)
+        assert one.ever_open
+        assert not one.is_paused(1.0 + most_s)
+        assert one.deferral(1.0 + most_s) is None, "the next delivery is the probe"
+
+
+def test_a_delivery_does_not_wait_beyond_its_age_for_a_pause() -> None:
+    one = health(retry={"local_attempts": 1, "max_age": "1m"})
+    (conclusion,) = fails(one, Answer(503, 31_536_000.0)).conclusions
+    assert isinstance(conclusion.outcome, RetryLater)
+    assert max(conclusion.outcome.tier.delay_s, conclusion.outcome.wait_s or 0) <= 60
+    (delivery,) = request().deliveries
+    deferral = one.deferral(2.0)
+    assert deferral is not None
+    waits = one.without_request(delivery, deferral, 2.0)
+    assert isinstance(waits, RetryLater)
+    assert max(waits.tier.delay_s, waits.wait_s or 0) <= 60
+    delivery.started_us -= 61 * 1_000_000
+    assert isinstance(one.without_request(delivery, deferral, 2.0), DeadLettered)
+
+
 def test_a_refused_probe_blames_the_destination() -> None:
     one = health(breaker={"failures": 1, "probe": "1s"})
     fails(one, NoResponse("timeout", "no answer", ambiguous=True))

@@ -140,9 +140,30 @@ def test_a_wished_wait_takes_the_largest_tier_not_above_it(wait_s: float, choice
 @given(wait_s=st.floats(1.5, 1e7), tries=st.integers(1, 9))
 def test_a_wait_beyond_the_tier_is_remembered(wait_s: float, tries: int) -> None:
     counts = AttemptCounts(attempts=tries, local=3, age_s=1.0, pass_age_s=0.5, passes=tries)
-    decision = decide(Answer(429, wait_s), RetryPolicy(), counts, DEFAULT_TIERS, jitter=random.random())
+    policy = RetryPolicy(max_pause=1e7, max_age=1e8)
+    decision = decide(Answer(429, wait_s), policy, counts, DEFAULT_TIERS, jitter=random.random())
     assert isinstance(decision, RetryLater)
     assert decision.wait_s == (wait_s if wait_s > decision.tier.delay_s else None)
+
+
+@given(
+    wait_s=st.floats(0, 1e12), max_pause=st.floats(1, 1e5), max_age=st.floats(1, 1e5), age_s=st.floats(0, 1e5)
+)
+def test_no_wait_exceeds_the_declared_pause_and_age(
+    wait_s: float, max_pause: float, max_age: float, age_s: float
+) -> None:
+    policy = RetryPolicy(max_pause=max_pause, max_age=max_age)
+    counts = AttemptCounts(attempts=1, local=3, age_s=age_s, pass_age_s=2.0, passes=4)
+    for asked_s in (wait_s, None):
+        decision = decide(Answer(503, asked_s), policy, counts, DEFAULT_TIERS, jitter=0.5)
+        if age_s >= max_age:
+            assert isinstance(decision, DeadLettered)
+            continue
+        assert isinstance(decision, RetryLater)
+        waits_s = max(decision.tier.delay_s, decision.wait_s or 0.0)
+        assert waits_s <= max(DEFAULT_TIERS[0].delay_s, max_age - age_s)
+        if asked_s is not None:
+            assert waits_s <= max(DEFAULT_TIERS[0].delay_s, max_pause)
 
 
 @given(passes=st.integers(0, 100))

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition
 from egest_stream import attributes, pipe
-from fake_destination import destination
+from fake_destination import OK, ReceivedRequest, destination
 
 from hifi.kafka.consumer import AssignedPartition
 from hifi.pipe.model import HttpDestination
+from hifi.runtime import metrics
 from hifi.runtime.health import Health
 from hifi_egest.delivery.delivery import Delivery
 from hifi_egest.delivery.event_record import EventRecord
@@ -58,3 +59,37 @@ async def test_nothing_is_sent_when_it_may_not_be_any_more(lost: str) -> None:
         assert isinstance(sent, SentRequest)
         assert (sent.attempt.status, len(there.requests), delivery.attempts) == (200, 1, 1)
         await sender.stop()
+
+
+async def test_stray_bytes_are_counted_and_shown_until_the_destination_is_declared_anew() -> None:
+    assigned = AssignedPartition(TopicPartition("enriched", 0))
+    member = Member()
+    member.last_heartbeat_monotonic_s = float("inf")
+    partition = SourcePartition(assigned, "enriched", InFlightBudget(10, 10**6))
+    health = Health("egest", "i")
+    resources: Any = SimpleNamespace(
+        settings=SimpleNamespace(egest_secrets_refresh_s=60.0),
+        health=health,
+        tls=ssl.create_default_context(),
+        resolver=NameResolver(),
+    )
+
+    async def twice(_: ReceivedRequest) -> bytes:
+        return OK + OK
+
+    async with destination(twice) as there:
+        declared = pipe(there.url).destinations[0]
+        assert isinstance(declared, HttpDestination)
+        sender = RequestSender("flights", declared, resources, missing_changed=lambda: None)
+        for offset in range(3):
+            record: Any = ConsumerRecord(
+                "enriched", 0, offset, 0, 0, b"k", b"{}", None, 0, 2, tuple(attributes(offset))
+            )
+            delivery = Delivery(EventRecord(record, partition, b"", [], "flights", b"x:1", 0, 5), b"d")
+            sent = await sender.send(OutboundRequest([delivery], [], PartitionLease(lambda: member, 10.0)))
+            assert isinstance(sent, SentRequest)
+        assert there.connections == 3
+        assert metrics.STRAY_ANSWERS.labels("flights", declared.name)._value.get() == 3
+        assert "connection of its own" in health.warnings[f"stray bytes from flights/{declared.name}"]
+        await sender.stop()
+    assert health.warnings == {}

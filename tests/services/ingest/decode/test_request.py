@@ -1,5 +1,6 @@
 """The format and the encoding of a request are decided by its headers; each refusal says what is wrong."""
 
+import orjson
 import pytest
 from ingest_harness import pipe
 
@@ -76,3 +77,114 @@ def test_truncated_json_is_not_taken_for_a_lone_surrogate(text: bytes) -> None:
         value_slice(text)
     assert "truncated" in caught.value.detail
     assert "surrogate" not in caught.value.detail
+
+
+BOM = b"\xef\xbb\xbf"
+
+
+@pytest.mark.parametrize(("kind", "body", "headers"), REQUESTS)
+async def test_a_byte_order_mark_at_the_start_of_a_body_is_not_part_of_the_data(
+    kind: bytes, body: bytes, headers: list[tuple[bytes, bytes]]
+) -> None:
+    assert [event.data for event in await decode(kind, BOM + body, *headers)] == [
+        event.data for event in await decode(kind, body, *headers)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (b"application/json", BOM + BOM + b"{}"),
+        (b"application/json", b" " + BOM + b"{}"),
+        (b"application/x-ndjson", b"{}\n" + BOM + b"{}"),
+        (b"application/cloudevents+json", BOM + BOM + EVENT),
+        (b"application/json", '{"a":1}'.encode("utf-16")),
+        (b"application/x-ndjson", '{"a":1}'.encode("utf-16")),
+    ],
+)
+async def test_another_byte_order_mark_is_named(kind: bytes, body: bytes) -> None:
+    with pytest.raises(Problem) as caught:
+        await decode(kind, body)
+    assert "byte order mark" in repr((caught.value.detail, caught.value.members))
+
+
+@pytest.mark.parametrize("body", [b"", b"\n", b"\r\n\r\n", b" \t\n\n", BOM + b"\n"])
+async def test_json_lines_without_an_event_are_refused(body: bytes) -> None:
+    with pytest.raises(Problem) as caught:
+        await decode(b"application/x-ndjson", body)
+    assert (caught.value.status, caught.value.detail) == (
+        400,
+        "the body has no event: all of its lines are empty",
+    )
+
+
+async def test_an_invalid_event_is_named_by_its_line() -> None:
+    with pytest.raises(Problem) as caught:
+        await decode(b"application/x-ndjson", b'\n\n{"a":1}\n\r\n  \n  {"a":\n{"a":2}\n\n5')
+    assert caught.value.members is not None
+    assert [(event["index"], event["line"]) for event in caught.value.members["events"]] == [(1, 6), (3, 9)]
+    with pytest.raises(Problem) as caught:
+        await decode(b"application/json", b'[{"a":1},\n\n5]')
+    assert caught.value.members is not None
+    assert "line" not in caught.value.members["events"][0]
+
+
+async def declared(body: bytes, **source: str) -> DecodedEvent:
+    request = EventRequest([(b"content-type", b"application/json")], body, 0)
+    formats = PipeFormats.of("p", pipe("p", **source).source)
+    (event,) = await decode_request(request, formats, LIMITS, allow_plain_json=True)
+    return event
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (b"1", b"1"),
+        (b'"1"', b"1"),
+        (b"-0", b"0"),
+        (b"1000000000000000000000000000000", b"1" + b"0" * 30),
+        (b"18446744073709551616", b"18446744073709551616"),
+        (b'"' + b"x" * 512 + b'"', b"x" * 512),
+        (b'"' + "ä".encode() * 256 + b'"', "ä".encode() * 256),
+    ],
+)
+async def test_an_id_is_the_text_of_the_field(value: bytes, text: bytes) -> None:
+    assert (await declared(b'{"a":{"id":%b}}' % value, id="a.id")).id == text
+
+
+@pytest.mark.parametrize(
+    "value", [b'"' + b"x" * 513 + b'"', b"1" * 513, b'"' + "ä".encode() * 257 + b'"', b"1.0", b"1e3", b"true"]
+)
+async def test_an_id_of_another_kind_or_length_is_422(value: bytes) -> None:
+    with pytest.raises(Problem) as caught:
+        await declared(b'{"id":%b}' % value, id="id")
+    assert caught.value.status == 422
+
+
+@pytest.mark.parametrize("name", ["id", "source", "type", "subject", "partitionkey", "region", "dataschema"])
+async def test_attributes_too_long_for_receivers_are_422(name: str) -> None:
+    most = 512 if name == "id" else 4096
+    for length, is_accepted in ((most, True), (most + 1, False)):
+        event = {
+            "specversion": "1.0",
+            "id": "1",
+            "source": "/s",
+            "type": "t",
+            name: "a:" + "x" * (length - 2),
+        }
+        for kind, body in (
+            (b"application/cloudevents+json", orjson.dumps(event)),
+            (b"application/cloudevents-batch+json", orjson.dumps([event])),
+        ):
+            request = EventRequest([(b"content-type", kind)], body, 0)
+            limits = DecodeLimits(event_bytes=10_000, batch_events=10, depth=10)
+            formats = PipeFormats.of("p", pipe("p").source)
+            if is_accepted:
+                assert await decode_request(request, formats, limits, allow_plain_json=True)
+            else:
+                with pytest.raises(Problem) as caught:
+                    await decode_request(request, formats, limits, allow_plain_json=True)
+                assert (caught.value.status, f"the limit is {most}" in str(caught.value.members)) == (
+                    422,
+                    True,
+                )

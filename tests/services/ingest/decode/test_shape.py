@@ -108,7 +108,7 @@ async def test_what_is_too_large_is_refused_before_it_is_decoded(
         (PLAIN, b"[" + b",".join([members(20)] * 1000) + b"]", 1000),
         (LINES, b" \r\n\n".join([b'{"a":[1,2,3]}'] * 1000), 1000),
         (BATCH, b"[" + b",".join(EVENT % number for number in range(1000)) + b"]", 1000),
-        (LINES, b"\n" * 1_000_000, 0),
+        (LINES, b"\n" * 1_000_000 + b"{}", 1),
         (ONE, EVENT[:-1] % 1 + b',"data":[' + b"1," * 40_000 + b"1]}", 1),
     ],
 )

@@ -38,3 +38,16 @@ def test_decompression_stops_at_the_limit() -> None:
         pieces.extend(decompression.decompress("gzip", gzip.compress(b" " * 100_000_000), 1_000_000))
     assert caught.value.status == 413
     assert len(b"".join(pieces)) <= 1_000_000
+
+
+@pytest.mark.parametrize("window_log", [24, 27])
+def test_a_zstd_window_above_the_limit_of_http_is_named(window_log: int) -> None:
+    compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: window_log})
+    body = compressor.compress(b"x" * (20 << 20)) + compressor.flush()
+    with pytest.raises(Problem) as caught:
+        b"".join(decompression.decompress("zstd", body, 100 << 20))
+    assert caught.value.status == 400
+    assert "8 MiB" in caught.value.detail
+    compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 23})
+    body = compressor.compress(b"x" * (20 << 20)) + compressor.flush()
+    assert sum(map(len, decompression.decompress("zstd", body, 100 << 20))) == 20 << 20

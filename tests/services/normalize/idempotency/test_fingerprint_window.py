@@ -41,13 +41,19 @@ class Model(RuleBasedStateMachine):
             for first in self.firsts
             if first.key == fingerprint.key and fingerprint.at_ms - first.at_ms <= WINDOW_MS
         ]
+        newest = same_id[-1:]
         same = [first for first in same_id if first.data == fingerprint.data]
+        superseded = [first for first in same if first not in newest]
+        copied = [
+            first
+            for first in [*(same[-1:] if same[-1:] == newest else []), *superseded[-1:]]
+            if first.identity == fingerprint.identity
+        ]
         repetition, offset = self.window.check(fingerprint)
-        if same:
-            assert repetition is (
-                Repetition.COPY if same[-1].identity == fingerprint.identity else Repetition.REPEATED
-            )
-            assert offset == same[-1].offset
+        if copied:
+            assert (repetition, offset) == (Repetition.COPY, copied[0].offset)
+        elif newest and newest[0].data == fingerprint.data:
+            assert (repetition, offset) == (Repetition.REPEATED, newest[0].offset)
         else:
             assert repetition is (Repetition.REUSED_ID if same_id else Repetition.NEW)
             assert offset == fingerprint.offset
@@ -100,6 +106,19 @@ def test_a_shortened_window_recognizes_events_for_the_time_it_reports(
     )
 
 
+def test_states_that_alternate_all_pass_and_each_is_recognized_when_it_is_repeated_at_once() -> None:
+    window, offset = FingerprintWindow(WINDOW_MS), 0
+    for state in (1, 2, 1, 2, 3, 1, 2, 2, 1):
+        for copy in range(3):
+            offset += 1
+            event = Fingerprint(7, state, offset, 1_000_000 + offset, offset)
+            repetition, _ = window.check(event)
+            if copy:
+                assert repetition is Repetition.REPEATED
+            elif offset > 1:
+                assert repetition is (Repetition.REPEATED if offset == 22 else Repetition.REUSED_ID)
+
+
 def test_the_largest_digests_and_offsets_do_not_overlap() -> None:
     window = FingerprintWindow(WINDOW_MS)
     fingerprint = Fingerprint(2**64 - 1, 2**64 - 1, 2**32 - 1, 2**41, 2**40 - 1)
@@ -107,4 +126,5 @@ def test_the_largest_digests_and_offsets_do_not_overlap() -> None:
     assert window.check(fingerprint) == (Repetition.COPY, fingerprint.offset)
     assert window.check(fingerprint._replace(identity=0)) == (Repetition.REPEATED, fingerprint.offset)
     assert window.check(fingerprint._replace(data=0)) == (Repetition.REUSED_ID, fingerprint.offset)
-    assert window.check(fingerprint._replace(identity=0)) == (Repetition.REPEATED, fingerprint.offset)
+    assert window.check(fingerprint) == (Repetition.COPY, fingerprint.offset)
+    assert window.check(fingerprint._replace(identity=0)) == (Repetition.REUSED_ID, fingerprint.offset)

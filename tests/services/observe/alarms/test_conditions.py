@@ -9,7 +9,8 @@ import orjson
 from hifi.record.fields import packed
 from hifi.record.headers import DESTINATION, OUTCOME, RAW, REASON, SERVICE
 from hifi_observe.alarms.alarm import Key
-from hifi_observe.alarms.conditions import RECENT_MINUTES, SKIPPED_S, Thresholds, find_conditions
+from hifi_observe.alarms.conditions import PAUSED_S, RECENT_MINUTES, SKIPPED_S, Thresholds, find_conditions
+from hifi_observe.ledger.breaker_reports import ReceiptAnswer
 from hifi_observe.ledger.closing import ClosingRules
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.stage import EventStage
@@ -94,6 +95,23 @@ def test_a_failing_destination_is_reported_until_a_later_success_on_any_partitio
     other.live.success("flights", "crm", 120)
     tell(store, 1, other)
     assert look(store) == {}
+
+
+def test_a_long_pause_that_a_destination_asked_for_is_reported_while_deliveries_wait() -> None:
+    store = closed(MINUTE)
+    ledger = PartitionLedger(0, ClosingRules())
+    asked_ms = NOW_US // 1000
+    answer = ReceiptAnswer(b"503", b"status-503", b"paused:egest-1")
+    ledger.live.breaker("flights", EventStage("to-retry", "crm"), answer, asked_ms)
+    tell(store, 0, ledger)
+    store.live[0]["waiting"] = [["flights", "retry-in.1h", "crm", 3]]
+    later_us = NOW_US + (PAUSED_S + 1) * 1_000_000
+    assert look(store) == {}
+    cause = look(store, later_us)["destination", "flights", "crm"]
+    assert "answer 503, Retry-After" in cause
+    assert "3 deliveries are waiting" in cause
+    store.live[0]["waiting"] = []
+    assert ("destination", "flights", "crm") not in look(store, later_us)
 
 
 def test_a_success_is_seen_from_its_receipt() -> None:

@@ -140,7 +140,7 @@ repeat(async () => {
   showSource(state.now.source);
   for (const { name, breaker } of state.destinations) {
     const cell = document.querySelector(`[data-destination="${CSS.escape(name)}"] [data-is="breaker"]`);
-    cell?.replaceChildren(badge(breaker.state, { closed: "good", open: "bad" }[breaker.state]), ` ${breakerDetails(breaker)}`);
+    cell?.replaceChildren(badge(breaker.state, { closed: "good", open: "bad", paused: "bad" }[breaker.state]), ` ${breakerDetails(breaker)}`);
   }
 }, 2000);
 repeat(recent, 2000);

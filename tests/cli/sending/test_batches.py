@@ -1,0 +1,51 @@
+"""Events are read ahead within a bound of bytes, and what was read before an error is sent."""
+
+import asyncio
+
+import pytest
+
+from hifi.runtime.errors import Misconfigured
+from hifi_cli.sending.batches import READ_AHEAD_BYTES, BatchReader
+from hifi_cli.sending.event_files import FileEvent
+
+
+def reader(events, max_events=500):
+    return BatchReader(events, "run", max_events=max_events, refuse=lambda *_: None)
+
+
+@pytest.mark.parametrize("size", [10, 500_000, READ_AHEAD_BYTES * 2])
+async def test_memory_is_bounded_by_bytes_whatever_the_size_of_an_event(size):
+    read = 0
+
+    def endless():
+        nonlocal read
+        while read < 200_000:
+            read += 1
+            yield FileEvent(read, b"x" * size)
+
+    batches = reader(endless())
+    batches.start()
+    sent = 0
+    for _ in range(3):
+        previous = -1
+        while read != previous:  # until the reader waits
+            previous = read
+            await asyncio.sleep(0.05)
+        assert (read - sent) * size <= READ_AHEAD_BYTES + 3 * size
+        batch = await batches.batch()
+        sent += len(batch.items)
+
+
+async def test_the_events_before_an_error_are_returned_before_it_is_told():
+    def failing():
+        for number in range(1, 8):
+            yield FileEvent(number, b"{}")
+        raise Misconfigured("line 9 is broken")
+
+    batches = reader(failing(), max_events=3)
+    batches.start()
+    numbers = []
+    while (batch := await batches.batch()) is not None:
+        numbers += [item.number for item in batch.items]
+    assert numbers == [1, 2, 3, 4, 5, 6, 7]
+    assert str(batches.failed) == "line 9 is broken"

@@ -1,0 +1,50 @@
+"""When sending is stopped, the events whose request had no answer are named."""
+
+import asyncio
+import contextlib
+
+import pytest
+from aiohttp import ClientSession, web
+
+from hifi_cli.sending.batches import BatchReader
+from hifi_cli.sending.client import IngestClient
+from hifi_cli.sending.event_files import FileEvent
+
+
+@pytest.mark.parametrize(("concurrency", "in_flight"), [(1, [(5, 8)]), (2, [(5, 8), (9, 12)])])
+async def test_events_in_flight_at_an_interrupt_are_named(concurrency, in_flight):
+    answered, hanging = 0, asyncio.Semaphore(0)
+
+    async def ingest(request):
+        nonlocal answered
+        body = await request.read()
+        if b'{"n":1}' in body:
+            answered += 1
+            return web.json_response({"accepted": 4, "ids": []}, status=202)
+        hanging.release()
+        await asyncio.sleep(3600)
+        return web.Response()
+
+    application = web.Application()
+    application.router.add_post("/v1/pipes/p/events", ingest)
+    runner = web.AppRunner(application, shutdown_timeout=0)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    events = [FileEvent(number, b'{"n":%d}' % number) for number in range(1, 21)]
+    batches = BatchReader(iter(events), "run", max_events=4, refuse=lambda *_: None)
+    batches.start()
+    async with ClientSession() as session:
+        while batches._queue.qsize() <= len(events):  # the file is read
+            await asyncio.sleep(0.01)
+        client = IngestClient(session, url, "p", "key", source=None, patience_s=10)
+        sending = asyncio.create_task(client.send(batches.batch, concurrency=concurrency))
+        for _ in range(concurrency):
+            await asyncio.wait_for(hanging.acquire(), 10)
+        sending.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await sending
+    assert (answered, client.counts.accepted) == (1, 4)
+    assert client.in_flight == in_flight
+    await runner.cleanup()

@@ -1,0 +1,71 @@
+"""What a client repeats has the fingerprint of the first time; whatever it changed has another one."""
+
+import pytest
+from aiokafka import ConsumerRecord
+
+from hifi.record.headers import UNMASKED
+from hifi.record.identity import Identity
+from hifi_normalize.idempotency.fingerprint import fingerprint
+
+ACCEPTED_US = 1_800_000_000_000_000
+PLAIN_SOURCE = b"/v1/pipes/p/events"
+EVENT = {
+    "ce_specversion": b"1.0",
+    "ce_id": b"1",
+    "ce_source": b"/s",
+    "ce_type": b"t",
+    "ce_subject": b"s",
+    "ce_time": b"2026-01-01T00:00:00Z",
+    "content-type": b"application/json",
+}
+
+
+def data_digest(changes: dict[str, bytes], value: bytes = b"{}", *, accepted_us: int = ACCEPTED_US) -> int:
+    headers = [("hifi", b""), *(EVENT | changes).items()]
+    record = ConsumerRecord("raw", 0, 7, 1, 1, b"k", value, None, 0, 0, headers)
+    identity = Identity("p", 1, 1, accepted_us, 1, b"0000000000000abc:1")
+    of_record = fingerprint(record, identity, declares_id=True)
+    assert of_record is not None
+    return of_record.data
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ce_type", b"t.deleted"),
+        ("ce_subject", b"s2"),
+        ("ce_partitionkey", b"k2"),
+        ("ce_time", b"2026-01-01T00:00:01Z"),
+        ("ce_region", b"eu"),
+        ("content-type", b"text/plain"),
+        (UNMASKED, b"0011223344556677"),
+    ],
+)
+def test_an_event_that_differs_in_an_attribute_is_another_event(name: str, value: bytes) -> None:
+    assert data_digest({name: value}) != data_digest({})
+
+
+def test_other_data_is_another_event_and_moving_bytes_between_parts_does_not_hide_it() -> None:
+    assert data_digest({}, b'{"n":1}') != data_digest({}, b'{"n":2}')
+    assert data_digest({"ce_a": b"1"}, b"2") != data_digest({"ce_a": b"12"}, b"")
+    assert data_digest({"ce_a": b"1", "ce_b": b"2"}) != data_digest({"ce_a": b"2", "ce_b": b"1"})
+
+
+def test_traces_and_the_order_of_attributes_do_not_count() -> None:
+    trace = {
+        "ce_traceparent": b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "ce_tracestate": b"a=b",
+    }
+    assert data_digest(trace) == data_digest({})
+    assert data_digest({"ce_b": b"2", "ce_a": b"1"}) == data_digest({"ce_a": b"1", "ce_b": b"2"})
+
+
+def test_the_accepted_time_of_plain_json_does_not_count() -> None:
+    times = ((ACCEPTED_US, b"2027-01-15T08:00:00.000000Z"), (ACCEPTED_US + 1, b"2027-01-15T08:00:00.000001Z"))
+    first, again = [
+        data_digest({"ce_source": PLAIN_SOURCE, "ce_time": time}, accepted_us=accepted_us)
+        for accepted_us, time in times
+    ]
+    assert first == again
+    assert first == data_digest({"ce_source": PLAIN_SOURCE, "ce_time": b""}), "it is repeated without a time"
+    assert data_digest({"ce_time": times[0][1]}) != data_digest({"ce_time": times[1][1]})
