@@ -6,14 +6,14 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.consumer.fetcher import Fetcher, FetchError, FetchResult
-from aiokafka.consumer.subscription_state import Assignment
+from aiokafka.consumer.subscription_state import Assignment, TopicPartitionState
 
 from aiokafka_cooperative import check_compatibility, start_with_classes
 from hifi.kafka.fetch_interval import AFTER_TICK_S, FETCH_INTERVAL
 
 _USED: Final[Mapping[type, Mapping[str, str]]] = {
     Fetcher: {
-        "__init__": "_records _wait_consume_future _fetch_waiters _fetch_task",
+        "__init__": "_records _wait_consume_future _fetch_waiters _fetch_task _subscriptions",
         "_create_fetch_waiter": "_fetch_waiters",
         "_fetch_requests_routine": "_wait_consume_future _fetch_waiters _proc_fetch_request",
         "_get_actions_per_node": "tps state_value _records _fetch_max_wait_ms",
@@ -22,6 +22,7 @@ _USED: Final[Mapping[type, Mapping[str, str]]] = {
     },
     FetchResult: {"getall": "max_records", "has_more": "_partition_records"},
     FetchError: {"check_raise": "_error"},
+    TopicPartitionState: {"reset_to": "_position"},
 }
 
 
@@ -101,6 +102,14 @@ class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
         if isinstance(fetched, FetchError):
             fetched.check_raise()
         return records
+
+    def position(self, tp: TopicPartition) -> int | None:
+        """The next offset to take, behind the markers of transactions and aborted records; None: it is being reset."""
+        subscription = self._subscriptions.subscription
+        assignment = None if subscription is None else subscription.assignment
+        state = None if assignment is None else assignment.state_value(tp)
+        position: int | None = None if state is None else state._position  # noqa: SLF001 - its property asserts
+        return position
 
     async def wait_for_error(self) -> None:
         """Wait until fetching or the membership of the group fails; for use with `on_records`.

@@ -47,6 +47,9 @@ class AssignedPartition:
         self.committed = committed
         self.position: int | None = None
         """The next offset to read; None until records were read."""
+        self.deleted: list[range] = []
+        """Offsets that Kafka no longer had when they were to be read; whoever reports them removes them."""
+        self._taken = committed
         self.task: asyncio.Task[None] | None = None
         """The handler of a batch that did not end at once; no other batch begins until it has ended."""
         self._fail = fail
@@ -59,6 +62,21 @@ class AssignedPartition:
     def idle(self) -> bool:
         """No handler runs."""
         return self.task is None
+
+    def begin_take(self, position: int | None) -> None:
+        """Note a jump of the position since the last take: the records between are deleted, so it was reset.
+
+        Args:
+            position: before records are taken, even if there are none; None: not known.
+        """
+        if position is not None and self._taken is not None and position > self._taken:
+            self.deleted.append(range(self._taken, position))
+
+    def end_take(self, position: int | None) -> None:
+        """Note the position after a take whose records were begun: what is below it need not be read again."""
+        if position is not None:
+            self._taken = position
+            self.offsets.pass_to(position)
 
     def complete(self, offset: int) -> None:
         """Complete one record: its outputs are acknowledged."""

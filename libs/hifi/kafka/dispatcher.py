@@ -137,8 +137,10 @@ class Dispatcher:
         if assigned.offsets.pending >= self._options.pending_records:
             assigned.when_below(self._options.pending_records, self._schedule)
             return 0
+        assigned.begin_take(fetcher.position(assigned.tp))
         records = fetcher.take(assigned.tp, self._options.batch_records)
         if not records:
+            assigned.end_take(fetcher.position(assigned.tp))
             return 0
         if not self._options.foreign:
             _report_gap(assigned, records[0].offset)
@@ -151,6 +153,7 @@ class Dispatcher:
         start = assigned.offsets.start
         for record in records:
             start(record.offset)
+        assigned.end_take(fetcher.position(assigned.tp))
         try:
             waiting = self.handle(assigned, records)
         except Exception as error:  # noqa: BLE001 - handled in the task, as an error of the awaitable is

@@ -14,6 +14,7 @@ class OffsetTracker:
         self._order: deque[int] = deque()
         self._finished: set[int] = set()
         self._committable: int | None = None
+        self._passed = -1
 
     def start(self, offset: int) -> None:
         """Begin an offset; offsets come in ascending order.
@@ -23,7 +24,13 @@ class OffsetTracker:
         """
         if self._order and offset <= self._order[-1]:
             raise ValueError(f"offset {offset} after {self._order[-1]}")
+        if not self._order:
+            self._committable = self.committable
         self._order.append(offset)
+
+    def pass_to(self, offset: int) -> None:
+        """Say that all offsets below this one were begun or have no record, such as the marker of a transaction."""
+        self._passed = offset
 
     def finish(self, offset: int) -> None:
         """Complete an offset: its outputs are acknowledged. Completing it again changes nothing."""
@@ -53,6 +60,8 @@ class OffsetTracker:
     @property
     def committable(self) -> int | None:
         """The offset to commit, which a restart reads first; None until one is complete."""
+        if not self._order and self._passed > (self._committable or 0):
+            return self._passed
         return self._committable
 
     @property

@@ -28,6 +28,11 @@ class CollectSettings(ServiceSettings, ControlSettings, ColourControlSettings, E
         None,
         description="Folder for the object being read; default: the system's for temporary files.",
     )
+    collect_reader_bytes: int = Field(
+        256 * _MIB,
+        ge=64 * _MIB,
+        description="Memory for a process that reads objects.",
+    )
     collect_retry_s: float = Field(
         30,
         gt=0,

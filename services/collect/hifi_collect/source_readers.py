@@ -149,7 +149,11 @@ class SourceReaders:
     async def _read_once(self, reader: _RunningReader, pipe: str) -> None:
         source, settings = reader.source, self._settings
         context = SourceContext(
-            settings.stream, pipe, settings.collect_max_event_bytes, settings.collect_temp
+            settings.stream,
+            pipe,
+            settings.collect_max_event_bytes,
+            settings.collect_temp,
+            settings.collect_reader_bytes,
         )
         opened = installed_source_kind(source.kind).open(source, context)
         if isinstance(opened, PolledSource):

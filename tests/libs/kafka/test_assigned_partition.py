@@ -68,3 +68,21 @@ async def test_a_handler_waits_for_the_outputs_of_earlier_batches() -> None:
     first.set_result(None)
     await asyncio.wait_for(waiting, 5)
     await asyncio.wait_for(partition.outputs_acknowledged(), 5)
+
+
+def test_deleted_offsets_are_those_over_which_the_position_was_reset() -> None:
+    partition = AssignedPartition(TopicPartition("t", 0), committed=10)
+    partition.begin_take(10)
+    partition.end_take(15)  # records up to 12, and markers
+    partition.begin_take(None)  # the position is being reset
+    partition.end_take(None)
+    partition.begin_take(15)
+    partition.end_take(15)
+    assert partition.deleted == []
+    partition.begin_take(40)
+    partition.end_take(41)
+    partition.begin_take(3)  # lower: Kafka has lost records
+    assert partition.deleted == [range(15, 40)]
+    first = AssignedPartition(TopicPartition("t", 0))
+    first.begin_take(50)
+    assert first.deleted == [], "it was not read before"

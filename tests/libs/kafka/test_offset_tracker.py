@@ -56,3 +56,27 @@ def test_offsets_only_go_up() -> None:
     offsets.start(5)
     with pytest.raises(ValueError, match="offset 5 after 5"):
         offsets.start(5)
+
+
+@given(st.data())
+def test_offsets_without_a_record_are_committable_when_all_records_below_them_are_complete(
+    data: st.DataObject,
+) -> None:
+    offsets, position, last = OffsetTracker(), 0, None
+    for _ in range(data.draw(st.integers(1, 6))):
+        records = []
+        for gap in data.draw(st.lists(st.integers(0, 3), max_size=4)):
+            records.append(position + gap)
+            position += gap + 1
+        position += data.draw(st.integers(0, 3))  # markers behind them
+        for offset in records:
+            offsets.start(offset)
+            assert offsets.committable == last
+        offsets.pass_to(position)
+        for offset in records[:-1]:
+            offsets.finish(offset)
+            assert offsets.committable == offset + 1
+        for offset in records[-1:]:
+            offsets.finish(offset)
+        last = position or None
+        assert offsets.committable == last

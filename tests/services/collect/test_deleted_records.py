@@ -1,16 +1,15 @@
 """What Kafka deletes before collect has read it is told: by a warning, a metric, and an alarm of observe."""
 
+import asyncio
 import json
 import urllib.request
 from pathlib import Path
 from typing import Any
 
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from collected_stream import SOURCE_PARTITIONS, CollectedStream, collected_stream, until
 from tests.stream_process import free_port, readyz
-
-from hifi_collect.topic.deleted_records import deleted
 
 RECORDS = 300
 DELETED = 40
@@ -18,24 +17,71 @@ DELETED = 40
 READ = 10
 
 
-def test_only_offsets_below_the_start_of_the_log_were_deleted() -> None:
-    assert deleted(100, 150, 0) == range(0)  # compaction or a transaction
-    assert deleted(100, 150, 150) == range(100, 150)
-    assert deleted(100, 150, 120) == range(100, 120)
-    assert deleted(None, 150, 150) == range(0)  # read for the first time
-
-
 def get(port: int, path: str) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
         return str(answer.read().decode())
 
 
-async def delete_records(stream: CollectedStream) -> None:
+async def delete_records(stream: CollectedStream, before: int = READ + DELETED) -> None:
+    """Delete the records before an offset of each partition; -1: all."""
     admin = AIOKafkaAdminClient(bootstrap_servers=stream.kafka)
     await admin.start()
     places = [TopicPartition(stream.source, number) for number in range(SOURCE_PARTITIONS)]
-    await admin.delete_records(dict.fromkeys(places, RecordsToDelete(READ + DELETED)))
+    await admin.delete_records(dict.fromkeys(places, RecordsToDelete(before)))
     await admin.close()
+
+
+async def transaction(stream: CollectedStream, records: int, *, commits: bool) -> None:
+    """Write records to each partition of the source, each with a marker behind them."""
+    producer = AIOKafkaProducer(bootstrap_servers=stream.kafka, transactional_id=stream.source)
+    await producer.start()
+    await producer.begin_transaction()
+    for number in range(SOURCE_PARTITIONS):
+        for _ in range(records):
+            await producer.send(stream.source, b"{}", partition=number)
+    await (producer.commit_transaction() if commits else producer.abort_transaction())
+    await producer.stop()
+
+
+async def wait_for_commits(stream: CollectedStream, offset: int) -> None:
+    """Wait until collect has committed an offset of every partition of the source."""
+    places = [TopicPartition(stream.source, number) for number in range(SOURCE_PARTITIONS)]
+    admin = AIOKafkaAdminClient(bootstrap_servers=stream.kafka)
+    await admin.start()
+    async with asyncio.timeout(60):
+        while True:
+            commits = await admin.list_consumer_group_offsets(stream.topics.group("collect.orders"))
+            if {commits[place].offset for place in places if place in commits} == {offset}:
+                break
+            await asyncio.sleep(0.1)
+    await admin.close()
+
+
+async def test_markers_and_aborted_records_that_kafka_deletes_are_no_loss_and_others_are(
+    kafka: str, log: Path
+) -> None:
+    async with collected_stream(kafka, log) as stream:
+        await stream.publish(stream.pipe())
+        collect, admin = await stream.start("collect")
+        await transaction(stream, 2, commits=True)
+        await transaction(stream, 5, commits=False)
+        await wait_for_commits(stream, 2 + 1 + 5 + 1)
+        await delete_records(stream, -1)
+        await transaction(stream, 1, commits=True)
+        await stream.read(stream.topics.raw, lambda found: len(found) == SOURCE_PARTITIONS * 3)
+        assert "hifi_collect_deleted_records_total{" not in get(admin, "/metrics")
+        await wait_for_commits(stream, 9 + 2)
+        await stream.kill(collect)
+
+        await delete_records(stream, -1)
+        await transaction(stream, 4, commits=True)  # offsets 11 to 14; the last one stays
+        await delete_records(stream, 14)
+        _, admin = await stream.start("collect")
+        await stream.read(stream.topics.raw, lambda found: len(found) == SOURCE_PARTITIONS * 4)
+        lost = float(SOURCE_PARTITIONS * 3)
+        assert f'hifi_collect_deleted_records_total{{pipe="orders"}} {lost}' in get(admin, "/metrics")
+        where = f"source of orders: deleted records of {stream.source}[0]"
+        assert "the offsets 11 to 13" in readyz(admin)[1]["warnings"][where]
 
 
 async def test_deleted_records_are_told_with_their_offsets_and_the_rest_is_read(

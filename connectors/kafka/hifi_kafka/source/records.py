@@ -1,18 +1,19 @@
 """Records of a source topic as events. No I/O."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import orjson
 from aiokafka import ConsumerRecord
 
 from hifi.pipe.sources.event import SourceEvent, refused
-from hifi.pipe.sources.timestamps import rfc3339
+from hifi.pipe.sources.timestamps import rfc3339_or_none
 from hifi.record.cloudevents import decode as cloudevents
 from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
-from hifi.record.cloudevents.json_slices import without_bom
-from hifi.record.headers import CONTENT_TYPE
+from hifi.record.cloudevents.json_slices import is_within_depth, without_bom
+from hifi.record.headers import CONTENT_TYPE, Headers
 from hifi.runtime.errors import Rejected
+from hifi.runtime.http.media_type import is_json
 from hifi_kafka.declaration import KafkaSource
 from hifi_kafka.source.avro_records import AvroRecords
 
@@ -21,6 +22,9 @@ _MAX_KEY_BYTES: Final = 64 * 1024
 _MAX_DEPTH: Final = 64
 _PARTITION_KEY: Final = "ce_partitionkey"
 _TOO_LARGE: Final = 413
+
+_Decode: TypeAlias = Callable[[Headers, bytes, DecodeLimits], DecodedEvent]
+"""Makes an event of the headers and the value of a record."""
 
 
 class RecordReader:
@@ -53,18 +57,29 @@ class RecordReader:
     def __call__(self, record: ConsumerRecord) -> SourceEvent:
         """The event of a record; one that cannot be read is marked as refused."""
         identifier = f"{self._id}/{record.partition}/{record.offset}".encode()
-        attributes = self._attributes_of_deletion if record.value is None else self._attributes
+        content_mode = _content_mode(record)
+        is_deletion = record.value is None and content_mode is None
+        attributes = self._attributes_of_deletion if is_deletion else self._attributes
         headers = [*attributes, ("ce_id", identifier)]
-        time_us = record.timestamp * 1000 if record.timestamp is not None and record.timestamp >= 0 else None
-        if time_us is not None:
-            headers.append(("ce_time", rfc3339(record.timestamp)))
+        time_us, time = None, rfc3339_or_none(record.timestamp)
+        if time is not None:
+            time_us = record.timestamp * 1000
+            headers.append(("ce_time", time))
         event = SourceEvent(record.offset, record.key or identifier, record.value, headers, time_us)
         if len(record.key or b"") > _MAX_KEY_BYTES:
             detail = f"the key has {len(record.key)} bytes; the limit is {_MAX_KEY_BYTES}"
             event.key = identifier
             return refused(event, "too-large", detail)
         if record.value is None:
-            return self._deletion(event, record.key)
+            if content_mode is None:
+                return self._deletion(event, record.key)
+            return self._cloudevent(event, record, b"", content_mode)
+        return self._with_value(event, record, content_mode)
+
+    def _with_value(
+        self, event: SourceEvent, record: ConsumerRecord, content_mode: _Decode | None
+    ) -> SourceEvent:
+        """The event of a record with a value."""
         if len(record.value) > self._max_bytes:
             detail = f"the value has {len(record.value)} bytes; the limit is {self._max_bytes}"
             event.data = None
@@ -75,29 +90,29 @@ class RecordReader:
             except Rejected as why:
                 return refused(event, why.reason, why.detail)
             event.data = record.value
-        decode = _content_mode(record)
-        return self._plain(event, record) if decode is None else self._cloudevent(event, record, decode)
+        if content_mode is None:
+            return self._plain(event, without_bom(record.value))
+        return self._cloudevent(event, record, record.value, content_mode)
 
-    def _plain(self, event: SourceEvent, record: ConsumerRecord) -> SourceEvent:
-        """The event of a record that is a JSON object."""
+    def _plain(self, event: SourceEvent, text: bytes) -> SourceEvent:
+        """The event of a record whose value is a JSON object."""
+        event.data = text
         try:
-            event.data = without_bom(record.value)
-            data = orjson.loads(event.data)
+            data = orjson.loads(text)
         except orjson.JSONDecodeError:
             return refused(event, "not-json", "the value is not JSON")
         if not isinstance(data, dict):
             return refused(event, "not-json", "the value is not a JSON object")
+        if not is_within_depth(text, _MAX_DEPTH):
+            return refused(event, "not-json", f"the value is nested deeper than {_MAX_DEPTH} levels")
         return self._with_key(event, data)
 
     def _cloudevent(
-        self,
-        event: SourceEvent,
-        record: ConsumerRecord,
-        decode: Callable[[ConsumerRecord, DecodeLimits], DecodedEvent],
+        self, event: SourceEvent, record: ConsumerRecord, value: bytes, decode: _Decode
     ) -> SourceEvent:
         """The event of a record that is a CloudEvent, with its own attributes."""
         try:
-            decoded = decode(record, self._limits)
+            decoded = decode(_attribute_headers(record), value, self._limits)
         except InvalidEvent as error:
             reason = "too-large" if error.status == _TOO_LARGE else "not-a-cloudevent"
             event.data = None
@@ -147,16 +162,29 @@ class RecordReader:
         return event
 
 
-def _content_mode(
-    record: ConsumerRecord,
-) -> Callable[[ConsumerRecord, DecodeLimits], DecodedEvent] | None:
+def _content_mode(record: ConsumerRecord) -> _Decode | None:
     """What decodes a record that is a CloudEvent; None: it is none. Kafka protocol binding 1.0.2, section 3."""
     if not record.headers:
         return None
-    headers = dict(record.headers)
-    content_type = headers.get(cloudevents.KAFKA_CONTENT_TYPE, b"").partition(b";")[0].strip().lower()
-    if content_type == cloudevents.STRUCTURED:
-        return lambda record, limits: cloudevents.structured(without_bom(record.value), limits)
-    if f"{cloudevents.KAFKA_PREFIX}specversion" in headers:
-        return lambda record, limits: cloudevents.kafka_binary(record.headers, record.value, limits)
-    return None
+    headers = dict(_attribute_headers(record))
+    content_type = headers.get(cloudevents.KAFKA_CONTENT_TYPE, b"")
+    if content_type.partition(b";")[0].strip().lower() == cloudevents.STRUCTURED:
+        return _structured
+    return _binary if f"{cloudevents.KAFKA_PREFIX}specversion" in headers else None
+
+
+def _attribute_headers(record: ConsumerRecord) -> Headers:
+    """The headers of a record; one whose value is null is left out, as if it were absent."""
+    return [(name, value) for name, value in record.headers if value is not None]
+
+
+def _structured(_: Headers, value: bytes, limits: DecodeLimits) -> DecodedEvent:
+    if not value:
+        raise InvalidEvent("the record has no value, and its content-type names a structured CloudEvent")
+    return cloudevents.structured(without_bom(value), limits)
+
+
+def _binary(headers: Headers, value: bytes, limits: DecodeLimits) -> DecodedEvent:
+    if is_json(dict(headers).get(cloudevents.KAFKA_CONTENT_TYPE, b"")):
+        value = without_bom(value)
+    return cloudevents.kafka_binary(headers, value, limits)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import re
 import tempfile
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -16,12 +17,15 @@ from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.errors import Retryable
 from hifi_objects.bucket import first_line, open_bucket
 from hifi_objects.declaration import S3Settings
+from hifi_objects.source.listing import list_bucket
 from hifi_objects.source.store import OpenObject
 from hifi_objects.source.version import ObjectGone, ObjectVersion
 
 _TIMEOUT_S: Final = 30.0
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 _HIDDEN: Final = (".", "_")
+_UNREADABLE: Final = re.compile(r"//|/\.\.?/")
+"""In a key between slashes: what obstore takes for another key, or refuses."""
 
 
 class ReadableBucket:
@@ -45,14 +49,22 @@ class ReadableBucket:
         self.url = f"s3://{place}"
 
     async def listed(self) -> list[ObjectVersion]:
-        """All objects, without hidden ones."""
+        """All objects, without hidden ones and markers of folders, which are empty and end with a slash."""
+        skipped = 0 if self._settings.prefix is None else len(self._settings.prefix) + 1
         versions: list[ObjectVersion] = []
-        try:
-            async for page in obstore.list(self._store):
-                versions += [_version(described) for described in page if not _is_hidden(described["path"])]
-        except exceptions.BaseError as error:
-            raise self._failure(error) from error
+        for key, modified, tag, size in await list_bucket(self._settings):
+            path = key[skipped:]
+            if path and not _is_hidden(path) and not (path.endswith("/") and not size):
+                versions.append(_version(path, modified, tag, size))
         return versions
+
+    def refusal(self, version: ObjectVersion) -> str | None:
+        """Why an object cannot be read because of its key; None: it can."""
+        if _UNREADABLE.search(f"/{version.path}/"):
+            return (
+                "no client can name a key with an empty part, or with the part `.` or `..`; rename the object"
+            )
+        return None
 
     @contextlib.asynccontextmanager
     async def opened(self, version: ObjectVersion) -> AsyncIterator[OpenObject]:
@@ -71,7 +83,9 @@ class ReadableBucket:
 
     async def _copy(self, version: ObjectVersion, file: BinaryIO) -> None:
         result = await obstore.get_async(self._store, version.path)
-        if _version(result.meta).version != version.version:
+        meta: Any = result.meta
+        described = _version(version.path, meta["last_modified"], str(meta["e_tag"]), meta["size"])
+        if described.version != version.version:
             raise ObjectGone(f"the object {version.path} was written again")
         async for chunk in result.stream(min_chunk_size=_CHUNK_BYTES):
             await asyncio.to_thread(file.write, chunk)
@@ -84,9 +98,8 @@ def _is_hidden(path: str) -> bool:
     return any(part.startswith(_HIDDEN) for part in path.split("/"))
 
 
-def _version(meta: Any) -> ObjectVersion:
+def _version(path: str, modified: datetime, tag: str, size: int) -> ObjectVersion:
     """The version of an object by the server's description of it."""
-    modified: datetime = meta["last_modified"]
     modified_s = int(modified.timestamp())  # answers to GET have no fractions, listings may
-    tag = hashlib.sha256(str(meta["e_tag"]).strip('"').encode(), usedforsecurity=False).hexdigest()[:16]
-    return ObjectVersion(meta["path"], f"{modified_s:x}-{tag}", meta["size"], modified_s * MICROSECONDS)
+    digest = hashlib.sha256(tag.strip('"').encode(), usedforsecurity=False).hexdigest()[:16]
+    return ObjectVersion(path, f"{modified_s:x}-{digest}", size, modified_s * MICROSECONDS)

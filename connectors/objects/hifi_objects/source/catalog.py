@@ -80,7 +80,7 @@ class ObjectCatalog:
         self._missing: dict[str, float] = {}
         """Path to the time since when it has not been listed."""
         written_down = [
-            KnownObject(int(name.removeprefix(_OBJECT)), ObjectVersion(*entry))
+            KnownObject(int(name.removeprefix(_OBJECT)), ObjectVersion.read(entry))
             for name, entry in entries.items()
             if name.startswith(_OBJECT)
         ]
@@ -125,7 +125,7 @@ class ObjectCatalog:
             known_object = self._known[ordinal] = self._newest[version.path] = KnownObject(ordinal, version)
             self._unread.append(known_object)
             self._seen.pop(version.path, None)
-            entries[known_object.entry] = list(version)
+            entries[known_object.entry] = version.entry()
         return entries
 
     def next(self, ordinal: int) -> KnownObject | None:

@@ -32,6 +32,10 @@ class ReadableFolder:
         """All files, without hidden ones and links to outside of the folder."""
         return await asyncio.to_thread(lambda: list(self._files()))
 
+    def refusal(self, version: ObjectVersion) -> str | None:  # noqa: ARG002 - any name can be read
+        """None."""
+        return None
+
     @contextlib.asynccontextmanager
     async def opened(self, version: ObjectVersion) -> AsyncIterator[OpenObject]:
         """Open a file. It stays readable when it is removed; when it is written to, it is another version."""

@@ -1,11 +1,10 @@
 """Read objects one after the other, in the order in which they were first seen: listing > ordinals > rows."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from fnmatch import fnmatchcase
-from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from hifi.pipe.sources.event import SourceEvent
 from hifi.pipe.sources.kind import MOST_EVENTS, PolledSource, SourceContext, SourceTurn
@@ -16,13 +15,13 @@ from hifi.runtime.clock import monotonic_s, now_us
 from hifi.runtime.errors import Retryable
 from hifi_objects.declaration import ObjectsSource
 from hifi_objects.source.catalog import AT, KnownObject, ObjectCatalog, ObjectsAt
+from hifi_objects.source.object_rows import ObjectRows
 from hifi_objects.source.row_events import ObjectRowEvents
-from hifi_objects.source.rows.batches import RowBatches
+from hifi_objects.source.row_worker import RowWorker
 from hifi_objects.source.rows.row import ObjectRow
+from hifi_objects.source.rows.row_format import RowFormat
 from hifi_objects.source.store import OpenObject, ReadableStore
 from hifi_objects.source.version import ObjectGone, ObjectVersion
-
-T = TypeVar("T")
 
 logger = log.get(__name__)
 
@@ -53,8 +52,9 @@ class ObjectsReading(PolledSource):
         self._pipe = context.pipe
         self._source = source
         self._store = store
-        self._max_bytes = context.max_event_bytes
-        self._events = ObjectRowEvents(source, store.url, self._max_bytes)
+        form = RowFormat(source.format, source.delimiter, source.encoding, context.max_event_bytes)
+        self._rows = ObjectRows(form, RowWorker(context.reader_memory_bytes))
+        self._events = ObjectRowEvents(source, store.url)
         self.name = f"objects/{store.name.replace(';', '%3B')}"
         """Name of what is read."""
 
@@ -65,10 +65,16 @@ class ObjectsReading(PolledSource):
             Fenced: the turn has ended otherwise.
             Retryable: the folder or bucket does not answer.
         """
+        try:
+            await self._read(turn)
+        finally:
+            await self._rows.close()
+
+    async def _read(self, turn: SourceTurn) -> None:
         settle_s = 0.0 if self._source.folder is None else self._source.settle
         catalog, at = ObjectCatalog(turn.entries, settle_s), ObjectsAt.read(turn.entries.get(AT))
         while not turn.over():
-            listed = await self._listed()
+            listed = await self._listed(turn)
             turn.works()
             turn.warn("settings", None)
             at = await self._add(turn, catalog, at, listed)
@@ -78,9 +84,14 @@ class ObjectsReading(PolledSource):
                 await turn.keep(forgotten)
             await turn.pause(self._source.interval)
 
-    async def _listed(self) -> list[ObjectVersion]:
+    async def _listed(self, turn: SourceTurn) -> list[ObjectVersion]:
         pattern = self._source.pattern
-        return [version for version in await self._store.listed() if fnmatchcase(version.path, pattern)]
+        listed = [version for version in await self._store.listed() if fnmatchcase(version.path, pattern)]
+        refused = [version.shown_path for version in listed if self._store.refusal(version) is not None]
+        more = f" and {len(refused) - 1} others" if len(refused) > 1 else ""
+        warning = f"{refused[0]}{more} cannot be read because of the name" if refused else None
+        turn.warn("names", warning)
+        return listed
 
     async def _add(
         self, turn: SourceTurn, catalog: ObjectCatalog, at: ObjectsAt, listed: list[ObjectVersion]
@@ -102,8 +113,11 @@ class ObjectsReading(PolledSource):
             at = at._replace(ordinal=known_object.ordinal, row=0, batch=None)
         gone = False
         try:
-            async with self._store.opened(known_object.object) as opened:
-                at = await self._write_rows(turn, catalog, known_object, at, opened)
+            if (refusal := self._store.refusal(known_object.object)) is not None:
+                at = await self._write_rows(turn, catalog, at, self._refused(known_object, at, refusal))
+            else:
+                async with self._store.opened(known_object.object) as opened:
+                    at = await self._write_rows(turn, catalog, at, self._batches(known_object, at, opened))
                 turn.warn("objects", None)
         except ObjectGone as error:
             gone = True
@@ -118,16 +132,11 @@ class ObjectsReading(PolledSource):
         return at
 
     async def _write_rows(
-        self,
-        turn: SourceTurn,
-        catalog: ObjectCatalog,
-        known_object: KnownObject,
-        at: ObjectsAt,
-        opened: OpenObject,
+        self, turn: SourceTurn, catalog: ObjectCatalog, at: ObjectsAt, rows: AsyncGenerator[_ReadRows, None]
     ) -> ObjectsAt:
         """Write the rows of a version. The next rows are read while some are written."""
         unread, first_row = catalog.unread_bytes(), at.row
-        async with aclosing(read_ahead(self._batches(known_object, at, opened))) as batches:
+        async with aclosing(read_ahead(rows)) as batches:
             async for batch in batches:
                 if turn.over():
                     break
@@ -141,43 +150,28 @@ class ObjectsReading(PolledSource):
                 at = at._replace(row=batch.last, batch=None if batch.last >= through else at.batch)
         return at
 
+    async def _refused(
+        self, known_object: KnownObject, at: ObjectsAt, refusal: str
+    ) -> AsyncGenerator[_ReadRows, None]:
+        """One row in place of an object that cannot be read because of its name."""
+        if not at.row:
+            detail = f"{known_object.object.shown_path}: {refusal}"
+            row = ObjectRow(1, None, "unreadable-object", detail)
+            yield _ReadRows(self._events.of(known_object, [row]), row.number, 0)
+
     async def _batches(
         self, known_object: KnownObject, at: ObjectsAt, opened: OpenObject
     ) -> AsyncGenerator[_ReadRows, None]:
-        """The rows of a version that are not written yet; first those that may be written, no others with them."""
-        path, row = known_object.object.path, at.row
-        batches = RowBatches(self._source, opened.file, path, row, self._max_bytes)
+        """The events of the rows that are not written yet; first those that may be written, no others with them."""
         through = None if at.batch is None else at.batch[0]
-        while True:
-            rows, read_bytes = await _in_thread(partial(_next, batches, opened, through))
-            if rows:
+        path = known_object.object.shown_path
+        async with aclosing(self._rows.batches(opened, path, at.row, through)) as batches:
+            async for rows, read_bytes in batches:
                 events = list[SourceEvent]()
                 for rows_slice in loop_slices(rows):
                     events += self._events.of(known_object, rows_slice)
                     await asyncio.sleep(0)
-                row = rows[-1].number
-                yield _ReadRows(events, row, read_bytes)
-            elif through is None:
-                return
-            if not rows or (through is not None and row >= through):
-                through = None
-
-
-def _next(batches: RowBatches, opened: OpenObject, through: int | None) -> tuple[list[ObjectRow], int]:
-    """The next rows, and how many bytes of the file are read."""
-    rows = batches.next(MOST_EVENTS, through)
-    opened.check()
-    return rows, opened.file.tell()
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """What a function returns that blocks. If this is cancelled, the function still ends first: it uses a file."""
-    working = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(working)
-    finally:
-        await asyncio.wait({working})
-        working.exception()  # no other is told of it if this is cancelled
+                yield _ReadRows(events, rows[-1].number, read_bytes)
 
 
 def _estimate(rows: int, done_bytes: int, unread_bytes: int) -> int | None:

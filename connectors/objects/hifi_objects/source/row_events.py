@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+import orjson
+
 from hifi.pipe.sources.event import SourceEvent, refused
-from hifi.pipe.sources.timestamps import rfc3339
+from hifi.pipe.sources.timestamps import rfc3339_or_none
 from hifi.record.headers import CONTENT_TYPE, Headers
 from hifi_objects.declaration import ObjectsSource
 from hifi_objects.source.catalog import KnownObject
@@ -16,16 +18,14 @@ _MAX_KEY_BYTES: Final = 64 * 1024
 class ObjectRowEvents:
     """Makes events of the rows of one source."""
 
-    def __init__(self, source: ObjectsSource, url: str, max_bytes: int) -> None:
+    def __init__(self, source: ObjectsSource, url: str) -> None:
         """Make what all events have.
 
         Args:
             source: as the pipe declares it.
             url: of the folder or bucket.
-            max_bytes: largest data of an event.
         """
         self._partition_key = None if source.partition_key is None else source.partition_key.split(".")
-        self._max_bytes = max_bytes
         self._headers: Headers = [
             ("ce_specversion", b"1.0"),
             ("ce_source", url.encode()),
@@ -36,9 +36,11 @@ class ObjectRowEvents:
     def of(self, known_object: KnownObject, rows: Sequence[ObjectRow]) -> list[SourceEvent]:
         """The events of rows of an object; those that cannot be read are marked as refused."""
         version = known_object.object
-        name = f"{version.path}/{version.version}/".encode(errors="surrogateescape")
-        headers = [*self._headers, ("ce_time", rfc3339(version.modified_us // 1000))]
-        before, modified_us = known_object.position(0), version.modified_us
+        name = f"{version.shown_path}/{version.version}/".encode()
+        headers, modified_us = self._headers, None
+        if (time := rfc3339_or_none(version.modified_us // 1000)) is not None:
+            headers, modified_us = [*headers, ("ce_time", time)], version.modified_us
+        before = known_object.position(0)
         events = []
         for row in rows:
             identifier = b"%b%d" % (name, row.number)
@@ -51,13 +53,9 @@ class ObjectRowEvents:
     def _checked(self, event: SourceEvent, row: ObjectRow) -> SourceEvent:
         if row.reason:
             return refused(event, row.reason, row.detail)
-        if row.data is not None and len(row.data) > self._max_bytes:
-            detail = f"the row has {len(row.data)} bytes as JSON; the limit is {self._max_bytes}"
-            event.data = None
-            return refused(event, "too-large", detail)
-        return (
-            event if self._partition_key is None else self._with_key(event, self._partition_key, row.fields)
-        )
+        if self._partition_key is None or row.data is None:
+            return event
+        return self._with_key(event, self._partition_key, orjson.loads(row.data))
 
     def _with_key(self, event: SourceEvent, names: Sequence[str], data: dict[str, Any]) -> SourceEvent:
         value: Any = data
@@ -68,7 +66,7 @@ class ObjectRowEvents:
         if isinstance(value, bool) or not isinstance(value, str | int):
             path = ".".join(names)
             return refused(event, "partition-key", f"the field {path} must be a string or an integer")
-        key = str(value).encode(errors="surrogateescape")
+        key = str(value).encode()
         if len(key) > _MAX_KEY_BYTES:
             detail = f"the partition key has {len(key)} bytes; the limit is {_MAX_KEY_BYTES}"
             return refused(event, "too-large", detail)

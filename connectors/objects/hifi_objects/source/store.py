@@ -34,6 +34,9 @@ class ReadableStore(Protocol):
             Retryable: it does not answer, or does not exist.
         """
 
+    def refusal(self, version: ObjectVersion) -> str | None:
+        """Why an object cannot be read because of its name; None: it can."""
+
     def opened(self, version: ObjectVersion) -> AbstractAsyncContextManager[OpenObject]:
         """Open a version.
 

@@ -1,8 +1,13 @@
 """A version of an object: what is read as a whole, and never again."""
 
-from typing import NamedTuple
+import base64
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from hifi.runtime.errors import HifiError
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class ObjectVersion(NamedTuple):
@@ -16,6 +21,30 @@ class ObjectVersion(NamedTuple):
     """Bytes."""
     modified_us: int
     """Time of the last change, microseconds since 1970 UTC."""
+
+    @property
+    def shown_path(self) -> str:
+        """The path for ids and reasons: bytes that are no UTF-8 and control characters are written in hexadecimal."""
+        text = self.path.encode(errors="surrogateescape").decode(errors="backslashreplace")
+        return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+    @classmethod
+    def read(cls, entry: Sequence[Any]) -> "ObjectVersion":
+        """What `entry` has written."""
+        path, *rest = entry
+        return cls(
+            path if isinstance(path, str) else base64.b64decode(path[0]).decode(errors="surrogateescape"),
+            *rest,
+        )
+
+    def entry(self) -> list[Any]:
+        """As JSON, which has no path that is not UTF-8."""
+        path: Any = self.path
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            path = [base64.b64encode(path.encode(errors="surrogateescape")).decode()]
+        return [path, *self[1:]]
 
 
 class ObjectGone(HifiError):

@@ -32,12 +32,14 @@ class SourceContext(NamedTuple):
         pipe: name.
         max_event_bytes: largest data of an event; mark larger ones as refused.
         temporary_folder: for large files; None: that of the system.
+        reader_memory_bytes: memory that a process which reads what may be damaged may allocate.
     """
 
     stream: str
     pipe: str
     max_event_bytes: int
     temporary_folder: Path | None = None
+    reader_memory_bytes: int = 256 * 1024 * 1024
 
 
 class SourceTurn(ABC):

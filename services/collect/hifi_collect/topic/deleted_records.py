@@ -1,10 +1,10 @@
-"""Find records that Kafka deleted, by retention or by command, before collect read them.
+"""Report records that Kafka deleted, by retention or by command, before collect read them.
 
-A gap between two records says little: compaction and transactions leave gaps, too. Only offsets below the start of the
-partition's log were deleted.
+The consumer knows which they are: those between the offset up to which it has fetched everything and the one to which
+its position was reset. Records that were compacted, records of aborted transactions and the markers of transactions are
+fetched like others, so they are no loss.
 """
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiokafka import TopicPartition
@@ -13,21 +13,7 @@ from hifi.delivery.ack_report import AckReporter
 from hifi.runtime import log, metrics
 from hifi.runtime.health import Health
 
-LogStart = Callable[[], Awaitable[int]]
-"""Asks for the first offset of a partition's log."""
-
 logger = log.get(__name__)
-
-
-def deleted(expected: int | None, first: int, log_start: int) -> range:
-    """The offsets that were deleted before they were read.
-
-    Args:
-        expected: offset that was to be read next; None: the partition was not read before.
-        first: offset of the record that came instead.
-        log_start: first offset of the log.
-    """
-    return range(0) if expected is None else range(expected, min(first, log_start))
 
 
 class DeletedRecords:
@@ -45,27 +31,26 @@ class DeletedRecords:
         self._health = health
         self._reporter = reporter
 
-    async def look(self, tp: TopicPartition, expected: int | None, first: int, log_start: LogStart) -> None:
-        """Report what was deleted between the records read before and those read now.
+    def report(self, tp: TopicPartition, deleted: list[range]) -> None:
+        """Report offsets that were deleted since the last call.
 
         Args:
             tp: the partition.
-            expected: as in `deleted`.
-            first: as in `deleted`.
-            log_start: is asked if there is a gap.
+            deleted: is empty afterwards.
         """
-        if expected is None or first <= expected:
-            return
-        gone = deleted(expected, first, await log_start())
-        if not gone:
-            return
         name = f"{tp.topic}[{tp.partition}]"
-        logger.error(
-            "source-records-deleted", pipe=self._pipe, partition=name, first=gone.start, last=gone.stop - 1
-        )
-        metrics.SOURCE_DELETED.labels(self._pipe).inc(len(gone))
-        self._health.warn(
-            f"deleted records of {name}",
-            f"Kafka deleted the offsets {gone.start} to {gone.stop - 1} before they were read",
-        )
-        self._reporter.add_deleted(self._pipe, name, gone)
+        while deleted:
+            gone = deleted.pop(0)
+            logger.error(
+                "source-records-deleted",
+                pipe=self._pipe,
+                partition=name,
+                first=gone.start,
+                last=gone.stop - 1,
+            )
+            metrics.SOURCE_DELETED.labels(self._pipe).inc(len(gone))
+            self._health.warn(
+                f"deleted records of {name}",
+                f"Kafka deleted the offsets {gone.start} to {gone.stop - 1} before they were read",
+            )
+            self._reporter.add_deleted(self._pipe, name, gone)

@@ -55,8 +55,6 @@ class _PartitionReading:
         self.source = source
         self.run = new_run()
         self.times = AcceptedTimes(assigned.metadata)
-        self.next = assigned.committed
-        """Offset to read next; None: the partition was not read before."""
         self.first: int | None = None
         """Offset that was read first."""
         self.writing: deque[asyncio.Future[Any]] = deque()
@@ -160,9 +158,26 @@ class KafkaTopicReader:
         events: list[SourceEvent] = []
         for records in loop_slices(batch):
             async with self._turns:
-                events += [self._event(record) for record in records]
+                events += [self._event_of(record) for record in records]
                 await asyncio.sleep(0)
         return events
+
+    def _event_of(self, record: ConsumerRecord) -> SourceEvent:
+        """The event of a record; one on which the reader fails is refused alone, and its neighbours need not wait."""
+        try:
+            return self._event(record)
+        except Exception as error:
+            logger.exception("record-unreadable", pipe=self._pipe, offset=record.offset)
+            return self._failed_event(record, error)
+
+    def _failed_event(self, record: ConsumerRecord, error: Exception) -> SourceEvent:
+        """A record that normalize makes a dead letter of."""
+        place = f"{self._cluster}/{record.topic}"
+        identifier = f"{place}/{record.partition}/{record.offset}".encode()
+        headers = [("ce_id", identifier), ("ce_source", f"kafka://{place}".encode())]
+        detail = f"collect failed on this record ({type(error).__name__}); see its log for the cause"
+        event = SourceEvent(record.offset, identifier, record.value, headers, None)
+        return refused(event, "collect-failed", detail)
 
     async def _prepare(self, assigned: AssignedPartition, batch: Batch) -> None:
         """Wait until the schemas of a batch are known, however long the registry is away."""
@@ -192,9 +207,8 @@ class KafkaTopicReader:
         self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception
     ) -> None:
         """Write a record on which `_handle` failed repeatedly as one that normalize makes a dead letter of."""
-        key = f"{self._cluster}/{record.topic}/{record.partition}/{record.offset}".encode()
-        detail = f"collect failed on this record ({type(error).__name__}); see its log for the cause"
-        event = refused(SourceEvent(record.offset, key, None, [], None), "collect-failed", detail)
+        event = self._failed_event(record, error)
+        event.data = None
         await self._write(assigned, [record], [event])
 
     async def _write(
@@ -211,12 +225,8 @@ class KafkaTopicReader:
         in_us, reading = now_us(), await self._reading(assigned)
         try:
             await self._earlier_written(reading)
-            expected, reading.next = reading.next, batch[-1].offset + 1
-            start = partial(self._log_start, assigned)
-            await asyncio.gather(
-                self._keep_times(assigned, reading, batch, in_us),
-                self._deleted.look(assigned.tp, expected, batch[0].offset, start),
-            )
+            await self._keep_times(assigned, reading, batch, in_us)
+            self._deleted.report(assigned.tp, assigned.deleted)
             pipe = self._registry.get(self._pipe)
             if pipe is None or pipe.pipe.source != self._source:
                 raise _given_up(assigned, "the pipe has another source now")
@@ -271,15 +281,6 @@ class KafkaTopicReader:
             reading = self._readings[assigned] = _PartitionReading(assigned, source, self._pace.after_s)
             assigned.metadata_at = reading.times.text_from
         return reading
-
-    async def _log_start(self, assigned: AssignedPartition) -> int:
-        while True:
-            try:
-                starts = await self._consumer.member.beginning_offsets([assigned.tp])
-                return int(starts[assigned.tp])
-            except KafkaError as error:
-                logger.warning("log-start-unknown", pipe=self._pipe, error=repr(error))
-            await _pause(assigned, "it was revoked before the start of its log was known")
 
     async def _topic_id(self, assigned: AssignedPartition) -> str:
         while True:

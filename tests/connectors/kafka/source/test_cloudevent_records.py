@@ -98,6 +98,81 @@ def test_what_only_says_that_it_is_a_cloudevent_becomes_a_dead_letter(
     assert parse_refusal(dict(event.headers)[REFUSED]).reason == reason
 
 
-def test_a_record_without_a_value_deletes_its_key_whatever_its_headers_say() -> None:
-    event = read(record(None, [("ce_specversion", b"1.0")]))
-    assert orjson.loads(event.data) == {"key": "k0", "deleted": True}
+PLAIN_HEADERS = [("ce_specversion", b"1.0"), ("ce_id", b"7"), ("ce_source", b"/s"), ("ce_type", b"t")]
+
+
+@pytest.mark.parametrize("headers", [None, [], [("content-type", b"application/json")], [("ce_id", b"1")]])
+def test_a_record_without_a_value_deletes_its_key(headers: Any) -> None:
+    assert orjson.loads(read(record(None, headers)).data) == {"key": "k0", "deleted": True}
+
+
+def test_a_binary_cloudevent_without_a_value_is_an_event_without_data() -> None:
+    event = read(record(None, PLAIN_HEADERS))
+    headers = dict(event.headers)
+    assert (event.data, event.key, headers["ce_id"], headers["ce_type"]) == (b"", b"k0", b"7", b"t")
+    assert REFUSED not in headers
+
+
+def test_a_structured_cloudevent_without_a_value_is_refused_and_deletes_nothing() -> None:
+    event = read(record(None, [("content-type", b"application/cloudevents+json")]))
+    assert parse_refusal(dict(event.headers)[REFUSED]).reason == "not-a-cloudevent"
+    assert event.data is None
+
+
+@pytest.mark.parametrize(
+    "name", ["ce_subject", "ce_time", "ce_partitionkey", "content-type", "ce_x", "other"]
+)
+def test_a_header_with_a_null_value_is_as_if_it_were_absent(name: str) -> None:
+    with_null, without = (read(record(b'{"a":1}', [*PLAIN_HEADERS, *more])) for more in ([(name, None)], []))
+    assert (with_null.headers, with_null.data, with_null.key) == (without.headers, without.data, without.key)
+    plain = read(record(b'{"a":1}', [(name, None)]))
+    assert (plain.data, REFUSED in dict(plain.headers)) == (b'{"a":1}', False)
+
+
+def test_a_null_specversion_makes_no_cloudevent() -> None:
+    assert read(record(b"{}", [("ce_specversion", None)])).data == b"{}"
+    assert orjson.loads(read(record(None, [("ce_specversion", None)])).data)["deleted"] is True
+
+
+@pytest.mark.parametrize(
+    "timestamp", [None, -1, -(2**63), 253_402_300_800_000, 1_790_000_000_000_000, 2**63 - 1]
+)
+def test_a_record_whose_timestamp_no_calendar_has_gets_the_time_of_reading(timestamp: int | None) -> None:
+    written_at = record(b"{}", [])
+    written_at.timestamp = timestamp
+    event = read(written_at)
+    assert event.time_us is None
+    assert {"ce_time", REFUSED}.isdisjoint(dict(event.headers))
+
+
+def test_a_timestamp_up_to_the_year_9999_is_the_time_of_the_event() -> None:
+    written_at = record(b"{}", [])
+    written_at.timestamp = 253_402_300_799_999
+    event = read(written_at)
+    assert (event.time_us, dict(event.headers)["ce_time"]) == (
+        253_402_300_799_999_000,
+        b"9999-12-31T23:59:59.999Z",
+    )
+
+
+BOM = b"\xef\xbb\xbf"
+
+
+def test_a_byte_order_mark_before_json_is_left_out_and_one_before_other_data_is_data() -> None:
+    assert read(record(BOM + b'{"a":1}', None)).data == b'{"a":1}'
+    json = [*PLAIN_HEADERS, ("content-type", b"application/json; charset=utf-8")]
+    assert read(record(BOM + b'{"a":1}', json)).data == b'{"a":1}'
+    assert read(record(BOM + b"a", [*PLAIN_HEADERS, ("content-type", b"text/plain")])).data == BOM + b"a"
+    event = written(to_structured_event)
+    event.value = BOM + event.value
+    assert orjson.loads(read(event).data) == DATA
+    twice = read(record(BOM + BOM + b'{"a":1}', None))
+    assert parse_refusal(dict(twice.headers)[REFUSED]).reason == "not-json"
+
+
+def test_json_that_is_nested_deeper_than_ingest_accepts_is_refused() -> None:
+    deep = read(record(b'{"a":' * 65 + b"1" + b"}" * 65, None))
+    refusal = parse_refusal(dict(deep.headers)[REFUSED])
+    assert (refusal.reason, refusal.detail) == ("not-json", "the value is nested deeper than 64 levels")
+    assert read(record(b'{"a":' * 64 + b"1" + b"}" * 64, None)).data is not None
+    assert REFUSED not in dict(read(record(b'{"a":' * 64 + b"1" + b"}" * 64, None)).headers)

@@ -16,9 +16,9 @@ import pytest
 import zstandard
 from pyarrow import parquet
 
-from hifi_objects.declaration import ObjectsSource
 from hifi_objects.source.rows.batches import RowBatches
 from hifi_objects.source.rows.row import ObjectRow
+from hifi_objects.source.rows.row_format import RowFormat
 
 COUNT = 1200
 FIELDS = [{"n": number, "name": f"ä{number}"} for number in range(1, COUNT + 1)]
@@ -57,15 +57,19 @@ WRITERS: dict[str, Callable[[], bytes]] = {
 }
 
 
-def batches(form: str, content: bytes, skip: int = 0, max_bytes: int = 1000) -> RowBatches:
-    source = ObjectsSource.model_validate({"kind": "objects", "folder": "/in", "format": form})
+def batches(
+    form: str, content: bytes, skip: int = 0, max_bytes: int = 1000, encoding: str = "utf-8"
+) -> RowBatches:
     file: BinaryIO = io.BytesIO(content)
-    return RowBatches(source, file, "a/b", skip, max_bytes)
+    return RowBatches(RowFormat(form, ",", encoding, max_bytes), file, "a/b", skip)
 
 
-def rows(form: str, content: bytes, skip: int = 0, max_bytes: int = 1000) -> list[ObjectRow]:
-    reading, found = batches(form, content, skip, max_bytes), list[ObjectRow]()
-    while some := reading.next(500):
+def rows(
+    form: str, content: bytes, skip: int = 0, max_bytes: int = 1000, encoding: str = "utf-8"
+) -> list[ObjectRow]:
+    reading, found = batches(form, content, skip, max_bytes, encoding), list[ObjectRow]()
+    while not reading.complete:
+        some = reading.next(500)
         assert len(some) <= 500
         found += some
     return found
@@ -80,8 +84,9 @@ def values(form: str, found: list[ObjectRow]) -> list[Any]:
 @pytest.mark.parametrize("skip", [0, 1, 299, 300, 750, COUNT])
 def test_rows_are_read_from_any_row_on(form: str, skip: int) -> None:
     found = rows(form, WRITERS[form](), skip)
-    assert [one.number for one in found] == [*range(skip + 1, COUNT + 1)]
-    assert values(form, found) == FIELDS[skip:]
+    header = int(form == "csv")
+    assert [one.number for one in found] == [*range(max(skip, header) + 1, COUNT + header + 1)]
+    assert values(form, found) == FIELDS[max(0, skip - header) :]
     assert {one.reason for one in found} <= {""}
 
 
@@ -132,13 +137,15 @@ def test_a_bad_record_of_csv_is_refused_alone() -> None:
     content = b'a,b\n1,"x\ny"\n2\n\n3,"z" z\n4,\xff\n5,u\n'
     found = rows("csv", content)
     assert [(one.number, one.reason) for one in found] == [
-        (1, ""),
-        (2, "not-csv"),
+        (2, ""),
         (4, "not-csv"),
-        (5, "not-json"),
-        (6, ""),
+        (6, "not-csv"),
+        (7, "not-csv"),
+        (8, ""),
     ]
     assert orjson.loads(found[0].data or b"") == {"a": "1", "b": "x\ny"}
+    assert [one.data for one in found[1:4]] == [b"2\n", b'3,"z" z\n', b"4,\xff\n"]
+    assert found[3].detail == "a/b: line 7: the record is not UTF-8"
     assert [one.reason for one in rows("csv", b"a,a\n1,2\n")] == ["csv-header"]
     assert rows("csv", b"") == []
 

@@ -1,14 +1,16 @@
 """Read an open object in batches, by its format. What cannot be read of it becomes its last row."""
 
 from collections.abc import Iterator
-from itertools import dropwhile
+from time import monotonic
 from typing import BinaryIO, Final
 
 from hifi.runtime import log
-from hifi_objects.declaration import ObjectsSource
 from hifi_objects.source.rows.row import ObjectRow, UnreadableObject
+from hifi_objects.source.rows.row_format import RowFormat
 
 _BATCH_BYTES: Final = 4 * 1024 * 1024
+_BATCH_S: Final = 5.0
+"""Time after which a batch ends, even without rows, so that whoever waits for it sees that there is progress."""
 
 logger = log.get(__name__)
 
@@ -16,43 +18,51 @@ logger = log.get(__name__)
 class RowBatches:
     """The rows of one object after some. Its methods block."""
 
-    def __init__(self, source: ObjectsSource, file: BinaryIO, path: str, skip: int, max_bytes: int) -> None:
+    def __init__(self, form: RowFormat, file: BinaryIO, path: str, skip: int) -> None:
         """Read nothing yet.
 
         Args:
-            source: as the pipe declares it.
+            form: of the object.
             file: with the content, at its beginning.
             path: of the object, for the log.
             skip: number of the last row to leave out; 0: none.
-            max_bytes: largest row.
         """
         self._path = path
+        self._skip = skip
         self._last = skip
-        self._finished = False
+        self._max_bytes = form.max_bytes
         self._kept: ObjectRow | None = None
-        rows = _rows(source, file, skip, max_bytes)
-        self._rows = rows if not skip else dropwhile(lambda row: row.number <= skip, rows)
+        self._rows = _rows(form, file, skip)
+        self._finished = False
+        self.complete = False
+        """Whether there are no more rows, or none up to the `through` of the last call."""
 
-    def next(self, limit: int, through: int | None = None) -> list[ObjectRow]:
-        """The next rows, in order; none: the object has ended.
+    def next(self, limit: int, through: int | None = None, patience_s: float = _BATCH_S) -> list[ObjectRow]:
+        """The next rows, in order; possibly none.
 
         Args:
             limit: largest number of rows.
             through: number of the last row to return; None: no matter which.
+            patience_s: time after which the batch ends.
 
         Raises:
             OSError: the file cannot be read; it may be possible later.
         """
-        batch, size = list[ObjectRow](), 0
+        batch, size, until_s = list[ObjectRow](), 0, monotonic() + patience_s
+        self.complete = False
         while len(batch) < limit and size < _BATCH_BYTES:
             row = self._next()
             if row is None:
+                self.complete = True
                 break
             if through is not None and row.number > through:
-                self._kept = row
+                self._kept, self.complete = row, True
                 break
-            batch.append(row)
-            size += len(row.data or b"")
+            if row.number > self._skip:
+                batch.append(row)
+                size += len(row.data or b"")
+            if monotonic() > until_s:
+                break
         return batch
 
     def _next(self) -> ObjectRow | None:
@@ -72,8 +82,17 @@ class RowBatches:
             return self._failed(error)
         if row is None:
             self._finished = True
-        else:
-            self._last = row.number
+            return None
+        self._last = max(self._last, row.number)
+        return self._checked(row)
+
+    def _checked(self, row: ObjectRow) -> ObjectRow:
+        """The row, with the path in its reason; refused if it is too large."""
+        if row.data is not None and len(row.data) > self._max_bytes:
+            detail = f"row {row.number} has {len(row.data)} bytes as JSON; the limit is {self._max_bytes}"
+            return ObjectRow(row.number, None, "too-large", f"{self._path}: {detail}")
+        if row.reason:
+            row.detail = f"{self._path}: {row.detail}"
         return row
 
     def _failed(self, error: Exception) -> ObjectRow:
@@ -83,25 +102,25 @@ class RowBatches:
 
     def _unreadable(self, reason: str, detail: str) -> ObjectRow:
         self._finished = True
-        return ObjectRow(self._last + 1, None, {}, reason, f"{self._path}: {detail}")
+        return ObjectRow(self._last + 1, None, reason, f"{self._path}: {detail}")
 
 
-def _rows(source: ObjectsSource, file: BinaryIO, skip: int, max_bytes: int) -> Iterator[ObjectRow]:
+def _rows(form: RowFormat, file: BinaryIO, skip: int) -> Iterator[ObjectRow]:
     """All rows, or those after some where the format allows it; parsers are imported only where they are used."""
-    match source.format:
+    match form.format:
         case "ndjson":
             from hifi_objects.source.rows.text import ndjson_rows
 
-            return ndjson_rows(file, max_bytes)
+            return ndjson_rows(file, form.max_bytes, form.encoding)
         case "csv":
             from hifi_objects.source.rows.text import csv_rows
 
-            return csv_rows(file, max_bytes, source.delimiter)
+            return csv_rows(file, form.max_bytes, form.delimiter, form.encoding)
         case "parquet":
             from hifi_objects.source.rows.binary import parquet_rows
 
             return parquet_rows(file, skip)
-        case "avro":
+        case _:
             from hifi_objects.source.rows.binary import avro_rows
 
-            return avro_rows(file)
+            return avro_rows(file, skip)

@@ -3,7 +3,7 @@
 import bz2
 import gzip
 import io
-from typing import BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, cast
 
 from hifi_objects.source.rows.row import UnreadableObject
 
@@ -16,6 +16,29 @@ _UNKNOWN: Final = {
     b"\xff\x06\x00\x00sNaPpY": "snappy",
     b"\x1f\x9d": "compress",
 }
+
+
+class _Counted(io.RawIOBase):
+    """A stream that knows how far it is read: readers of Avro ask for it."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._read_bytes = 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def tell(self) -> int:
+        """How far it is read, bytes."""
+        return self._read_bytes
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a part of the buffer."""
+        content = self._stream.read(len(buffer))
+        buffer[: len(content)] = content
+        self._read_bytes += len(content)
+        return len(content)
 
 
 def decompressed(file: BinaryIO) -> BinaryIO:
@@ -37,7 +60,7 @@ def decompressed(file: BinaryIO) -> BinaryIO:
         import pyarrow as pa
 
         native = pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
-        return cast("BinaryIO", io.BufferedReader(native, 1024 * 1024))
+        return cast("BinaryIO", io.BufferedReader(_Counted(native), 1024 * 1024))
     for magic, name in _UNKNOWN.items():
         if head.startswith(magic):
             raise UnreadableObject(

@@ -1,32 +1,37 @@
 """A row of an object, and its values as JSON. Pure."""
 
 import base64
+from collections.abc import Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any, Final
 
 import orjson
 
-_OPTIONS: Final = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
+from hifi.record.cloudevents.json_slices import is_within_depth
+
+MAX_DEPTH: Final = 64
+"""Deepest nesting of a row, as of an event over HTTP."""
+_OPTIONS: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS
+"""orjson 3.13 itself writes a time of day with 81,940 microseconds as `.81940`."""
+_UTC: Final = "+00:00"
 
 
 class ObjectRow:
     """A row that was read.
 
     Attributes:
-        number: of the row in its object, from 1.
-        data: JSON.
-        fields: the same, as values; empty if the row cannot be read.
+        number: of the row in its object, from 1; in text that of its first line.
+        data: JSON; of a row that cannot be read its text, or None.
         reason: why the row cannot be read: a short stable code, empty if it can.
         detail: the same in a sentence, without data.
     """
 
-    __slots__ = ("data", "detail", "fields", "number", "reason")
+    __slots__ = ("data", "detail", "number", "reason")
 
-    def __init__(
-        self, number: int, data: bytes | None, fields: dict[str, Any], reason: str = "", detail: str = ""
-    ) -> None:
+    def __init__(self, number: int, data: bytes | None, reason: str = "", detail: str = "") -> None:
         self.number = number
         self.data = data
-        self.fields = fields
         self.reason = reason
         self.detail = detail
 
@@ -45,16 +50,37 @@ class UnreadableObject(Exception):
         self.detail = detail
 
 
-def row_of(number: int, fields: dict[str, Any]) -> ObjectRow:
+class NoValue:
+    """Takes the place of a value that Python cannot represent, such as a time after the year 9999."""
+
+
+def row_of(number: int, fields: Mapping[str, Any]) -> ObjectRow:
     """A row with these values."""
     try:
-        return ObjectRow(number, orjson.dumps(fields, default=_json, option=_OPTIONS), fields)
+        data = orjson.dumps(fields, default=_json, option=_OPTIONS)
     except TypeError as error:  # such as an integer of more than 64 bits, or text that is not UTF-8
-        return ObjectRow(number, None, {}, "not-json", f"a value cannot be written as JSON ({error})")
+        return ObjectRow(
+            number, None, "not-json", f"a value of row {number} cannot be written as JSON ({error})"
+        )
+    if not is_within_depth(data, MAX_DEPTH):
+        return ObjectRow(number, None, "not-json", f"row {number} is nested deeper than {MAX_DEPTH} levels")
+    return ObjectRow(number, data)
 
 
 def _json(value: Any) -> Any:
-    """Values that JSON does not have: bytes as base64, others, such as decimals, as text."""
+    """Values that JSON does not have, as from a topic with Avro: bytes as base64, others as text."""
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        text = value.isoformat()
+        return text.removesuffix(_UTC) + "Z" if text.endswith(_UTC) else text
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        seconds = Decimal(value // timedelta(microseconds=1)).scaleb(-6)
+        return f"PT{seconds:f}S"
+    if isinstance(value, NoValue):
+        raise TypeError("a date or time is outside of the years 1 to 9999, or the text is no UUID")
     return str(value)

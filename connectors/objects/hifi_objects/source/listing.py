@@ -1,0 +1,147 @@
+"""List the keys of a bucket as they are (ListObjectsV2). obstore refuses a whole page with a key such as `a//b`.
+
+Requests are signed with AWS Signature Version 4.
+"""
+
+import hashlib
+import hmac
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+from urllib.parse import quote, unquote_plus, urlsplit
+from xml.etree import ElementTree as ET
+
+import aiohttp
+from yarl import URL
+
+from hifi.runtime.errors import Retryable
+from hifi_objects.declaration import S3Settings
+
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=30)
+_MOST_BYTES: Final = 16 * 1024 * 1024
+"""Of a page, which has at most 1,000 keys of 1,024 bytes."""
+_SHOWN: Final = 100
+_NO_CONTENT: Final = hashlib.sha256(b"").hexdigest()
+_SIGNED: Final = "host;x-amz-content-sha256;x-amz-date"
+
+
+class ListedObject(NamedTuple):
+    """An object as the server describes it."""
+
+    key: str
+    modified: datetime
+    tag: str
+    size: int
+
+
+async def list_bucket(settings: S3Settings) -> list[ListedObject]:
+    """All objects below the prefix.
+
+    Raises:
+        Retryable: the server does not answer, or refuses.
+    """
+    parameters = {"encoding-type": "url", "list-type": "2"}
+    if settings.prefix is not None:
+        parameters["prefix"] = f"{settings.prefix}/"
+    objects: list[ListedObject] = []
+    async with aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=True) as session:
+        while True:
+            page = await _page(session, settings, parameters)
+            objects += page.objects
+            if page.next is None:
+                return objects
+            parameters["continuation-token"] = page.next
+
+
+class _Page(NamedTuple):
+    objects: list[ListedObject]
+    next: str | None
+
+
+async def _page(session: aiohttp.ClientSession, settings: S3Settings, parameters: dict[str, str]) -> _Page:
+    url, headers = _signed(settings, parameters)
+    try:
+        async with session.get(URL(url, encoded=True), headers=headers, allow_redirects=False) as answer:
+            content = await answer.content.read(_MOST_BYTES)
+            while len(content) < _MOST_BYTES and (
+                more := await answer.content.read(_MOST_BYTES - len(content))
+            ):
+                content += more
+            status, reason = answer.status, answer.reason
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        raise Retryable(f"the bucket {settings.bucket}: its listing failed ({error!r})") from error
+    if status != 200:
+        raise Retryable(f"the bucket {settings.bucket}: its listing answered {status} {reason}")
+    try:
+        return read_page(content)
+    except (ET.ParseError, ValueError) as error:
+        raise Retryable(
+            f"the bucket {settings.bucket}: its listing cannot be read ({error!r:.100})"
+        ) from error
+
+
+def read_page(content: bytes) -> _Page:
+    """The objects of a page, and the token of the next one.
+
+    Raises:
+        ParseError, ValueError: it is no listing.
+    """
+    root = ET.fromstring(content)  # noqa: S314 - expat bounds entities
+    namespace = root.tag.partition("}")[0] + "}" if root.tag.startswith("{") else ""
+    is_quoted = root.findtext(f"{namespace}EncodingType") == "url"
+    objects = []
+    for described in root.iter(f"{namespace}Contents"):
+
+        def text(name: str, described: ET.Element = described) -> str:
+            return described.findtext(f"{namespace}{name}") or ""
+
+        key = unquote_plus(text("Key"), errors="surrogateescape") if is_quoted else text("Key")
+        modified = datetime.fromisoformat(text("LastModified"))
+        objects.append(ListedObject(key, modified, text("ETag"), int(text("Size"))))
+    is_last = root.findtext(f"{namespace}IsTruncated") != "true"
+    token = None if is_last else root.findtext(f"{namespace}NextContinuationToken")
+    if not is_last and not token:
+        raise ValueError("the token of the next page is missing")
+    return _Page(objects, token)
+
+
+def _signed(settings: S3Settings, parameters: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """URL and headers of a request."""
+    endpoint = urlsplit(settings.endpoint or f"https://s3.{settings.region}.amazonaws.com")
+    path = f"{endpoint.path.rstrip('/')}/{quote(settings.bucket, safe='')}"
+    query = "&".join(
+        f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in sorted(parameters.items())
+    )
+    access, secret = settings.access_key.read(), settings.secret_key.read()
+    headers = signed_headers(
+        access, secret, settings.region, endpoint.netloc, f"{path}\n{query}", datetime.now(UTC)
+    )
+    return f"{endpoint.scheme}://{endpoint.netloc}{path}?{query}", headers
+
+
+def signed_headers(
+    access: str, secret: str, region: str, host: str, target: str, now: datetime
+) -> dict[str, str]:
+    """The headers of a GET request.
+
+    Args:
+        access: ID of the key.
+        secret: the key.
+        region: of the bucket.
+        host: with the port, if there is one.
+        target: path and sorted query, quoted, with a line feed in between.
+        now: time, UTC.
+    """
+    date, moment = f"{now:%Y%m%d}", f"{now:%Y%m%dT%H%M%SZ}"
+    headers = {"host": host, "x-amz-content-sha256": _NO_CONTENT, "x-amz-date": moment}
+    lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
+    request = f"GET\n{target}\n{lines}\n{_SIGNED}\n{_NO_CONTENT}"
+    scope = f"{date}/{region}/s3/aws4_request"
+    to_sign = f"AWS4-HMAC-SHA256\n{moment}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
+    key = f"AWS4{secret}".encode()
+    for part in (date, region, "s3", "aws4_request"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    signature = hmac.digest(key, to_sign.encode(), "sha256").hex()
+    headers["authorization"] = (
+        f"AWS4-HMAC-SHA256 Credential={access}/{scope}, SignedHeaders={_SIGNED}, Signature={signature}"
+    )
+    return headers

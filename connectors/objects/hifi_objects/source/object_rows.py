@@ -1,0 +1,123 @@
+"""The rows of open objects, read by a worker. One that ends the worker repeatedly ends with a row that says so."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+from hifi.pipe.sources.kind import MOST_EVENTS
+from hifi.runtime import log
+from hifi_objects.source.row_worker import RowWorker, WorkerDied
+from hifi_objects.source.rows.row import ObjectRow
+from hifi_objects.source.rows.row_format import RowFormat
+from hifi_objects.source.store import OpenObject
+
+T = TypeVar("T")
+
+_DEATHS: Final = 2
+"""Ends of the worker at one row after which the rest of the object is not read."""
+_CAREFUL_ROWS: Final = 2 * MOST_EVENTS
+"""Rows after an end of the worker that are asked for one by one, so that all those before the bad one are read."""
+
+logger = log.get(__name__)
+
+
+class RowBatch(NamedTuple):
+    """Rows of an object."""
+
+    rows: list[ObjectRow]
+    read_bytes: int
+    """Of the object so far."""
+
+
+class ObjectRows:
+    """Reads one object after the other."""
+
+    def __init__(self, form: RowFormat, worker: RowWorker) -> None:
+        """Start nothing yet.
+
+        Args:
+            form: of the objects.
+            worker: for this reader alone; it is closed with it.
+        """
+        self._form = form
+        self._worker = worker
+        self._is_open = False
+
+    async def close(self) -> None:
+        """End the worker."""
+        await asyncio.shield(asyncio.to_thread(self._worker.close))
+
+    async def batches(
+        self, opened: OpenObject, path: str, row: int, through: int | None
+    ) -> AsyncGenerator[RowBatch, None]:
+        """The rows of an object after some, in batches.
+
+        Args:
+            opened: at its beginning.
+            path: of the object, for the log and for reasons.
+            row: number of the last row to leave out; 0: none.
+            through: number of the row at which a batch has to end; None: no matter where.
+
+        Raises:
+            ObjectGone: the object was changed meanwhile.
+            OSError: it cannot be read; it may be possible later.
+        """
+        deaths, careful_to, self._is_open = 0, 0, False
+        while True:
+            read = partial(self._read, opened, path, row, through, careful=row < careful_to)
+            try:
+                batch, complete = await self._in_thread(read)
+            except WorkerDied as error:
+                deaths, careful_to = deaths + 1, row + _CAREFUL_ROWS
+                logger.warning("object-reader-died", path=path, after_row=row, error=str(error))
+                if deaths >= _DEATHS:
+                    detail = f"{path}: the object cannot be read after row {row}: its reader {error}"
+                    yield RowBatch([ObjectRow(row + 1, None, "unreadable-object", detail)], 0)
+                    return
+                continue
+            if batch.rows:
+                row = batch.rows[-1].number
+                deaths = 0 if row >= careful_to else deaths
+                yield batch
+            if complete and through is None:
+                return
+            if through is not None and (complete or row >= through):
+                through = None
+
+    def _read(
+        self, opened: OpenObject, path: str, row: int, through: int | None, *, careful: bool
+    ) -> tuple[RowBatch, bool]:
+        """The next rows, and whether there are no more of them (up to `through`). Blocks.
+
+        Raises:
+            WorkerDied: there is no row before its end.
+        """
+        if not self._is_open:
+            self._worker.open(self._form, opened.file, path, row)
+            self._is_open = True
+        rows: list[ObjectRow] = []
+        while True:
+            try:
+                answer = self._worker.next(1 if careful else MOST_EVENTS, through)
+            except WorkerDied:
+                self._is_open = False
+                if rows:
+                    return RowBatch(rows, 0), False
+                raise
+            opened.check()
+            rows += answer.as_rows()
+            if answer.complete or not careful or not answer.rows or len(rows) == MOST_EVENTS:
+                return RowBatch(rows, answer.read_bytes), answer.complete
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """What a function returns that blocks. If this is cancelled, the worker is ended, so that the function ends."""
+        working = asyncio.ensure_future(asyncio.to_thread(work))
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            self._worker.kill()
+            raise
+        finally:
+            await asyncio.wait({working})
+            working.exception()  # no other is told of it if this is cancelled

@@ -1,0 +1,98 @@
+"""The text of an object as UTF-8, by its declared encoding. Other text in UTF-16 or UTF-32 is refused by name."""
+
+import codecs
+import io
+from typing import Any, BinaryIO, Final, cast
+
+from hifi_objects.source.rows.compression import decompressed
+from hifi_objects.source.rows.row import UnreadableObject
+
+UTF8: Final = "utf-8"
+_HEAD_BYTES: Final = 4096
+_CHUNK_BYTES: Final = 64 * 1024
+_MARKS: Final = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+"""Byte order marks; that of UTF-32-LE begins with that of UTF-16-LE, so it is looked for first."""
+_NUL_SHARE: Final = 0.3
+"""Share of NUL bytes at even or at odd places from which on text is taken for UTF-16 without a byte order mark."""
+
+
+def utf8_text(file: BinaryIO, encoding: str) -> BinaryIO:
+    """The content of a file that may be compressed, as UTF-8.
+
+    Args:
+        file: at its beginning.
+        encoding: of the content, as the pipe declares it.
+
+    Raises:
+        UnreadableObject: it is compressed in an unknown way, or is in another encoding.
+    """
+    content = decompressed(file)
+    if encoding != UTF8:
+        return cast("BinaryIO", io.BufferedReader(_Transcoded(content, encoding), _CHUNK_BYTES))
+    head = cast("io.BufferedIOBase", content).read1(_HEAD_BYTES)
+    if (actual := recognized(head)) is not None:
+        remedy = "" if actual == "utf-32" else f"; declare `encoding: {actual}`"
+        raise UnreadableObject("unknown-encoding", f"the object is in {actual.upper()}, not in UTF-8{remedy}")
+    return cast("BinaryIO", io.BufferedReader(_Joined(head, content), _CHUNK_BYTES))
+
+
+def recognized(head: bytes) -> str | None:
+    """The encoding that text of another encoding than UTF-8 obviously has; None: it may be UTF-8."""
+    for mark, name in _MARKS.items():
+        if head.startswith(mark):
+            return name
+    even, odd = head[::2].count(0), head[1::2].count(0)
+    if max(even, odd) > len(head) / 2 * _NUL_SHARE and min(even, odd) < max(even, odd) / 10:
+        return "utf-16-be" if even > odd else "utf-16-le"
+    return None
+
+
+class _Joined(io.RawIOBase):
+    """A stream whose beginning was read already."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self._head = head
+        self._rest = rest
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a part of the buffer."""
+        content = self._head or cast("io.BufferedIOBase", self._rest).read1(len(buffer))
+        self._head = content[len(buffer) :]
+        content = content[: len(buffer)]
+        buffer[: len(content)] = content
+        return len(content)
+
+
+class _Transcoded(io.RawIOBase):
+    """Text of another encoding as UTF-8. What cannot be decoded becomes bytes that are no UTF-8: its row is refused."""
+
+    def __init__(self, content: BinaryIO, encoding: str) -> None:
+        self._content = content
+        errors = "surrogatepass" if encoding.startswith("utf-16") else "surrogateescape"
+        self._decoder = codecs.getincrementaldecoder(encoding)(errors)
+        self._errors = errors
+        self._left = b""
+        self._ended = False
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a part of the buffer."""
+        while not self._left and not self._ended:
+            chunk = self._content.read(_CHUNK_BYTES)
+            self._ended = not chunk
+            self._left = self._decoder.decode(chunk, self._ended).encode(UTF8, self._errors)
+        count = min(len(buffer), len(self._left))
+        buffer[:count], self._left = self._left[:count], self._left[count:]
+        return count

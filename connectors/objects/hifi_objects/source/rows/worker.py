@@ -1,0 +1,83 @@
+"""The program that reads objects: its parsers may end it or use up its memory, and collect goes on.
+
+    python -m hifi_objects.source.rows.worker DESCRIPTOR BYTES
+
+DESCRIPTOR is the connection to collect, BYTES the memory that it may allocate above what it has at the start.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import parquet  # noqa: F401 - what is imported later counts towards the limit of memory
+
+from hifi.runtime.process.user_code import limit_memory
+from hifi_objects.source.rows.batches import RowBatches
+from hifi_objects.source.rows.binary import tolerate_bad_values
+from hifi_objects.source.rows.messages import (
+    Answer,
+    FileFailed,
+    NextRows,
+    OpenObject,
+    Rows,
+    receive_request,
+    send,
+)
+
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+_FIRST_TO_END: Final = "1000"
+"""For the kernel, when the memory of the machine or the container is used up."""
+
+
+class _OpenFile:
+    """The object that is read."""
+
+    def __init__(self, message: OpenObject, descriptor: int) -> None:
+        self.file = os.fdopen(descriptor, "rb")
+        self.file.seek(0)
+        self.batches = RowBatches(message.form, self.file, message.path, message.skip)
+
+    def next(self, message: NextRows) -> Answer:
+        try:
+            rows = self.batches.next(message.limit, message.through)
+            read_bytes = self.file.tell()
+        except OSError as error:
+            return FileFailed(error.errno or 0, str(error.strerror or error))
+        content = [(row.number, row.data, row.reason, row.detail) for row in rows]
+        return Rows(content, read_bytes, self.batches.complete)
+
+
+def main() -> None:
+    """Serve until collect closes the connection."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # collect ends first
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_END)
+    pa.set_cpu_count(1)
+    tolerate_bad_values()
+    limit_memory(int(sys.argv[2]))
+    opened: _OpenFile | None = None
+    with socket.socket(fileno=int(sys.argv[1])) as connection:
+        while True:
+            message, descriptor = receive_request(connection)
+            if message is None:
+                return
+            if isinstance(message, OpenObject):
+                if opened is not None:
+                    opened.file.close()
+                assert descriptor is not None
+                opened = _OpenFile(message, descriptor)
+            else:
+                assert opened is not None
+                send(connection, opened.next(message))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,335 @@
+"""Values of Parquet and Avro objects keep their digits, times and names at every depth; a bad row is refused alone."""
+
+import io
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import fastavro
+import orjson
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from hifi_objects.source.rows.batches import RowBatches
+from hifi_objects.source.rows.binary import tolerate_bad_values
+from hifi_objects.source.rows.row import ObjectRow
+from hifi_objects.source.rows.row_format import RowFormat
+
+tolerate_bad_values()
+
+
+def rows(form: str, content: bytes, max_bytes: int = 100_000, skip: int = 0) -> list[ObjectRow]:
+    reading = RowBatches(RowFormat(form, ",", "utf-8", max_bytes), io.BytesIO(content), "x", skip)
+    read: list[ObjectRow] = []
+    while not reading.complete:
+        read += reading.next(500)
+    return read
+
+
+def parquet_of(table: pa.Table, **options: Any) -> bytes:
+    sink = io.BytesIO()
+    parquet.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+def column(values: list[Any], data_type: pa.DataType) -> list[Any]:
+    """The values as they are read, of a column with this type."""
+    read = rows("parquet", parquet_of(pa.table({"v": pa.array(values, data_type)})))
+    assert {row.reason for row in read} == {""}
+    return [orjson.loads(row.data or b"")["v"] for row in read]
+
+
+NS = 1_767_225_600_123_456_789  # 2026-01-01T00:00:00.123456789Z
+TEXT = "2026-01-01T00:00:00.123456Z"
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "expected"),
+    [
+        (pa.timestamp("ns"), NS, TEXT),
+        (pa.timestamp("ns", "UTC"), NS, TEXT),
+        (pa.timestamp("ns", "Europe/Berlin"), NS, TEXT),
+        (pa.timestamp("us", "+05:30"), NS // 1000, TEXT),
+        (pa.timestamp("us"), NS // 1000, TEXT),
+        (pa.timestamp("ms"), NS // 1_000_000, "2026-01-01T00:00:00.123000Z"),
+        (pa.timestamp("s"), NS // 1_000_000_000, "2026-01-01T00:00:00Z"),
+        (pa.timestamp("ns"), -1000, "1969-12-31T23:59:59.999999Z"),
+        (pa.struct([("at", pa.timestamp("ns"))]), {"at": NS}, {"at": TEXT}),
+        (pa.list_(pa.timestamp("ns")), [NS, None], [TEXT, None]),
+        (pa.large_list(pa.timestamp("ns")), [NS], [TEXT]),
+        (pa.list_(pa.timestamp("ns"), 2), [NS, NS], [TEXT, TEXT]),
+        (pa.map_(pa.string(), pa.timestamp("ns")), [("k", NS)], {"k": TEXT}),
+        (
+            pa.list_(pa.struct([("m", pa.map_(pa.string(), pa.list_(pa.timestamp("ns", "UTC"))))])),
+            [{"m": [("k", [NS])]}],
+            [{"m": {"k": [TEXT]}}],
+        ),
+        (pa.map_(pa.string(), pa.int64()), [("k", 1), ("z", 2)], {"k": 1, "z": 2}),
+        (pa.map_(pa.int32(), pa.string()), [(1, "a")], {"1": "a"}),
+        (pa.time64("ns"), 81_940_000, "00:00:00.081940"),
+        (pa.time64("us"), 81_940, "00:00:00.081940"),
+        (pa.time32("ms"), 1, "00:00:00.001000"),
+        (pa.date32(), date(9999, 12, 31), "9999-12-31"),
+        (pa.decimal128(20, 10), Decimal("0E-10"), "0.0000000000"),
+        (pa.decimal128(20, 10), Decimal("1.200E-7"), "0.0000001200"),
+        (pa.decimal128(38, 0), Decimal(10**37), "1" + "0" * 37),
+        (pa.list_(pa.decimal128(20, 10)), [Decimal("-1E-10")], ["-0.0000000001"]),
+        (pa.decimal256(76, 38), Decimal("1E-38"), "0." + "0" * 37 + "1"),
+        (pa.float32(), 0.1, 0.10000000149011612),
+        (pa.uint64(), 2**64 - 1, 2**64 - 1),
+        (pa.binary(), b"\x00\xff", "AP8="),
+        (pa.list_(pa.binary(2)), [b"\x00\xff"], ["AP8="]),
+        (pa.dictionary(pa.int8(), pa.string()), "ä", "ä"),
+        (pa.float64(), float("nan"), None),
+    ],
+)
+def test_values_of_parquet_columns(data_type: pa.DataType, value: Any, expected: Any) -> None:
+    if pa.types.is_dictionary(data_type):
+        assert column([value], data_type) == [expected]
+        return
+    assert column([value, None], data_type) == [expected, None]
+
+
+def test_a_duration_is_in_iso_8601() -> None:
+    values = [timedelta(days=1, microseconds=1), timedelta(seconds=-1)]
+    assert column(values, pa.duration("us")) == ["PT86400.000001S", "PT-1.000000S"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "name"),
+    [
+        (pa.schema([("id", pa.int64()), ("x", pa.string()), ("x", pa.string())]), "x"),
+        (pa.schema([("s", pa.struct([("y", pa.int64()), ("y", pa.int64())]))]), "s.y"),
+        (pa.schema([("l", pa.list_(pa.struct([("y", pa.int64()), ("y", pa.int64())])))]), "l.y"),
+    ],
+)
+def test_a_column_that_is_there_twice_is_named_and_the_object_is_refused(
+    schema: pa.Schema, name: str
+) -> None:
+    arrays = [pa.nulls(3, field.type) for field in schema]
+    (only,) = rows("parquet", parquet_of(pa.Table.from_arrays(arrays, schema=schema)))
+    assert (only.number, only.reason) == (1, "duplicate-column")
+    assert only.detail == f"x: the schema names the column {name!r} twice"
+
+
+@pytest.mark.parametrize(
+    ("bad", "data_type"),
+    [
+        (253_402_300_800_000, pa.timestamp("ms")),
+        (-(2**62), pa.timestamp("us", "UTC")),
+        (2**40, pa.timestamp("s")),
+        (2**30, pa.date32()),
+        ([("k", 1), ("k", 2)], pa.map_(pa.string(), pa.int64())),
+        ([(b"\xff", 1)], pa.map_(pa.binary(), pa.int64())),
+    ],
+)
+def test_a_value_that_cannot_be_represented_refuses_its_row_alone(bad: Any, data_type: pa.DataType) -> None:
+    good: Any = [] if pa.types.is_map(data_type) else 0
+    table = pa.table({"n": [0, 1, 2], "v": pa.array([good, bad, good], data_type)})
+    read = rows("parquet", parquet_of(table, store_schema=True))
+    assert [(row.number, row.reason) for row in read] == [(1, ""), (2, "not-json"), (3, "")]
+    assert "row 2" in read[1].detail
+
+
+def test_text_that_is_not_utf_8_refuses_its_row_alone() -> None:
+    offsets, data = pa.array([0, 1, 3, 4], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff\xfeb")
+    text = pa.StringArray.from_buffers(3, offsets, data)
+    read = rows("parquet", parquet_of(pa.table({"v": text})))
+    assert [row.reason for row in read] == ["", "not-json", ""]
+    assert "'v'" in read[1].detail
+
+
+def test_large_rows_are_read_a_few_at_a_time_and_one_that_is_too_large_is_refused_alone() -> None:
+    values = ["x" * 90_000] * 300 + ["x" * 200_000] + ["y"]
+    read = rows("parquet", parquet_of(pa.table({"v": values}), compression="zstd"))
+    assert [row.number for row in read] == [*range(1, 303)]
+    assert [(row.number, row.data) for row in read if row.reason] == [(301, None)]
+
+
+def avro_of(schema: Any, records: list[Any], **options: Any) -> bytes:
+    sink = io.BytesIO()
+    fastavro.writer(sink, schema, records, **options)
+    return sink.getvalue()
+
+
+def record_of(data_type: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": "v", "type": data_type}]}
+
+
+MOMENT = datetime(2026, 1, 1, 0, 0, 0, 123456, UTC)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "expected"),
+    [
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 10},
+            Decimal("0E-10"),
+            "0.0000000000",
+        ),
+        (
+            {
+                "type": "array",
+                "items": {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 10},
+            },
+            [Decimal("1.200E-7")],
+            ["0.0000001200"],
+        ),
+        ({"type": "long", "logicalType": "timestamp-micros"}, MOMENT, TEXT),
+        (
+            {"type": "map", "values": {"type": "long", "logicalType": "timestamp-micros"}},
+            {"k": MOMENT},
+            {"k": TEXT},
+        ),
+        ({"type": "int", "logicalType": "date"}, date(2026, 1, 1), "2026-01-01"),
+        ({"type": "long", "logicalType": "time-micros"}, time(0, 0, 0, 81_940), "00:00:00.081940"),
+        ({"type": "string", "logicalType": "uuid"}, UUID(int=1), str(UUID(int=1))),
+        ("bytes", b"\x00\xff", "AP8="),
+        ("long", 2**63 - 1, 2**63 - 1),
+        (["null", "string"], None, None),
+    ],
+)
+def test_values_of_avro_fields(data_type: Any, value: Any, expected: Any) -> None:
+    (row,) = rows("avro", avro_of(record_of(data_type), [{"v": value}]))
+    assert (row.reason, orjson.loads(row.data or b"")) == ("", {"v": expected})
+
+
+@pytest.mark.parametrize(
+    ("logical", "plain", "bad", "good"),
+    [
+        ({"type": "long", "logicalType": "timestamp-millis"}, "long", 2**62, 0),
+        ({"type": "long", "logicalType": "timestamp-micros"}, "long", -(2**63), 0),
+        ({"type": "int", "logicalType": "date"}, "int", 2**31 - 1, 0),
+        ({"type": "string", "logicalType": "uuid"}, "string", "no-uuid", str(UUID(int=1))),
+        ("string", "bytes", b"\xff", b"a"),
+    ],
+)
+def test_an_avro_value_that_cannot_be_represented_refuses_its_row_alone(
+    logical: Any, plain: str, bad: Any, good: Any
+) -> None:
+    content = avro_of(record_of(plain), [{"v": good}, {"v": bad}, {"v": good}])
+    old, new = (orjson.dumps(record_of(part)["fields"][0]["type"]) for part in (plain, logical))
+    content = _with_schema(content, orjson.dumps(record_of(plain)), orjson.dumps(record_of(logical)))
+    assert old != new
+    assert [(row.number, row.reason) for row in rows("avro", content)] == [(1, ""), (2, "not-json"), (3, "")]
+
+
+def _with_schema(content: bytes, old: bytes, new: bytes) -> bytes:
+    """The file with another schema in its header."""
+    schema = fastavro.reader(io.BytesIO(content)).metadata["avro.schema"].encode()
+    assert orjson.loads(schema)["fields"] == orjson.loads(old)["fields"]
+
+    def text(value: bytes) -> bytes:
+        sink = io.BytesIO()
+        fastavro.schemaless_writer(sink, "bytes", value)
+        return sink.getvalue()
+
+    return content.replace(text(schema), text(new), 1)
+
+
+LINKED = {
+    "type": "record",
+    "name": "Node",
+    "fields": [{"name": "n", "type": "int"}, {"name": "next", "type": ["null", "Node"]}],
+}
+
+
+def linked(depth: int) -> bytes:
+    """The bytes of a node with `depth` others within."""
+    return b"\x02\x02" * depth + b"\x02\x00"
+
+
+def linked_file(*depths: int, records_a_block: int = 1) -> bytes:
+    """An Avro file with nodes nested to these depths; each block has some."""
+    content = avro_of(LINKED, [])
+    marker = content[-16:]
+    for index in range(0, len(depths), records_a_block):
+        block = depths[index : index + records_a_block]
+        data = b"".join(map(linked, block))
+        content += _long(len(block)) + _long(len(data)) + data + marker
+    return content
+
+
+def _long(value: int) -> bytes:
+    sink = io.BytesIO()
+    fastavro.schemaless_writer(sink, "long", value)
+    return sink.getvalue()
+
+
+def test_a_recursive_schema_is_read_and_what_is_nested_too_deeply_is_refused_alone() -> None:
+    read = rows("avro", linked_file(1, 5_000_000, 63, 64, 2))
+    assert [(row.number, row.reason) for row in read] == [
+        (1, ""),
+        (2, "unreadable-object"),
+        (3, ""),
+        (4, "not-json"),
+        (5, ""),
+    ]
+    assert read[1].detail.startswith("x: row 2: ")
+    assert "deeper than 64 levels" in read[3].detail
+
+
+def test_the_rest_of_a_damaged_block_is_one_row_and_the_next_block_is_read() -> None:
+    read = rows("avro", linked_file(1, 1_000_000, 2, 3, 4, 5, records_a_block=3))
+    assert [(row.number, row.reason) for row in read] == [
+        (1, ""),
+        (2, "unreadable-object"),
+        (4, ""),
+        (5, ""),
+        (6, ""),
+    ]
+    assert read[1].detail.startswith("x: rows 2 to 3: ")
+
+
+@pytest.mark.parametrize("skip", [0, 1, 3, 4, 6])
+def test_blocks_with_rows_that_were_read_are_left_out(skip: int) -> None:
+    read = rows("avro", linked_file(1, 2, 3, 4, 5, 6, records_a_block=3), skip=skip)
+    assert [row.number for row in read] == [*range(skip + 1, 7)]
+
+
+def test_a_block_that_says_that_it_has_endless_rows_is_refused() -> None:
+    empty = {"type": "record", "name": "R", "fields": [{"name": "v", "type": "null"}]}
+    content = avro_of(empty, [])
+    content += _long(2**50) + _long(0) + content[-16:]
+    (only,) = rows("avro", content)
+    assert (only.number, only.reason) == (1, "unreadable-object")
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"type": "array", "items": "null"}, "unusable-schema"),
+        (
+            {
+                "type": "record",
+                "name": "R",
+                "fields": [{"name": "v", "type": {"type": "array", "items": "null"}}],
+            },
+            "unusable-schema",
+        ),
+        ("string", "not-a-record"),
+    ],
+)
+def test_schemas_that_are_no_rows_or_no_end_are_refused(schema: Any, reason: str) -> None:
+    value: Any = {"v": []} if isinstance(schema, dict) and schema["type"] == "record" else []
+    if isinstance(schema, str):
+        value = "a"
+    assert [row.reason for row in rows("avro", avro_of(schema, [value]))] == [reason]
+
+
+@given(st.binary(max_size=400), st.integers(0, 400), st.sampled_from(["parquet", "avro"]))
+def test_a_damaged_object_is_read_to_its_damage(noise: bytes, at: int, form: str) -> None:
+    whole = (
+        parquet_of(pa.table({"v": [*range(20)]}), row_group_size=5)
+        if form == "parquet"
+        else avro_of(record_of("long"), [{"v": number} for number in range(20)], sync_interval=10)
+    )
+    at = min(at, len(whole))
+    read = rows(form, whole[:at] + noise + whole[at + len(noise) :])
+    numbers = [row.number for row in read]
+    assert numbers == sorted(set(numbers))
+    assert len([row for row in read if row.reason == "unreadable-object"]) <= 20

@@ -1,0 +1,140 @@
+"""A key that no client can name holds no other object up: keys are listed as they are, page by page."""
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, quote_plus, urlsplit
+from xml.sax.saxutils import escape
+
+import pytest
+
+from hifi.runtime.errors import Retryable
+from hifi_objects.declaration import S3Settings
+from hifi_objects.source.bucket import ReadableBucket
+from hifi_objects.source.listing import read_page, signed_headers
+from hifi_objects.source.version import ObjectGone
+
+KEYS = [
+    "in/a.csv", "in//b.csv", "in/folder/", "in/folder", "in/c//", "in/../d.csv", "in/./e.csv", "in/f g+h&ü%2f.csv",
+    "in/\x01.csv", "in/.hidden", "in/_work/x", "in/", "in/empty", "in/data/",
+]  # fmt: skip
+SIZES = {"in/folder/": 0, "in/": 0, "in/empty": 0}
+
+
+class Server(BaseHTTPRequestHandler):
+    """Answers as S3 does, three keys a page."""
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        parameters = {name: value[0] for name, value in parse_qs(url.query).items()}
+        if "list-type" in parameters:
+            assert parameters["prefix"] == "in/"
+            assert self.headers["authorization"].startswith("AWS4-HMAC-SHA256 Credential=access/")
+            content = page(int(parameters.get("continuation-token", "0")))
+        else:
+            content = b"a,b\n"
+        self.send_response(200)
+        self.send_header("content-length", str(len(content)))
+        self.send_header("etag", '"tag"')
+        self.send_header("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def page(first: int) -> bytes:
+    keys = KEYS[first : first + 3]
+    contents = "".join(
+        f"<Contents><Key>{escape(quote_plus(key, safe='/'))}</Key><LastModified>2026-01-01T00:00:00.123Z</LastModified>"
+        f"<ETag>&quot;tag&quot;</ETag><Size>{SIZES.get(key, 4)}</Size></Contents>"
+        for key in keys
+    )
+    more = first + 3 < len(KEYS)
+    token = f"<NextContinuationToken>{first + 3}</NextContinuationToken>" if more else ""
+    return (
+        '<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+        f"<EncodingType>url</EncodingType><IsTruncated>{str(more).lower()}</IsTruncated>{token}{contents}"
+        "</ListBucketResult>"
+    ).encode()
+
+
+@pytest.fixture
+def settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Settings]:
+    """A bucket of a server of this test."""
+    monkeypatch.setenv("TEST_ACCESS", "access")
+    monkeypatch.setenv("TEST_SECRET", "secret")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield bucket(f"http://127.0.0.1:{server.server_port}")
+    server.shutdown()
+    server.server_close()
+
+
+def bucket(endpoint: str | None, **more: str) -> S3Settings:
+    return S3Settings.model_validate(
+        {
+            "bucket": "lake",
+            "prefix": "in",
+            "access_key": {"env": "TEST_ACCESS"},
+            "secret_key": {"env": "TEST_SECRET"},
+            **({} if endpoint is None else {"endpoint": endpoint}),
+            **more,
+        }
+    )
+
+
+async def test_all_keys_are_listed_and_those_that_cannot_be_named_are_told_apart(
+    settings: S3Settings,
+) -> None:
+    store = ReadableBucket(settings, None)
+    listed = await store.listed()
+    refused = {version.path for version in listed if store.refusal(version) is not None}
+    assert refused == {"/b.csv", "c//", "data/"}, "parts that begin with a point are hidden"
+    assert {version.path for version in listed} - refused == {
+        "a.csv", "folder", "f g+h&ü%2f.csv", "\x01.csv", "empty"
+    }  # fmt: skip
+
+
+async def test_a_version_is_the_same_when_it_is_opened(settings: S3Settings) -> None:
+    store = ReadableBucket(settings, None)
+    versions = {version.path: version for version in await store.listed()}
+    async with store.opened(versions["f g+h&ü%2f.csv"]) as opened:
+        assert opened.file.read() == b"a,b\n"
+    with pytest.raises(ObjectGone):
+        async with store.opened(versions["a.csv"]._replace(version="another")):
+            pass
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"no xml", b"<a>", b"<a><IsTruncated>true</IsTruncated></a>", b"<a><Contents/></a>"],
+)
+def test_an_answer_that_is_no_listing_is_no_empty_bucket(content: bytes) -> None:
+    with pytest.raises((ValueError, SyntaxError)):
+        read_page(content)
+
+
+async def test_a_server_that_does_not_answer_can_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_ACCESS", "access")
+    monkeypatch.setenv("TEST_SECRET", "secret")
+    with pytest.raises(Retryable, match="the bucket lake"):
+        await ReadableBucket(bucket("http://127.0.0.1:1"), None).listed()
+
+
+def test_the_signature_is_that_of_the_example_of_aws() -> None:
+    """The example "GET Bucket (List Objects)" of the documentation of Signature Version 4."""
+    headers = signed_headers(
+        "AKIAIOSFODNN7EXAMPLE",
+        "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+        "us-east-1",
+        "examplebucket.s3.amazonaws.com",
+        "/\nmax-keys=2&prefix=J",
+        datetime(2013, 5, 24, tzinfo=UTC),
+    )
+    assert headers["authorization"].endswith(
+        "Signature=34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"
+    )
