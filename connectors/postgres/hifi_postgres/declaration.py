@@ -115,6 +115,15 @@ class PostgresSettings(StrictModel):
         None,
         description="Table of deleted keys; required where rows are deleted.",
     )
+    absent: Literal["null", "keep"] | None = Field(
+        None,
+        description="What a column becomes whose path is not in the data: null, or, with `upsert`, it stays as it is. "
+        "Default: `keep` for sources of the kind `debezium`, else `null`.",
+    )
+    unchanged_column: ColumnName = Field(
+        "hifi_unchanged",
+        description="Column of the type `jsonb`, needed where events leave columns as they are.",
+    )
     partition_column: ColumnName = Field("hifi_partition", description="Column with the event's partition.")
     offset_column: ColumnName = Field(
         "hifi_offset",

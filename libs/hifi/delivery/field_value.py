@@ -1,9 +1,13 @@
 """Fields of an event's data. Pure."""
 
-from typing import Any
+from typing import Any, Final
 
 from hifi.delivery.kind import OutboundEvent
+from hifi.runtime import exact_json
 from hifi.runtime.errors import Rejected
+
+ABSENT: Final = object()
+"""Stands for a value that is not there, where that is not the same as null."""
 
 
 def fields(event: OutboundEvent) -> dict[str, Any]:
@@ -12,7 +16,20 @@ def fields(event: OutboundEvent) -> dict[str, Any]:
     Raises:
         Rejected: it is no JSON object, or the position of the event is unknown.
     """
-    data = event.json()
+    return _object(event, event.json())
+
+
+def exact_fields(event: OutboundEvent) -> dict[str, Any]:
+    """As `fields`, with every digit of numbers: those with a fraction or an exponent are Decimal."""
+    try:
+        data = exact_json.loads(event.data)
+    except ValueError:
+        event.json()  # says where
+        raise Rejected("not-json", "the data is not JSON, or is nested too deeply") from None
+    return _object(event, data)
+
+
+def _object(event: OutboundEvent, data: Any) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise Rejected("not-an-object", "the data is not a JSON object, so it has no columns")
     if event.offset < 0:
@@ -20,13 +37,13 @@ def fields(event: OutboundEvent) -> dict[str, Any]:
     return data
 
 
-def value_at(data: dict[str, Any], path: str) -> Any:
-    """The value at a path such as `address.city`; None if it is missing."""
+def value_at(data: dict[str, Any], path: str, missing: Any = None) -> Any:
+    """The value at a path such as `address.city`; `missing` if it is not there."""
     if "." not in path:
-        return data.get(path)
+        return data.get(path, missing)
     value: Any = data
     for name in path.split("."):
         if not isinstance(value, dict):
-            return None
-        value = value.get(name)
+            return missing
+        value = value.get(name, missing)
     return value

@@ -71,6 +71,7 @@ class DestinationWriter(ABC):
         Raises:
             Rejected: the events cannot be written, now or later. egest splits the batch until single events are left,
                 and writes a dead letter for each that is rejected alone, with this reason and detail.
+            RejectedEvents: the same of some events, which egest leaves out, so that the others do not wait.
             Unacknowledged, TimeoutError, OSError: it is not known whether the events were written: try again.
             Retryable, ConnectionRefusedError, Misconfigured: the events were not written: try again.
         """

@@ -1,5 +1,7 @@
 """The errors of hifi, named after how to react to them."""
 
+from collections.abc import Mapping
+
 
 class HifiError(Exception):
     """Base class of all errors that hifi raises."""
@@ -27,6 +29,19 @@ class Rejected(HifiError):
         self.reason = reason
         self.detail = detail
         self.pointer = pointer
+
+
+class RejectedEvents(Rejected):
+    """Some events of a batch cannot be processed: write a dead letter for each, and process the others without them.
+
+    Attributes:
+        events: why, by the number of the event in its batch, from 0.
+    """
+
+    def __init__(self, events: Mapping[int, Rejected]) -> None:
+        first = next(iter(events.values()))
+        super().__init__(first.reason, first.detail, first.pointer)
+        self.events = events
 
 
 class NotAnEvent(Rejected):

@@ -4,6 +4,7 @@ For values that a destination keeps, such as a database column. Code that does n
 """
 
 import json
+import re
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
@@ -11,6 +12,8 @@ import orjson
 
 _INT_DIGITS: Final = 1_000
 """A whole number with more digits is read as a Decimal, whose conversion from text takes linear time."""
+_MAY_LOSE_DIGITS: Final = re.compile(rb"[:,\[\s]-?\d+(?:[.eE]|(?<=\d{16}))|^\s*-?\d")
+"""A number with a fraction, an exponent or 16 digits. Text may match, too: it only takes longer to read then."""
 
 
 def loads(text: bytes | str) -> Any:
@@ -19,15 +22,18 @@ def loads(text: bytes | str) -> Any:
     Raises:
         ValueError: it is no JSON, is nested too deeply, is not UTF-8, or an exponent has more than 18 digits.
     """
+    data = text.encode() if isinstance(text, str) else text
+    if not _MAY_LOSE_DIGITS.search(data):
+        return orjson.loads(data)
     try:
-        return json.loads(
-            text.decode() if isinstance(text, bytes) else text,
-            parse_float=_decimal,
-            parse_int=_whole_number,
-            parse_constant=_refuse_constant,
+        value = json.loads(
+            data.decode(), parse_float=_decimal, parse_int=_whole_number, parse_constant=_refuse_constant
         )
+        if rb"\u" in data:
+            json.dumps(value, ensure_ascii=False, default=str).encode()  # half of a pair is no character
     except RecursionError:
         raise ValueError("the JSON document is nested too deeply") from None
+    return value
 
 
 def dumps(value: Any) -> bytes:

@@ -1,46 +1,86 @@
 """What an error of PostgreSQL means for a batch. Pure. Codes: https://www.postgresql.org/docs/15/errcodes-appendix.html."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from psycopg import DataError, Error
 
 from hifi.runtime.errors import HifiError, Rejected, Retryable, Unacknowledged
 
-_NOT_WRITTEN: Final = ("22", "23", "40", "42")
-"""Classes of codes after which the transaction is certainly rolled back, even if they answer a COMMIT."""
-_INSUFFICIENT_PRIVILEGE: Final = "42501"
-_RAISED: Final = "P0001"
-_CARDINALITY: Final = "21"
-"""Class of the code if one statement would change a row twice: the key columns find two keys equal that differ here."""
+_PASSING: Final = ("08", "25", "26", "28", "3D", "40", "53", "55", "57", "58", "F0", "XX")
+"""Classes of codes that are about the connection, the server or other transactions."""
+_PASSING_CODES: Final = frozenset({"42501", "42P03", "42P05"})
+"""No privilege; a cursor or a prepared statement of another client of the same connection."""
+_OTHER_TABLE: Final = frozenset({"3F000", "42P01", "42703", "42P10", "42704"})
+"""What the settings name is not there: schema, table, column, unique index, type."""
+_TRIGGERED: Final = ("09", "38", "39", "P0")
+"""Classes of codes of functions that a statement runs."""
+_NOT_NULL: Final = "23502"
+_RAISED: Final = "exec_stmt_raise"
+"""Function of PL/pgSQL that raises what a trigger raises, with a text that may have values."""
 
 
-def by_row_instead(error: Error) -> bool:
-    """Whether a statement for many rows may fail although a statement for each of them does not."""
+def is_about_row(error: Error) -> bool:
+    """Whether a row or the table causes the error, rather than the connection, the server or another transaction."""
     code = error.sqlstate or ""
-    return code.startswith((_CARDINALITY, "22", "42")) or (isinstance(error, DataError) and not code)
+    if not code:
+        return isinstance(error, DataError)
+    return not code.startswith(_PASSING) and code not in _PASSING_CODES
 
 
-def failure(error: Error, *, committing: bool) -> HifiError:
+def failure(
+    error: Error, *, committing: bool, table: str, absent: Sequence[str] = (), column: str = ""
+) -> HifiError:
     """The error of hifi for an error of PostgreSQL. Its text has names of tables and columns, and no values.
 
     Args:
         error: of a statement.
         committing: the statement was COMMIT.
+        table: name.
+        absent: columns that the row leaves as they are.
+        column: which column the error is about, and what of it, if that is known.
     """
     code = error.sqlstate or ""
     name = type(error).__name__
-    if code.startswith("42") and code != _INSUFFICIENT_PRIVILEGE:
-        # The text of this class names tables, columns and types only.
-        return Rejected(
-            "schema", f"the table does not fit the settings: {error.diag.message_primary} ({code})"
-        )
-    if code.startswith("23"):
-        which = error.diag.constraint_name or error.diag.column_name or "a constraint"
-        return Rejected("constraint", f"the row violates {which} of the table: {name} ({code})")
-    if code.startswith("22") or (isinstance(error, DataError) and not code):
-        return Rejected("value", f"a value does not fit its column: {name} ({code or 'found by the driver'})")
-    if code == _RAISED:
-        return Rejected("refused", f"a trigger of the table refuses the row ({code})")
-    if committing and not code.startswith(_NOT_WRITTEN):
+    if is_about_row(error):
+        return _about_row(error, table, absent, column)
+    if committing and not code.startswith("40"):
         return Unacknowledged(f"PostgreSQL did not answer the COMMIT: {name} ({code or 'connection lost'})")
     return Retryable(f"PostgreSQL: {name} ({code or 'connection lost'})")
+
+
+def _about_row(error: Error, table: str, absent: Sequence[str], column: str) -> HifiError:
+    code = error.sqlstate or ""
+    name = type(error).__name__
+    if error.diag.source_function == _RAISED or code.startswith(_TRIGGERED):
+        return Rejected("refused", f"a trigger of the table {table} refuses the row ({code})")
+    if code == _NOT_NULL and error.diag.column_name in absent:
+        return Retryable(
+            f"the table {table} has no row yet whose column {error.diag.column_name} the event leaves as it is"
+        )
+    if code.startswith(("42", "3F")):
+        reason = f"the table {table} does not fit the settings: {_text(error)} ({code})"
+        if code in _OTHER_TABLE:
+            return Retryable(f"{reason}; deliveries wait until it does")
+        return Rejected("schema", reason)
+    if code.startswith(("23", "44")):
+        where = f"; {column}" if column else ""
+        return Rejected(
+            "constraint", f"the row violates a constraint: {_text(error)} ({name}, {code}){where}"
+        )
+    where = column or f"a value does not fit its column in {table}"
+    return Rejected("value", f"{where}: {name} ({code or 'found by the driver'})")
+
+
+def _text(error: Error) -> str:
+    """Message and hint of PostgreSQL, which in these classes name tables, columns, constraints and types only."""
+    diagnosis = error.diag
+    table = diagnosis.table_name
+    parts = [diagnosis.message_primary or type(error).__name__]
+    if diagnosis.column_name and diagnosis.column_name not in parts[0]:
+        parts.append(f"column {diagnosis.column_name}")
+    if table and table not in parts[0]:
+        parts.append(f"table {table}")
+    if diagnosis.message_hint:
+        parts.append(f"hint: {diagnosis.message_hint}")
+    return ", ".join(parts)

@@ -3,29 +3,38 @@
 Every statement compares positions. A row of another partition than the event's is replaced: offsets of two partitions
 have no order, and it happens only where rows are not identified by the event key.
 
-Rows are written with one statement for many of them, which takes an array for each column, or with a statement for
-each row. Both write the same.
+A statement writes or deletes the rows of many events. It takes an array of texts for each column, and casts them to the
+types of the columns. Rows are in the order of their keys, so that batches that write the same rows lock them in the
+same order.
 """
 
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import orjson
-from psycopg.sql import SQL, Composed, Identifier, Placeholder
-from psycopg.types.json import Jsonb
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
-from hifi.delivery.field_value import fields, value_at
+from hifi.delivery.field_value import ABSENT, exact_fields, value_at
 from hifi.delivery.kind import OutboundEvent
-from hifi.runtime.errors import Rejected
+from hifi.runtime import exact_json
+from hifi.runtime.errors import Rejected, RejectedEvents, Retryable
 from hifi_postgres.declaration import PostgresSettings
-from hifi_postgres.destination.arrays import array
+from hifi_postgres.destination.arrays import array_text
+from hifi_postgres.destination.column_type import ColumnType
+from hifi_postgres.destination.values import Unfit, column_text
 
 _PARTITION: Final = "event.partition"
 _OFFSET: Final = "event.offset"
 _KEY: Final = "event.key"
-"""Names of parameters. No column has a name with a full stop."""
+_NUMBER: Final = "event.number"
+"""Names of columns of the events. No column of a table has a name with a full stop."""
+_BUCKETS: Final = 256
+"""Locks of a table. A key has the lock of its hash."""
+_NEVER: Final = -1
+"""Position of a column that no event has set."""
 
 
 class Change(Enum):
@@ -35,193 +44,423 @@ class Change(Enum):
     DELETE = "delete"
 
 
-class RowChange(NamedTuple):
-    """A change and the parameters of its statement."""
+class EventChange(NamedTuple):
+    """What an event does.
 
+    Attributes:
+        number: of the event in its batch.
+        change: to the table.
+        values: of the columns, as JSON has them, and of the event's position; without columns that stay as they are.
+    """
+
+    number: int
     change: Change
-    parameters: dict[str, Any]
+    values: dict[str, Any]
+
+
+class RowChange(NamedTuple):
+    """A change with values that PostgreSQL reads.
+
+    Attributes:
+        number: of the event in its batch.
+        change: to the table.
+        texts: of the columns, and of the event's position.
+        key: of the row.
+    """
+
+    number: int
+    change: Change
+    texts: dict[str, str | None]
+    key: tuple[str | None, ...]
+
+    @property
+    def statement(self) -> tuple[Change, tuple[str, ...]]:
+        """What changes with the same statement have in common."""
+        return self.change, tuple(self.texts)
 
 
 class Execution(NamedTuple):
-    """A statement and the parameters of each time that it is executed."""
+    """A statement and its parameters."""
 
-    statement: Composed | bytes
-    parameters: Sequence[Mapping[str, Any] | Sequence[str]]
+    statement: bytes
+    parameters: Sequence[str]
 
 
 class TableStatements:
     """The statements of one destination."""
 
     def __init__(self, settings: PostgresSettings) -> None:
-        """Build the statements.
+        """Build what does not depend on the table.
 
         Args:
             settings: of the destination.
         """
         self._settings = settings
-        self._columns = [*settings.columns, *settings.attributes]
-        position_columns = [settings.partition_column, settings.offset_column]
-        self._values = dict(
-            zip([*self._columns, *position_columns], [*self._columns, _PARTITION, _OFFSET], strict=True)
-        )
-        """Columns of a row that is written, and the names of their parameters."""
+        self._key_order = sorted(settings.key)
+        self._delete_when = {
+            path: exact_json.loads(orjson.dumps(value)) for path, value in settings.delete_when.items()
+        }
+        self._columns = {_PARTITION: settings.partition_column, _OFFSET: settings.offset_column}
+        """Names of columns of the table that have another one here."""
         self.table = _table(settings.table)
-        self._names: dict[str, Any] = {
+        self._names: dict[str, Composable] = {
             "table": self.table,
             "partition": Identifier(settings.partition_column),
             "offset": Identifier(settings.offset_column),
-            "columns": _listed(list(self._values)),
             "key": _listed(settings.key),
+            "unchanged": Identifier(settings.unchanged_column),
         }
         if settings.tombstones is not None:
             self._names["tombstones"] = _table(settings.tombstones)
-        self._write_row = self._write(self._row_source())
-        self._delete_row = None if settings.tombstones is None else self._delete()
-        self._write_rows: dict[tuple[str, ...], bytes] = {}
-        """By the types of the arrays."""
+        self._types: dict[str, ColumnType] = {}
+        self._statements: dict[tuple[Change, tuple[str, ...]], bytes] = {}
 
-    def operation(self, event: OutboundEvent) -> RowChange:
-        """The operation of an event.
+    @property
+    def has_types(self) -> bool:
+        """The types of the table's columns are known."""
+        return bool(self._types)
+
+    def forget_types(self) -> None:
+        """Have the types read again before the next batch."""
+        self._types = {}
+
+    def use_types(self, types: Mapping[str, ColumnType]) -> None:
+        """Build statements for a table with columns of these types.
 
         Raises:
-            Rejected: the data is no JSON object, or has no key; or the position of the event is unknown.
+            Retryable: the table does not exist, or has no column that the settings name.
         """
-        data = fields(event)
+        self._statements.clear()
+        self._types = {}
         settings = self._settings
-        values: dict[str, Any] = {name: value_at(data, path) for name, path in settings.columns.items()}
+        if not types:
+            raise Retryable(f"there is no table {settings.table}; deliveries wait until there is one")
+        named = [*settings.columns, *settings.attributes, *self._columns.values()]
+        if missing := [name for name in named if name not in types]:
+            raise Retryable(
+                f"the table {settings.table} has no column {missing[0]}; deliveries wait until it has one. Add it, or "
+                "correct the pipe"
+            )
+        self._types = dict(types)
+
+    # Events
+
+    def changes(self, events: Sequence[OutboundEvent]) -> list[EventChange]:
+        """What the events of a batch do.
+
+        Raises:
+            RejectedEvents: the data of some is no JSON object, or has no key, or their position is unknown.
+        """
+        changes, rejected = list[EventChange](), dict[int, Rejected]()
+        for number, event in enumerate(events):
+            try:
+                changes.append(self._change(number, event))
+            except Rejected as why:
+                rejected[number] = why
+        if rejected:
+            raise RejectedEvents(rejected)
+        return changes
+
+    def _change(self, number: int, event: OutboundEvent) -> EventChange:
+        data = exact_fields(event)
+        settings = self._settings
+        missing = ABSENT if settings.absent == "keep" else None
+        values: dict[str, Any] = {}
+        for name, path in settings.columns.items():
+            value = value_at(data, path, missing)
+            if value is not ABSENT:
+                values[name] = value
         for name, attribute in settings.attributes.items():
             values[name] = event.attributes.get(attribute)
-        if missing := [name for name in settings.key if values[name] is None]:
-            raise Rejected("no-key", f"the data has no value for the key column {missing[0]}")
-        parameters = {
-            name: Jsonb(value) if isinstance(value, dict | list) else value for name, value in values.items()
-        }
-        parameters |= {_PARTITION: event.partition, _OFFSET: event.offset}
-        if settings.tombstones is not None:
-            parameters[_KEY] = orjson.dumps([values[name] for name in settings.key]).decode()
-        return RowChange(self._change(data), parameters)
+        if without := [name for name in settings.key if values.get(name) is None]:
+            raise Rejected("no-key", f"the data has no value for the key column {without[0]}")
+        values |= {_PARTITION: event.partition, _OFFSET: event.offset}
+        return EventChange(number, self._kind(data), values)
 
-    def _change(self, data: dict[str, Any]) -> Change:
-        settings = self._settings
-        if settings.mode == "delete":
+    def _kind(self, data: dict[str, Any]) -> Change:
+        if self._settings.mode == "delete":
             return Change.DELETE
-        delete_when = settings.delete_when
+        delete_when = self._delete_when
         if delete_when and all(value_at(data, path) == value for path, value in delete_when.items()):
             return Change.DELETE
         return Change.WRITE
 
-    def executions(
-        self, operations: Sequence[RowChange], types: Mapping[str, str] | None
-    ) -> Iterator[Execution]:
-        """What to execute, in this order.
+    # Rows
 
-        Args:
-            operations: of the events of a batch.
-            types: of the table's columns, by name; None: a statement for each row.
+    def rows(self, changes: Sequence[EventChange]) -> list[RowChange]:
+        """The changes with values for the columns of the table, in the order in which they are applied.
+
+        Raises:
+            RejectedEvents: values that their columns do not have.
+            Retryable: the table has no column for the positions of columns that stay as they are.
         """
-        for change, same in groupby(operations, lambda operation: operation.change):
-            rows = [operation.parameters for operation in same]
-            if change is Change.DELETE:
-                assert self._delete_row is not None
-                yield Execution(self._delete_row, rows)
-                continue
-            for distinct in _without_repetition(rows, self._settings.key):
-                together = None if types is None or len(distinct) == 1 else self._together(distinct, types)
-                yield together or Execution(self._write_row, distinct)
+        rows, rejected = list[RowChange](), dict[int, Rejected]()
+        for change in changes:
+            try:
+                rows.append(self._row(change))
+            except Rejected as why:
+                rejected[change.number] = why
+        if rejected:
+            raise RejectedEvents(rejected)
+        return _in_order(rows) if self._settings.key else rows
 
-    def _together(self, rows: Sequence[dict[str, Any]], types: Mapping[str, str]) -> Execution | None:
-        """One statement for many rows; None: they need one each."""
-        arrays = [
-            array([row[name] for row in rows], types.get(column, "")) for column, name in self._values.items()
-        ]
+    def _row(self, change: EventChange) -> RowChange:
+        texts: dict[str, str | None] = {}
+        names = change.values
+        if change.change is Change.DELETE:
+            names = {name: names[name] for name in (*self._settings.key, _PARTITION, _OFFSET)}
+        for name, value in names.items():
+            column = self._columns.get(name, name)
+            try:
+                texts[name] = column_text(value, self._types[column])
+            except Unfit as why:
+                declared = self._types[column].declared
+                raise Rejected("value", f"the column {column} has the type {declared}, and {why}") from None
+        key = tuple([texts[name] for name in self._key_order])
         if self._settings.tombstones is not None:
-            arrays.append(array([row[_KEY] for row in rows], "text"))
-        typed = [column_array for column_array in arrays if column_array is not None]
-        if len(typed) < len(arrays):
-            return None
-        array_types = tuple(column_array.type for column_array in typed)
-        statement = self._write_rows.get(array_types)
-        if statement is None:
-            statement = self._write(self._rows_source(array_types)).as_bytes(None)
-            self._write_rows[array_types] = statement
-        return Execution(statement, [[column_array.text for column_array in typed]])
+            texts[_KEY] = orjson.dumps([texts[name] for name in self._settings.key]).decode()
+        if change.change is Change.WRITE and len(names) < self._all_columns:
+            self._require_unchanged_column()
+        return RowChange(change.number, change.change, texts, key)
 
-    def _row_source(self) -> Composed:
-        values = SQL(", ").join([Placeholder(name) for name in self._values.values()])
+    @property
+    def _all_columns(self) -> int:
+        settings = self._settings
+        return len(settings.columns) + len(settings.attributes) + len(self._columns)
+
+    def _require_unchanged_column(self) -> None:
+        settings = self._settings
+        if settings.mode == "upsert" and settings.unchanged_column not in self._types:
+            raise Rejected(
+                "schema",
+                f"the event leaves columns as they are, for which the table {settings.table} needs the column "
+                f"{settings.unchanged_column} of the type jsonb",
+            )
+
+    def absent_columns(self, row: RowChange) -> list[str]:
+        """Columns of the destination that a row leaves as they are."""
+        return [name for name in (*self._settings.columns,) if name not in row.texts]
+
+    def typed_texts(self, row: RowChange) -> Iterator[tuple[str, ColumnType, str]]:
+        """Column, type and text of each value of a row that is not null."""
+        for name, text in row.texts.items():
+            column = self._columns.get(name, name)
+            if text is not None and name != _KEY:
+                yield column, self._types[column], text
+
+    # Statements
+
+    def locks(self, rows: Iterable[RowChange]) -> Execution | None:
+        """Locks the keys of a batch until its transaction ends; None: it needs no locks.
+
+        A row that is created by a late event and the tombstone of its key do not see each other while both
+        transactions run. Writers share the lock of a key, and who deletes it has it alone.
+        """
         if self._settings.tombstones is None:
-            return SQL("VALUES ({})").format(values)
-        return SQL(
-            "SELECT {values} WHERE NOT EXISTS (SELECT 1 FROM {tombstones} WHERE key = %(event.key)s"
-            " AND {partition} = %(event.partition)s AND {offset} > %(event.offset)s)"
-        ).format(**self._names, values=values)
+            return None
+        buckets: dict[int, bool] = {}
+        for row in rows:
+            bucket = zlib.crc32((row.texts[_KEY] or "").encode()) % _BUCKETS
+            buckets[bucket] = buckets.get(bucket, False) or row.change is Change.DELETE
+        statement = SQL(
+            "SELECT CASE WHEN alone THEN pg_advisory_xact_lock(name, bucket)"
+            " ELSE pg_advisory_xact_lock_shared(name, bucket) END"
+            " FROM unnest(%s::int[], %s::boolean[]) AS locks (bucket, alone)"
+            " CROSS JOIN (SELECT hashtext('hifi ' || to_regclass({name})::oid) AS name) AS locked"
+        ).format(name=Literal(self.table.as_string(None)))
+        ordered = sorted(buckets.items())
+        parameters = [
+            array_text([str(bucket) for bucket, _ in ordered]),
+            array_text([str(alone) for _, alone in ordered]),
+        ]
+        return Execution(statement.as_bytes(None), parameters)
 
-    def _rows_source(self, array_types: Sequence[str]) -> Composed:
-        tombstones = self._settings.tombstones is not None
-        names = [*self._values, _KEY] if tombstones else list(self._values)
-        arrays = SQL(", ").join([SQL("%s::{}[]").format(_type(array_type)) for array_type in array_types])
-        source = SQL("SELECT {columns} FROM unnest({arrays}) AS event ({names})").format(
-            **self._names, arrays=arrays, names=_listed(names)
+    def executions(self, rows: Iterable[RowChange]) -> Iterator[Execution]:
+        """What to execute for rows in their order."""
+        for (change, names), same in groupby(rows, lambda row: row.statement):
+            for distinct in _without_repetition(same):
+                yield self._execution(change, names, distinct)
+
+    def _execution(self, change: Change, names: tuple[str, ...], rows: Sequence[RowChange]) -> Execution:
+        statement = self._statements.get((change, names))
+        if statement is None:
+            made = self._write(names) if change is Change.WRITE else self._delete(names)
+            statement = self._statements[change, names] = made.as_bytes(None)
+        return Execution(statement, [array_text([row.texts[name] for row in rows]) for name in names])
+
+    def _events(self, names: Sequence[str]) -> Composed:
+        """The events as rows of texts, `event`."""
+        arrays = SQL(", ").join([SQL("%s::text[]")] * len(names))
+        return SQL("unnest({}) WITH ORDINALITY AS event ({})").format(arrays, _listed([*names, _NUMBER]))
+
+    def _value(self, name: str) -> Composed:
+        """The value of a column as its type."""
+        column_type = self._types[self._columns.get(name, name)]
+        # Of a time with a zone, `timestamp` would drop the zone: it has the time in UTC, the zone of the session.
+        written = "timestamp with time zone" if column_type.name == "timestamp" else column_type.written
+        return SQL("event.{}::{}").format(Identifier(name), SQL(written.replace("%", "%%")))
+
+    def _write(self, names: tuple[str, ...]) -> Composed:
+        columns = [name for name in names if name != _KEY]
+        absent = [name for name in self._settings.columns if name not in columns]
+        values = [self._value(name) for name in columns]
+        joined: Composable = SQL("")
+        if absent and self._settings.mode == "upsert":
+            # `NOT NULL` holds for a row before it is found to be there: it needs the values of the one that is.
+            values += [SQL("stored.{}").format(Identifier(name)) for name in absent]
+            same = SQL(" AND ").join(
+                SQL("stored.{} = {}").format(Identifier(name), self._value(name))
+                for name in self._settings.key
+            )
+            joined = SQL(" LEFT JOIN {table} AS stored ON {same}").format(**self._names, same=same)
+        else:
+            absent = []
+        parts = self._names | {
+            "columns": _listed([*[self._columns.get(name, name) for name in columns], *absent]),
+            "values": SQL(", ").join(values),
+            "events": self._events(names) + joined,
+            "number": Identifier(_NUMBER),
+        }
+        later: Composable = SQL("")
+        if self._settings.tombstones is not None:
+            later = SQL(
+                " WHERE NOT EXISTS (SELECT 1 FROM {tombstones} AS gone WHERE gone.key = event.{event_key}"
+                " AND gone.{partition} = event.{event_partition}::integer"
+                " AND gone.{offset} > event.{event_offset}::bigint)"
+            ).format(
+                **self._names,
+                event_key=Identifier(_KEY),
+                event_partition=Identifier(_PARTITION),
+                event_offset=Identifier(_OFFSET),
+            )
+        select = SQL("SELECT {values} FROM {events}{later} ORDER BY event.{number}").format(
+            **parts, later=later
         )
-        if not tombstones:
-            return source
-        return source + SQL(
-            " WHERE NOT EXISTS (SELECT 1 FROM {tombstones} AS gone WHERE gone.key = event.{event_key}"
-            " AND gone.{partition} = event.{partition} AND gone.{offset} > event.{offset})"
-        ).format(**self._names, event_key=Identifier(_KEY))
-
-    def _write(self, source: Composed) -> Composed:
         if self._settings.mode == "append":
             return SQL(
-                "INSERT INTO {table} ({columns}) {source} ON CONFLICT ({partition}, {offset}) DO NOTHING"
-            ).format(**self._names, source=source)
+                "INSERT INTO {table} ({columns}) {select} ON CONFLICT ({partition}, {offset}) DO NOTHING"
+            ).format(**parts, select=select)
+        if self._settings.absent == "keep" and self._settings.unchanged_column in self._types:
+            return self._write_partially(columns, absent, parts, select)
         sets = SQL(", ").join(
             [
-                SQL("{0} = EXCLUDED.{0}").format(Identifier(name))
-                for name in self._values
+                SQL("{0} = EXCLUDED.{0}").format(Identifier(self._columns.get(name, name)))
+                for name in columns
                 if name not in self._settings.key
             ]
         )
         return SQL(
-            "INSERT INTO {table} AS present ({columns}) {source} ON CONFLICT ({key}) DO UPDATE SET {sets}"
-            " WHERE present.{partition} IS DISTINCT FROM EXCLUDED.{partition}"
-            " OR present.{offset} <= EXCLUDED.{offset}"
-        ).format(**self._names, source=source, sets=sets)
+            "INSERT INTO {table} AS present ({columns}) {select} ON CONFLICT ({key}) DO UPDATE SET {sets} WHERE {newer}"
+        ).format(**parts, select=select, sets=sets, newer=self._newer())
 
-    def _delete(self) -> Composed:
+    def _newer(self) -> Composed:
+        """Whether an event is to replace the row that is present."""
+        return SQL(
+            "(present.{partition} IS DISTINCT FROM EXCLUDED.{partition} OR present.{offset} <= EXCLUDED.{offset})"
+        ).format(**self._names)
+
+    def _write_partially(
+        self, columns: Sequence[str], absent: Sequence[str], parts: Mapping[str, Composable], select: Composed
+    ) -> Composed:
+        """Write columns, and leave those that are absent as they are.
+
+        `unchanged` has the position of each column that the newest event of the row left as it was: an older event that
+        comes later sets it if the column's position is older than the event.
+        """
+        newer = self._newer()
+        written = [name for name in columns if name not in (*self._settings.key, _PARTITION, _OFFSET)]
+        sets = [
+            SQL(
+                "{0} = CASE WHEN {newer} OR (present.{unchanged} ->> {1})::bigint < EXCLUDED.{offset}"
+                " THEN EXCLUDED.{0} ELSE present.{0} END"
+            ).format(Identifier(name), Literal(name), newer=newer, **self._names)
+            for name in written
+        ]
+        kept = [
+            SQL(
+                "{name}, CASE WHEN present.{partition} IS NOT DISTINCT FROM EXCLUDED.{partition}"
+                " THEN COALESCE((present.{unchanged} ->> {name})::bigint, present.{offset}) ELSE {never} END"
+            ).format(name=Literal(name), never=Literal(_NEVER), **self._names)
+            for name in absent
+        ]
+        positions = SQL("jsonb_build_object({})").format(SQL(", ").join(kept)) if kept else SQL("NULL::jsonb")
+        late = SQL(
+            "(SELECT jsonb_object_agg(key, CASE WHEN key = ANY ({written}::text[])"
+            " THEN GREATEST(value::bigint, EXCLUDED.{offset}) ELSE value::bigint END)"
+            " FROM jsonb_each_text(present.{unchanged}))"
+        ).format(written=Literal(written), **self._names)
+        sets += [
+            SQL("{unchanged} = CASE WHEN {newer} THEN {positions} ELSE {late} END").format(
+                newer=newer, positions=positions, late=late, **self._names
+            ),
+            SQL(
+                "{partition} = CASE WHEN {newer} THEN EXCLUDED.{partition} ELSE present.{partition} END"
+            ).format(newer=newer, **self._names),
+            SQL("{offset} = CASE WHEN {newer} THEN EXCLUDED.{offset} ELSE present.{offset} END").format(
+                newer=newer, **self._names
+            ),
+        ]
+        never = orjson.dumps(dict.fromkeys(absent, _NEVER)).decode() if absent else None
+        return SQL(
+            "INSERT INTO {table} AS present ({columns}, {unchanged})"
+            " SELECT partial.*, {never}::jsonb FROM ({select}) AS partial"
+            " ON CONFLICT ({key}) DO UPDATE SET {sets} WHERE {newer} OR present.{unchanged} IS NOT NULL"
+        ).format(**parts, select=select, sets=SQL(", ").join(sets), newer=newer, never=Literal(never))
+
+    def _delete(self, names: tuple[str, ...]) -> Composed:
         same = SQL(" AND ").join(
-            SQL("{} = {}").format(Identifier(name), Placeholder(name)) for name in self._settings.key
+            SQL("present.{} = {}").format(Identifier(name), self._value(name)) for name in self._settings.key
         )
         return SQL(
-            "WITH tombstone AS (INSERT INTO {tombstones} AS present (key, {partition}, {offset})"
-            " VALUES (%(event.key)s, %(event.partition)s, %(event.offset)s) ON CONFLICT (key) DO UPDATE"
+            "WITH event AS MATERIALIZED (SELECT * FROM {events}), tombstone AS ("
+            "INSERT INTO {tombstones} AS present (key, {partition}, {offset})"
+            " SELECT {event_key}, {event_partition}::integer, {event_offset}::bigint FROM event ORDER BY {number}"
+            " ON CONFLICT (key) DO UPDATE"
             " SET {partition} = EXCLUDED.{partition}, {offset} = EXCLUDED.{offset}"
             " WHERE present.{partition} <> EXCLUDED.{partition} OR present.{offset} < EXCLUDED.{offset})"
-            " DELETE FROM {table} WHERE {same} AND ({partition} IS DISTINCT FROM %(event.partition)s"
-            " OR {offset} <= %(event.offset)s)"
-        ).format(**self._names, same=same)
+            " DELETE FROM {table} AS present USING event WHERE {same}"
+            " AND (present.{partition} IS DISTINCT FROM event.{event_partition}::integer"
+            " OR present.{offset} <= event.{event_offset}::bigint)"
+        ).format(
+            **self._names,
+            events=self._events(names),
+            same=same,
+            event_key=Identifier(_KEY),
+            event_partition=Identifier(_PARTITION),
+            event_offset=Identifier(_OFFSET),
+            number=Identifier(_NUMBER),
+        )
 
 
-def _without_repetition(rows: Iterable[dict[str, Any]], key: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
-    """Rows in their order, divided where a key comes again: one statement can write a key only once."""
-    distinct: list[dict[str, Any]] = []
-    seen: set[tuple[Any, ...]] = set()
+def _in_order(rows: Iterable[RowChange]) -> list[RowChange]:
+    """First the first row of each key in the order of the keys, then the second one of each, and so on.
+
+    Deletes are apart from writes, with which they share no key.
+    """
+    counts: dict[tuple[str | None, ...], int] = {}
+    turns = list[tuple[int, RowChange]]()
     for row in rows:
-        key_values = tuple([row[name] for name in key])
-        if key and key_values in seen:
+        turn = counts[row.key] = counts.get(row.key, -1) + 1
+        turns.append((turn, row))
+    turns.sort(key=lambda pair: (pair[0], pair[1].change is Change.WRITE, pair[1].key))
+    return [row for _, row in turns]
+
+
+def _without_repetition(rows: Iterable[RowChange]) -> Iterator[list[RowChange]]:
+    """Rows in their order, divided where a key comes again: one statement can write a key only once."""
+    distinct: list[RowChange] = []
+    seen: set[tuple[str | None, ...]] = set()
+    for row in rows:
+        if row.key and row.key in seen:
             yield distinct
             distinct, seen = [], set()
-        seen.add(key_values)
+        seen.add(row.key)
         distinct.append(row)
     yield distinct
 
 
 def _table(name: str) -> Identifier:
     return Identifier(*name.split("."))
-
-
-def _type(name: str) -> SQL:
-    """A type as PostgreSQL itself writes it, with quotes where it needs them."""
-    return SQL(name.replace("%", "%%"))
 
 
 def _listed(names: Sequence[str]) -> Composed:

@@ -1,24 +1,24 @@
 """Write batches of events to a PostgreSQL table, one transaction for each."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from psycopg import AsyncConnection, Error, OperationalError, ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.sql import SQL
 
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
-from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.errors import HifiError, Misconfigured, Rejected, RejectedEvents, Retryable
 from hifi_postgres.declaration import PostgresSettings
-from hifi_postgres.destination.failures import by_row_instead, failure
-from hifi_postgres.destination.statements import RowChange, TableStatements
+from hifi_postgres.destination.column_type import READ_TYPES, ColumnType
+from hifi_postgres.destination.failures import failure, is_about_row
+from hifi_postgres.destination.statements import EventChange, RowChange, TableStatements
 
 LOCK_SHARE: Final = 0.8
 """Share of the destination's time-out after which PostgreSQL itself ends a wait for a lock, and so the transaction."""
-
-_TYPES: Final = (
-    "SELECT attname, format_type(atttypid, -1) FROM pg_attribute"
-    " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
-)
+_TOO_LONG: Final = "22001"
+_LENGTH: Final = re.compile(r"^(?:character|character varying|bit|bit varying)\((\d+)\)$")
 
 Connection: TypeAlias = AsyncConnection[tuple[Any, ...]]
 
@@ -44,24 +44,26 @@ class PostgresWriter(DestinationWriter):
             ) from None
         name = f"hifi {context.pipe}/{context.destination}"[:63]
         self._conninfo = make_conninfo("", **({"application_name": name} | given))
-        self._timeout_s = context.timeout_s
+        self._table_name = settings.table
         self._table = TableStatements(settings)
+        self._begin, self._begin_values = _beginning(context.timeout_s)
         self._idle: list[Connection] = []
-        self._types: dict[str, str] = {}
-        """Of the table's columns; empty: not read."""
 
     async def write(self, events: Sequence[OutboundEvent]) -> None:
         """Write a batch in one transaction."""
-        operations = [self._table.operation(event) for event in events]
+        changes = self._table.changes(events)
         connection = self._idle.pop() if self._idle else await self._connect()
         committing = False
         try:
-            await self._execute(connection, operations)
+            await self._write(connection, changes)
             committing = True
             await connection.commit()
         except Error as error:
             await self._roll_back(connection)
-            raise failure(error, committing=committing) from error
+            raise self._failure(error, committing=committing) from error
+        except HifiError:
+            await self._roll_back(connection)
+            raise
         except BaseException:  # cancelled: what the connection does is not known
             await connection.close()
             raise
@@ -74,52 +76,92 @@ class PostgresWriter(DestinationWriter):
 
     async def _connect(self) -> Connection:
         try:
-            connection = await AsyncConnection.connect(self._conninfo)
+            # No prepared statements: behind a pool such as PgBouncer the next transaction may be in another session.
+            return await AsyncConnection.connect(self._conninfo, prepare_threshold=None)
         except OperationalError as error:
             text = str(error).strip().splitlines()[-1]
             raise Retryable(f"PostgreSQL accepts no connection: {text}") from error
+
+    async def _write(self, connection: Connection, changes: Sequence[EventChange]) -> None:
+        """Many rows with a statement; where that fails for what the rows or the table are, each row by itself."""
+        if not self._table.has_types:
+            await self._read_types(connection)
+        rows = self._table.rows(changes)
         try:
-            # PostgreSQL itself ends what takes too long: a transaction never outlives the time-out of its write.
-            lock_ms, statement_ms = int(self._timeout_s * LOCK_SHARE * 1000), int(self._timeout_s * 1000)
-            await connection.execute("SELECT set_config('lock_timeout', %s, false)", [f"{lock_ms}ms"])
-            await connection.execute(
-                "SELECT set_config('statement_timeout', %s, false)", [f"{statement_ms}ms"]
-            )
-            await connection.commit()
+            await self._begin_transaction(connection, rows)
+            for execution in self._table.executions(rows):
+                await connection.execute(*execution)
         except Error as error:
-            await connection.close()
-            raise failure(error, committing=False) from error
-        except BaseException:
-            await connection.close()
-            raise
-        return connection
+            if not is_about_row(error):
+                raise
+            await connection.rollback()
+        else:
+            return
+        await self._read_types(connection)  # they may have changed
+        await self._write_each(connection, self._table.rows(changes))
 
-    async def _execute(self, connection: Connection, operations: Sequence[RowChange]) -> None:
-        """Many rows with a statement; a statement for each row where that fails for what the rows or the table are."""
-        if len(operations) > 1:
-            if not self._types:
-                self._types = await self._read_types(connection)
+    async def _write_each(self, connection: Connection, rows: Sequence[RowChange]) -> None:
+        """Write the rows one by one, to find those that cannot be written.
+
+        Raises:
+            RejectedEvents: some cannot; nothing of the batch is written.
+            Retryable: the table does not fit, or a row is not there yet.
+        """
+        rejected: dict[int, Rejected] = {}
+        await self._begin_transaction(connection, rows)
+        for row in rows:
             try:
-                await self._execute_all(connection, operations, self._types)
+                async with connection.transaction():
+                    for execution in self._table.executions([row]):
+                        await connection.execute(*execution)
             except Error as error:
-                if not by_row_instead(error):
+                if not is_about_row(error):
                     raise
-                await connection.rollback()
-                self._types = {}  # they may have changed
-            else:
-                return
-        await self._execute_all(connection, operations, None)
+                column = await self._column_at_fault(connection, row, error)
+                absent = self._table.absent_columns(row)
+                reaction = self._failure(error, absent=absent, column=column)
+                if not isinstance(reaction, Rejected):
+                    self._table.forget_types()
+                    raise reaction from error
+                rejected[row.number] = reaction
+        if rejected:
+            raise RejectedEvents(dict(sorted(rejected.items())))
 
-    async def _execute_all(
-        self, connection: Connection, operations: Sequence[RowChange], types: Mapping[str, str] | None
-    ) -> None:
-        async with connection.pipeline(), connection.cursor() as cursor:
-            for statement, parameters in self._table.executions(operations, types):
-                await cursor.executemany(statement, parameters)
+    async def _begin_transaction(self, connection: Connection, rows: Sequence[RowChange]) -> None:
+        # Without a pipeline: a server that waits for more of one does not end a transaction whose client is frozen.
+        await connection.execute(self._begin, self._begin_values)
+        locks = self._table.locks(rows)
+        if locks is not None:
+            await connection.execute(*locks)
 
-    async def _read_types(self, connection: Connection) -> dict[str, str]:
-        cursor = await connection.execute(_TYPES, [self._table.table.as_string(connection)])
-        return dict(await cursor.fetchall())
+    async def _read_types(self, connection: Connection) -> None:
+        await connection.execute(self._begin, self._begin_values)
+        cursor = await connection.execute(READ_TYPES, [self._table.table.as_string(connection)])
+        types = {name: ColumnType(*facts) for name, *facts in await cursor.fetchall()}
+        await connection.rollback()
+        self._table.use_types(types)
+
+    async def _column_at_fault(self, connection: Connection, row: RowChange, error: Error) -> str:
+        """The column whose value PostgreSQL refuses, and its type; empty: it is not one value."""
+        if (error.sqlstate or "").startswith("42") or error.diag.column_name:
+            return ""
+        for name, column, text in self._table.typed_texts(row):
+            length = _LENGTH.match(column.declared)
+            if error.sqlstate == _TOO_LONG and length and len(text.rstrip()) > int(length[1]):
+                return _at_fault(name, column)
+            cast = SQL("SELECT %s::text::{}").format(SQL(column.declared.replace("%", "%%")))
+            try:
+                async with connection.transaction():
+                    await connection.execute(cast, [text])
+            except Error as of_value:
+                if of_value.sqlstate == error.sqlstate:
+                    return _at_fault(name, column)
+        return ""
+
+    def _failure(
+        self, error: Error, *, committing: bool = False, absent: Sequence[str] = (), column: str = ""
+    ) -> HifiError:
+        return failure(error, committing=committing, table=self._table_name, absent=absent, column=column)
 
     async def _roll_back(self, connection: Connection) -> None:
         try:
@@ -128,3 +170,25 @@ class PostgresWriter(DestinationWriter):
             await connection.close()
             return
         self._idle.append(connection)
+
+
+def _beginning(timeout_s: float) -> tuple[bytes, list[str]]:
+    """The first statement of a transaction: settings that end with it, whatever the role or a pool has.
+
+    PostgreSQL itself ends what takes too long, so that a transaction never outlives the time-out of its write, also if
+    the process that began it is frozen.
+    """
+    settings = {
+        "lock_timeout": f"{int(timeout_s * LOCK_SHARE * 1000)}ms",
+        "statement_timeout": f"{int(timeout_s * 1000)}ms",
+        "idle_in_transaction_session_timeout": f"{int(timeout_s * 1000)}ms",
+        "TimeZone": "UTC",
+        "DateStyle": "ISO, YMD",
+        "IntervalStyle": "postgres",
+    }
+    calls = ", ".join([f"set_config('{name}', %s, true)" for name in settings])
+    return f"SELECT {calls}".encode(), list(settings.values())
+
+
+def _at_fault(name: str, column: ColumnType) -> str:
+    return f"the value of the column {name} does not fit its type {column.declared}"

@@ -14,7 +14,7 @@ from hifi.pipe.model import ConnectorDestination
 from hifi.pipe.strict_model import StrictModel
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
-from hifi.runtime.errors import HifiError, Misconfigured, Rejected, Unacknowledged
+from hifi.runtime.errors import HifiError, Misconfigured, Rejected, RejectedEvents, Unacknowledged
 from hifi_egest.delivery.delivery import Attempt
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.policy.answer import Answer, NoResponse, RefusedWrite
@@ -119,7 +119,14 @@ class ConnectorSender:
         if not request.may_send():
             return None
         started_s, sent_us = monotonic_s(), now_us()
-        result = await self._write(writer, events)
+        try:
+            result = await self._write(writer, events)
+        except RejectedEvents as why:
+            # The last one of a batch without others is refused alone, with its attempt.
+            left_out = list(why.events.items())[: len(events) - 1]
+            return Unsendable(
+                [(request.deliveries[at], DeadLettered(of.reason, of.detail)) for at, of in left_out]
+            )
         request.count_attempt(started_s, sent_us)
         ended_s, ended_us = monotonic_s(), now_us()
         if isinstance(result, Answer):
@@ -145,6 +152,10 @@ class ConnectorSender:
     ) -> Answer | NoResponse | RefusedWrite:
         try:
             await writer.write(events, self._destination.timeout)
+        except RejectedEvents as why:
+            if len(events) > 1:
+                raise
+            return RefusedWrite(why.reason, why.detail)
         except Rejected as why:
             return RefusedWrite(why.reason, why.detail)
         except (HifiError, OSError) as error:

@@ -1,0 +1,169 @@
+"""JSON values as texts that PostgreSQL reads as a column's type. Pure.
+
+A text is what the column's input function reads, so no value passes through another type on its way: a number keeps
+its digits, and a `json` column gets the JSON value itself.
+"""
+
+import base64
+import binascii
+import struct
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
+
+from hifi.runtime import exact_json
+from hifi_postgres.destination.arrays import array_text, quoted
+from hifi_postgres.destination.column_type import ColumnType
+
+_JSON: Final = frozenset({"json", "jsonb"})
+_WHOLE: Final = frozenset({"int2", "int4", "int8", "oid"})
+_FLOATING: Final[Mapping[str, str]] = {"float4": "f", "float8": "d"}
+"""Types of floating-point numbers, and their formats of `struct`."""
+_NUMBERS, _TEXTS, _BOOLEANS = "N", "S", "B"
+"""Categories of types."""
+_MOST_DIGITS: Final = 2_000
+"""A number with more places is written with an exponent."""
+_KINDS: Final[Mapping[type, str]] = {
+    bool: "a truth value",
+    int: "a number",
+    Decimal: "a number",
+    str: "a text",
+    dict: "an object",
+    list: "a list",
+}
+
+
+class Unfit(ValueError):
+    """A value is none of its column's type. The message has no values."""
+
+
+class _Scalar(NamedTuple):
+    name: str
+    category: str
+
+
+def kind_of(value: Any) -> str:
+    """What a JSON value is, for messages."""
+    return _KINDS.get(type(value), type(value).__name__)
+
+
+def column_text(value: Any, column: ColumnType) -> str | None:
+    """The text of a value for a column; None: null.
+
+    Args:
+        value: as `exact_json` reads it.
+        column: type of the column.
+
+    Raises:
+        Unfit: the column has no such value, or would change it.
+    """
+    if column.element is None:
+        return _scalar_text(value, _Scalar(column.name, column.category))
+    if isinstance(value, list):
+        return _array_text(value, _Scalar(column.element, column.element_category or ""))
+    if value is None or isinstance(value, str):
+        return _plain_text(value)
+    raise Unfit(f"the value is {kind_of(value)}")
+
+
+def _scalar_text(value: Any, scalar: _Scalar) -> str | None:
+    if value is None:
+        return None
+    if scalar.name in _JSON:
+        return _json_text(value)
+    if isinstance(value, str):
+        return _bytes_text(value) if scalar.name == "bytea" else _plain_text(value)
+    if scalar.name == "hstore" and isinstance(value, dict):
+        return _hstore_text(value)
+    return _text_of_other(value, scalar)
+
+
+def _text_of_other(value: Any, scalar: _Scalar) -> str:
+    """The text of a value that is neither null nor a text."""
+    is_text = scalar.category == _TEXTS
+    if isinstance(value, bool):
+        if is_text or scalar.category == _BOOLEANS:
+            return "true" if value else "false"
+    elif isinstance(value, int | Decimal):
+        if is_text or scalar.category == _NUMBERS:
+            return _number_text(value, scalar.name)
+    elif is_text:
+        return _json_text(value)
+    raise Unfit(f"the value is {kind_of(value)}")
+
+
+def _number_text(value: int | Decimal, type_name: str) -> str:
+    is_whole = isinstance(value, int) or _is_whole(value)
+    if type_name in _WHOLE and not is_whole:
+        raise Unfit("the value is a number with a fraction")
+    if isinstance(value, int) and type_name in _FLOATING and not _keeps(value, _FLOATING[type_name]):
+        raise Unfit("the value is a whole number with more digits than the type has")
+    if isinstance(value, int):
+        # Python refuses to write large numbers with `str`, whose time is quadratic.
+        return str(value) if value.bit_length() < 4 * _MOST_DIGITS else str(Decimal(value))
+    if type_name in _WHOLE and value.adjusted() < _MOST_DIGITS:
+        return str(int(value))
+    exponent = value.as_tuple().exponent
+    assert isinstance(exponent, int)
+    if abs(exponent) > _MOST_DIGITS or abs(value.adjusted()) > _MOST_DIGITS:
+        return str(value)
+    return format(value, "f")
+
+
+def _is_whole(value: Decimal) -> bool:
+    exponent = value.as_tuple().exponent
+    assert isinstance(exponent, int)
+    if exponent >= 0 or not value:
+        return True
+    return value.adjusted() >= 0 and not any(value.as_tuple().digits[exponent:])
+
+
+def _keeps(value: int, format_: str) -> bool:
+    """Whether a floating-point number has a whole number exactly."""
+    try:
+        (kept,) = struct.unpack(format_, struct.pack(format_, float(value)))
+    except OverflowError:
+        return False
+    return bool(kept == value)
+
+
+def _plain_text(value: str | None) -> str | None:
+    if value is not None and "\0" in value:
+        raise Unfit("the value is a text with the character U+0000, which PostgreSQL does not have")
+    return value
+
+
+def _bytes_text(value: str) -> str:
+    r"""Base64, as sources write bytes, or PostgreSQL's own `\x…`."""
+    if value.startswith("\\x"):
+        return _plain_text(value) or ""
+    try:
+        return "\\x" + base64.b64decode(value, validate=True).hex()
+    except (binascii.Error, ValueError):
+        raise Unfit("the value is a text that is neither base64 nor hexadecimal with `\\x`") from None
+
+
+def _json_text(value: Any) -> str:
+    try:
+        return exact_json.dumps(value).decode()
+    except TypeError as error:
+        raise Unfit(f"the value is no JSON: {error}") from None
+
+
+def _hstore_text(value: Mapping[str, Any]) -> str:
+    pairs = list[str]()
+    for name, member in value.items():
+        if member is not None and not isinstance(member, str):
+            raise Unfit("the value is an object with members that are no texts")
+        text = "NULL" if member is None else quoted(_plain_text(member) or "")
+        pairs.append(f"{quoted(_plain_text(name) or '')}=>{text}")
+    return ",".join(pairs)
+
+
+def _array_text(values: Sequence[Any], scalar: _Scalar) -> str:
+    nested = scalar.name not in _JSON and any(isinstance(value, list) for value in values)
+    if not nested:
+        return array_text([_scalar_text(value, scalar) for value in values])
+    if not all(isinstance(value, list) for value in values):
+        raise Unfit("the value is a list of lists and other values")
+    return "{" + ",".join([_array_text(value, scalar) for value in values]) + "}"

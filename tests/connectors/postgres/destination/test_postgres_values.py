@@ -1,0 +1,414 @@
+"""Values in the columns of a real PostgreSQL: exact, or refused with the column, whatever the role has set."""
+
+import asyncio
+import itertools
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psycopg
+import pytest
+from egest_stream import EgestStream, outcomes, pipe_to, running_egest, texts
+from postgres_server import PASSWORD, ROOT_USER, USER, PostgresServer
+from postgres_table import PostgresTable
+
+from hifi.delivery.installed_kinds import read_settings
+from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.record.headers import DETAIL
+from hifi.runtime.errors import Rejected, RejectedEvents, Retryable
+from hifi_infra.ports import free_port
+from hifi_postgres.destination.writer import PostgresWriter
+
+COLUMNS_OF_V = {"columns": {"key": "key", "number": "number", "v": "v"}}
+
+
+def writer(to: PostgresTable, timeout_s: float = 10.0, **settings: Any) -> DestinationWriter:
+    (declared,) = pipe_to("flights", to.declared(settings=COLUMNS_OF_V | settings)).destinations
+    kind, read = read_settings(declared)
+    return kind.open(read, WriterContext("s", "flights", "d", 16, timeout_s))
+
+
+def event(offset: int, value: str | None, key: str | None = None, **more: Any) -> OutboundEvent:
+    """An event with the JSON text of `v`; None: without `v`."""
+    members = orjson.dumps({"key": key or f"k{offset}", "number": offset} | more).decode()[:-1]
+    body = members + ("}" if value is None else f',"v":{value}}}')
+    return OutboundEvent(body.encode(), "application/json", {}, b"k", 0, offset, 0)
+
+
+EXACT = [
+    ("numeric", "1560704964.331047", "1560704964.331047"),
+    ("numeric", "18446744073709551616", "18446744073709551616"),
+    ("numeric", "123456789012.3456", "123456789012.3456"),
+    ("numeric", '"NaN"', "NaN"),
+    ("numeric", "1e30", "1" + "0" * 30),
+    ("text", "1000000000000000000000000000000", "1" + "0" * 30),
+    ("text", "1e30", "1" + "0" * 30),
+    ("text", "0.1000", "0.1000"),
+    ("bigint", "9223372036854775807", "9223372036854775807"),
+    ("numeric(6, 2)", "2.345", "2.35"),
+    ("jsonb", '"abc"', '"abc"'),
+    ("jsonb", '"123"', '"123"'),
+    ("jsonb", '"null"', '"null"'),
+    ("jsonb", "null", None),
+    ("jsonb", "5", "5"),
+    ("jsonb", "true", "true"),
+    ("jsonb", "[1.10, 18446744073709551616]", "[1.10, 18446744073709551616]"),
+    ("json", '{"a": 0.1}', '{"a":0.1}'),
+    ("timestamptz", '"2026-07-01 12:00"', "2026-07-01 12:00:00+00"),
+    ("timestamptz", '"2026-07-01T12:00:00+02:00"', "2026-07-01 10:00:00+00"),
+    ("timestamp", '"2026-07-01T12:00:00+02:00"', "2026-07-01 10:00:00"),
+    ("timestamp", '"2026-07-01 12:00"', "2026-07-01 12:00:00"),
+    ("timestamp(3)", '"2026-07-01T12:00:00.123Z"', "2026-07-01 12:00:00.123"),
+    ("timestamp", '"infinity"', "infinity"),
+    ("date", '"0044-03-15 BC"', "0044-03-15 BC"),
+    ("interval", '"P1Y2M-3DT4H5M6.789S"', "1 year 2 mons -3 days +04:05:06.789"),
+    ("bytea", '"AP8="', "\\x00ff"),
+    ("text[]", '["a", null, "NULL", "{\\""]', '{a,NULL,"NULL","{\\""}'),
+    ("int[]", "[[1, 2], [3, 4]]", "{{1,2},{3,4}}"),
+    ("numeric[]", '[1.10, "NaN"]', "{1.10,NaN}"),
+    ("jsonb[]", '["x", [1]]', '{"\\"x\\"",[1]}'),
+    ("box[]", '["(1,1),(0,0)"]', "{(1,1),(0,0)}"),
+    ("box", '"(1,1),(0,0)"', "(1,1),(0,0)"),
+    ("bit(8)", '"10100001"', "10100001"),
+    ("varbit", '"00101"', "00101"),
+    ("timetz", '"12:00:00+02"', "12:00:00+02"),
+]
+
+
+@pytest.fixture
+def foreign_role(postgres: PostgresTable) -> Any:
+    """The role has another time zone and other styles."""
+    for setting in (
+        "TimeZone = 'America/New_York'",
+        "DateStyle = 'German'",
+        "IntervalStyle = 'sql_standard'",
+    ):
+        postgres.execute(f"ALTER ROLE postgres SET {setting}")
+    yield
+    postgres.execute("ALTER ROLE postgres RESET ALL")
+
+
+async def test_values_are_exact_whatever_the_role_has(postgres: PostgresTable, foreign_role: None) -> None:
+    differences = []
+    for column_type, value, text in EXACT:
+        postgres.execute(f"ALTER TABLE {postgres.name} DROP COLUMN IF EXISTS v, ADD v {column_type}")
+        one = writer(postgres)
+        await one.write([event(1, value), event(2, value)])
+        await one.write([event(3, value)])
+        await one.close()
+        with psycopg.connect(postgres.url) as connection:
+            connection.execute("SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'")
+            rows = connection.execute(f"SELECT v::text FROM {postgres.name} ORDER BY number").fetchall()
+        if rows != [(text,)] * 3:
+            differences.append((column_type, value, rows))
+        postgres.execute(f"TRUNCATE {postgres.name}")
+    assert differences == []
+
+
+REFUSED = [
+    ("integer", "1.5", "the column v has the type integer, and the value is a number with a fraction"),
+    (
+        "integer",
+        "2147483648",
+        "the value of the column v does not fit its type integer: NumericValueOutOfRange",
+    ),
+    ("integer", '"abc"', "the value of the column v does not fit its type integer"),
+    ("real", "16777217", "the column v has the type real"),
+    ("boolean", "1", "the column v has the type boolean, and the value is a number"),
+    ("varchar(5)", '"abcdef"', "the value of the column v does not fit its type character varying(5)"),
+    ("numeric(4, 2)", "123", "the value of the column v does not fit its type numeric(4,2)"),
+    (
+        "timestamptz",
+        '"02/03/2026"',
+        "the value of the column v does not fit its type timestamp with time zone",
+    ),
+    ("date", '"tomorrows"', "the value of the column v does not fit its type date"),
+    ("uuid", '"x"', "the value of the column v does not fit its type uuid"),
+    ("text", '"a\\u0000"', "the column v has the type text"),
+    ("jsonb", '{"a": "\\u0000"}', "the value of the column v does not fit its type jsonb"),
+]
+
+
+async def test_one_bad_value_of_a_batch_is_refused_by_number_and_column(postgres: PostgresTable) -> None:
+    for column_type, value, says in REFUSED:
+        postgres.execute(f"ALTER TABLE {postgres.name} DROP COLUMN IF EXISTS v, ADD v {column_type}")
+        one = writer(postgres)
+        batch = [event(offset, value if offset == 37 else "null") for offset in range(100)]
+        with pytest.raises(RejectedEvents) as caught:
+            await one.write(batch)
+        assert list(caught.value.events) == [37]
+        assert caught.value.events[37].reason == "value"
+        assert caught.value.events[37].detail.startswith(says)
+        with pytest.raises(Rejected) as alone:
+            await one.write([batch[37]])
+        assert alone.value.detail == caught.value.detail
+        if len(value) > 4:
+            assert value.strip('"') not in alone.value.detail
+        await one.write([sent for sent in batch if sent is not batch[37]])
+        await one.close()
+        assert len(await postgres.rows()) == 99
+        postgres.execute(f"TRUNCATE {postgres.name}")
+
+
+async def test_bad_rows_do_not_delay_the_others_of_their_batch(
+    postgres: PostgresTable, stream: EgestStream
+) -> None:
+    postgres.execute(f"ALTER TABLE {postgres.name} ADD v integer")
+    batch = {"size": 100, "wait": "500ms"}
+    async with running_egest(
+        stream, pipe_to("flights", postgres.declared(settings=COLUMNS_OF_V, batch=batch))
+    ):
+        bad = {3: "x", 50: 2**40, 51: 1.5, 52: [], 99: True}
+        records = [
+            stream.record(key=f"k{at}", data={"key": f"k{at}", "number": at, "v": bad.get(at, at)})
+            for at in range(100)
+        ]
+        await stream.enriched(*records)
+        receipts = await stream.receipts(100)
+        letters = await stream.read(stream.topics.dead_letter)
+    assert sorted(outcomes(receipts)) == ["dead-letter"] * 5 + ["delivered"] * 95
+    assert sorted(letter.key.decode() for letter in letters) == sorted(f"k{at}" for at in bad)
+    assert all("the column v" in texts(letter)[DETAIL] for letter in letters)
+
+
+CONSTRAINTS = [
+    ("v integer GENERATED ALWAYS AS IDENTITY", "5", "schema", ['column "v"', "OVERRIDING"]),
+    ("v integer NOT NULL DEFAULT 1", "null", "constraint", ['column "v"', "23502"]),
+    ("v integer CONSTRAINT positive CHECK (v > 0)", "-5", "constraint", ["positive", "23514"]),
+    ("v mood", '"angry"', "value", ["column v", "mood", "22P02"]),
+    ("v positive", "-5", "constraint", ["positive", "column v"]),
+]
+
+
+@pytest.mark.parametrize(("column", "value", "reason", "says"), CONSTRAINTS)
+async def test_a_constraint_names_the_column_and_the_hint_of_the_database(
+    postgres: PostgresTable, column: str, value: str, reason: str, says: list[str]
+) -> None:
+    postgres.execute(f"CREATE SCHEMA {postgres.name}_types")
+    postgres.execute(f"ALTER ROLE postgres SET search_path = public, {postgres.name}_types")
+    try:
+        postgres.execute(f"CREATE TYPE {postgres.name}_types.mood AS ENUM ('sad', 'ok')")
+        postgres.execute(f"CREATE DOMAIN {postgres.name}_types.positive AS integer CHECK (value > 0)")
+        postgres.execute(f"ALTER TABLE {postgres.name} ADD {column}")
+        one = writer(postgres)
+        with pytest.raises(Rejected) as caught:
+            await one.write([event(1, value)])
+        await one.close()
+    finally:
+        postgres.execute("ALTER ROLE postgres RESET ALL")
+    assert caught.value.reason == reason
+    for text in says:
+        assert text in caught.value.detail
+    if value.strip('"') == "angry":
+        assert "angry" not in caught.value.detail
+
+
+async def test_a_missing_partition_is_named(postgres: PostgresTable) -> None:
+    parts = f"{postgres.name}_parts"
+    postgres.execute(
+        f"CREATE TABLE {parts} (key text, number integer, v integer, hifi_partition integer, hifi_offset bigint,"
+        " PRIMARY KEY (key, number)) PARTITION BY RANGE (number)"
+    )
+    one = writer(postgres, table=parts, key=["key", "number"])
+    with pytest.raises(Rejected) as caught:
+        await one.write([event(1, "1")])
+    await one.close()
+    assert caught.value.reason == "constraint"
+    assert f'no partition of relation "{parts}"' in caught.value.detail
+
+
+async def test_a_value_that_a_trigger_raises_is_not_in_the_detail(postgres: PostgresTable) -> None:
+    postgres.execute(
+        f"CREATE FUNCTION {postgres.name}_raises() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " RAISE EXCEPTION 'refused %', NEW.key USING ERRCODE = '23514'; END $$"
+    )
+    postgres.execute(
+        f"CREATE TRIGGER raises BEFORE INSERT ON {postgres.name} FOR EACH ROW"
+        f" EXECUTE FUNCTION {postgres.name}_raises()"
+    )
+    postgres.execute(f"ALTER TABLE {postgres.name} ADD v text")
+    one = writer(postgres)
+    with pytest.raises(Rejected) as caught:
+        await one.write([event(1, "1", key="secret")])
+    await one.close()
+    assert caught.value.reason == "refused"
+    assert "secret" not in caught.value.detail
+
+
+# Columns that stay as they are
+
+
+@pytest.fixture
+def keeping(postgres: PostgresTable) -> DestinationWriter:
+    postgres.execute(f"ALTER TABLE {postgres.name} ADD v text, ADD hifi_unchanged jsonb")
+    return writer(postgres, absent="keep")
+
+
+async def test_an_absent_column_stays_as_it_is(postgres: PostgresTable, keeping: DestinationWriter) -> None:
+    postgres.execute(f"ALTER TABLE {postgres.name} ALTER v SET NOT NULL")
+    await keeping.write([event(1, '"long"', "a"), event(2, None, "a"), event(3, '"b"', "b")])
+    await keeping.write([event(4, None, "a")])
+    await keeping.write([event(5, None, "b"), event(6, None, "a")])
+    await keeping.close()
+    rows = postgres.execute(f"SELECT key, number, v, hifi_offset FROM {postgres.name} ORDER BY key")
+    assert rows == [("a", 6, "long", 6), ("b", 5, "b", 5)]
+
+
+async def test_an_update_waits_for_the_row_that_has_the_columns_it_leaves(
+    postgres: PostgresTable, keeping: DestinationWriter
+) -> None:
+    postgres.execute(f"ALTER TABLE {postgres.name} ALTER v SET NOT NULL")
+    with pytest.raises(Retryable, match="column v"):
+        await keeping.write([event(2, None, "a")])
+    await keeping.write([event(1, '"long"', "a")])
+    await keeping.write([event(2, None, "a")])
+    await keeping.close()
+    assert postgres.execute(f"SELECT number, v FROM {postgres.name}") == [(2, "long")]
+
+
+async def test_in_any_order_and_repeated_the_newest_value_of_each_column_stands(
+    postgres: PostgresTable, keeping: DestinationWriter
+) -> None:
+    events = [event(1, '"one"', "a"), event(2, None, "a"), event(3, '"three"', "a"), event(4, None, "a")]
+    for order in itertools.permutations(events):
+        for sent in order:
+            await keeping.write([sent])
+        await keeping.write([order[0], order[0]])
+        assert postgres.execute(f"SELECT number, v, hifi_offset FROM {postgres.name}") == [(4, "three", 4)], (
+            order
+        )
+        postgres.execute(f"TRUNCATE {postgres.name}")
+    await keeping.close()
+
+
+async def test_without_the_column_that_it_needs_a_partial_event_is_refused(postgres: PostgresTable) -> None:
+    postgres.execute(f"ALTER TABLE {postgres.name} ADD v text")
+    one = writer(postgres, absent="keep")
+    await one.write([event(1, '"x"', "a")])
+    with pytest.raises(Rejected, match="hifi_unchanged"):
+        await one.write([event(2, None, "a")])
+    await one.close()
+
+
+# Concurrent writers
+
+
+@pytest.fixture
+def deleting(postgres: PostgresTable) -> dict[str, Any]:
+    postgres.execute(
+        f"CREATE TABLE {postgres.name}_gone (key text PRIMARY KEY, hifi_partition integer, hifi_offset bigint)"
+    )
+    postgres.execute(f"ALTER TABLE {postgres.name} ADD v text")
+    return {"delete_when": {"op": "d"}, "tombstones": f"{postgres.name}_gone"}
+
+
+async def test_a_late_create_and_the_delete_of_its_key_at_the_same_time_leave_no_row(
+    postgres: PostgresTable, deleting: dict[str, Any]
+) -> None:
+    """The insert is held by a trigger after it has looked for tombstones, while the delete comes."""
+    postgres.execute(
+        f"CREATE FUNCTION {postgres.name}_slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " PERFORM pg_sleep(0.5); RETURN NEW; END $$"
+    )
+    postgres.execute(
+        f"CREATE TRIGGER slow BEFORE INSERT ON {postgres.name} FOR EACH ROW EXECUTE FUNCTION {postgres.name}_slow()"
+    )
+    creating, removing = writer(postgres, **deleting), writer(postgres, **deleting)
+    created = asyncio.create_task(creating.write([event(1, '"x"', "a")]))
+    await asyncio.sleep(0.25)
+    await removing.write([event(2, '"x"', "a", op="d")])
+    await created
+    await creating.close()
+    await removing.close()
+    assert await postgres.rows() == {}
+
+
+async def test_two_pipes_that_write_the_same_rows_in_opposite_order_never_wait_for_each_other(
+    postgres: PostgresTable, deleting: dict[str, Any]
+) -> None:
+    one, other = writer(postgres, **deleting), writer(postgres, **deleting)
+    keys = [f"k{number}" for number in range(50)]
+
+    def batch(turn: int, order: list[str]) -> list[OutboundEvent]:
+        made = [
+            event(turn * 100 + at, '"x"', key, op="d" if at % 7 == 0 else "u") for at, key in enumerate(order)
+        ]
+        return made + [event(turn * 100 + 50 + at, '"y"', key) for at, key in enumerate(order[::3])]
+
+    for turn in range(30):
+        await asyncio.gather(one.write(batch(turn, keys)), other.write(batch(turn, keys[::-1])))
+    await one.close()
+    await other.close()
+
+
+async def test_a_transaction_whose_writer_is_frozen_is_ended_by_the_database(postgres: PostgresTable) -> None:
+    """The rows that it has locked can be written by others then."""
+    postgres.execute(f"ALTER TABLE {postgres.name} ADD v text")
+    frozen, other = writer(postgres, timeout_s=0.6), writer(postgres)
+    assert isinstance(frozen, PostgresWriter)
+    connection = await frozen._connect()
+    await frozen._write(connection, frozen._table.changes([event(1, '"x"', "a")]))
+    await other.write([event(2, '"y"', "a")])
+    assert await postgres.rows() == {"a": 2}
+    await connection.close()
+    await other.close()
+
+
+# Pools of connections
+
+
+@pytest.fixture
+def pooled(postgres: PostgresTable, postgres_server: PostgresServer, tmp_path: Path) -> Iterator[str]:
+    """URL of the database through PgBouncer in transaction mode, with two connections to the server."""
+    program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin")
+    if program is None:
+        pytest.skip("PgBouncer is not installed")
+    port, users, settings = free_port(), tmp_path / "users", tmp_path / "pgbouncer.ini"
+    users.write_text(f'"postgres" "{PASSWORD}"\n')
+    settings.write_text(
+        f"[databases]\npostgres = host=127.0.0.1 port={postgres_server.port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
+        f"listen_port = {port}\nunix_socket_dir =\nauth_type = plain\nauth_file = {users}\npool_mode = transaction\n"
+        "default_pool_size = 2\n"
+    )
+    user = USER if os.getuid() == ROOT_USER else None
+    if user:
+        tmp_path.chmod(0o755)
+        for folder in (tmp_path.parent, tmp_path.parent.parent):
+            folder.chmod(0o755)
+        for file in (users, settings):
+            shutil.chown(file, user)
+    with subprocess.Popen([program, str(settings)], user=user, stderr=subprocess.DEVNULL) as process:
+        yield postgres_server.url.replace(str(postgres_server.port), str(port))
+        process.terminate()
+
+
+async def test_writers_share_the_connections_of_a_pool_and_leave_no_settings(
+    postgres: PostgresTable, pooled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgres.execute(f"ALTER TABLE {postgres.name} ADD v jsonb")
+    postgres.execute(f"CREATE TABLE {postgres.name}_other (LIKE {postgres.name} INCLUDING ALL)")
+    monkeypatch.setenv(PostgresTable.VARIABLE, pooled)
+    writers = [writer(postgres), writer(postgres, table=f"{postgres.name}_other")]
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await writers[0].write([event(0, "1", "first")])
+                break
+            except Retryable:  # the pool does not listen yet
+                await asyncio.sleep(0.1)
+    for turn in range(1, 30):
+        batches = [[event(turn * 10 + at, "[1.5]", f"k{at}") for at in range(1 + turn % 7)] for _ in range(8)]
+        await asyncio.gather(*(writers[at % 2].write(batch) for at, batch in enumerate(batches)))
+    with psycopg.connect(pooled, autocommit=True) as connection:
+        left = connection.execute(
+            "SELECT current_setting('statement_timeout'), current_setting('lock_timeout'),"
+            " (SELECT count(*) FROM pg_prepared_statements)"
+        ).fetchall()
+    for one in writers:
+        await one.close()
+    assert left == [("0", "0", 0)]
+    assert len(await postgres.rows()) == 8

@@ -1,0 +1,121 @@
+"""JSON values as texts for columns. What PostgreSQL makes of them: test_postgres_values.py."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hifi.runtime import exact_json
+from hifi_postgres.destination.arrays import array_text
+from hifi_postgres.destination.column_type import ColumnType
+from hifi_postgres.destination.values import Unfit, column_text
+
+CATEGORIES = {"text": "S", "varchar": "S", "bool": "B", "date": "D", "timestamptz": "D", "jsonb": "U", "json": "U"} | {
+    "bytea": "U", "hstore": "U", "mood": "E", "uuid": "U"
+} | dict.fromkeys(("int2", "int4", "int8", "numeric", "float4", "float8", "money"), "N")  # fmt: skip
+
+
+def column(name: str) -> ColumnType:
+    element = name.removesuffix("[]")
+    if element != name:
+        return ColumnType(name, name, "_" + element, "A", element, CATEGORIES[element])
+    return ColumnType(name, name, name, CATEGORIES[name])
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "text"),
+    [
+        ("1560704964.331047", "numeric", "1560704964.331047"),
+        ("18446744073709551616", "numeric", "18446744073709551616"),
+        ("123456789012.3456", "numeric", "123456789012.3456"),
+        ("1e30", "text", "1" + "0" * 30),
+        ("1" + "0" * 30, "text", "1" + "0" * 30),
+        ("1.10", "text", "1.10"),
+        ("1.10", "numeric", "1.10"),
+        ("-1e-3", "text", "-0.001"),
+        ("1e99999", "numeric", "1E+99999"),
+        ("9" * 1500, "numeric", "9" * 1500),
+        ("9" * 5000, "numeric", "9" * 5000),
+        ("1.0", "int4", "1"),
+        ("2e3", "int8", "2000"),
+        ("16777216", "float4", "16777216"),
+        ("0.1", "float4", "0.1"),
+        ("9007199254740993.5", "float8", "9007199254740993.5"),
+        ("true", "bool", "true"),
+        ("false", "text", "false"),
+        ("null", "jsonb", None),
+        ('"abc"', "jsonb", '"abc"'),
+        ('"123"', "jsonb", '"123"'),
+        ('"null"', "jsonb", '"null"'),
+        ("5", "jsonb", "5"),
+        ("true", "json", "true"),
+        ('{"a": [1.10, 18446744073709551616]}', "jsonb", '{"a":[1.10,18446744073709551616]}'),
+        ('"a"', "uuid", "a"),
+        ('"YWI="', "bytea", "\\x6162"),
+        ('"\\\\x6162"', "bytea", "\\x6162"),
+        ('""', "bytea", "\\x"),
+        ('{"a": "1", "b": null, "q\\"": "\\\\"}', "hstore", '"a"=>"1","b"=>NULL,"q\\""=>"\\\\"'),
+        ('{"a": 1}', "text", '{"a":1}'),
+        ('["a", null, "NULL", "{"]', "text[]", '{"a",NULL,"NULL","{"}'),
+        ("[[1, 2], [3, 4]]", "int4[]", '{{"1","2"},{"3","4"}}'),
+        ('[{"a": 1}, "x", [1]]', "jsonb[]", '{"{\\"a\\":1}","\\"x\\"","[1]"}'),
+        ('"{1,2}"', "int4[]", "{1,2}"),
+        ("[]", "int4[]", "{}"),
+    ],
+)  # fmt: skip
+def test_a_value_becomes_the_text_of_its_column(value: str, name: str, text: str | None) -> None:
+    assert column_text(exact_json.loads(value), column(name)) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ("1.5", "int4"),
+        ("16777217", "float4"),
+        ("9007199254740993", "float8"),
+        ("1" + "0" * 999, "float8"),
+        ("1", "bool"),
+        ("true", "int4"),
+        ("5", "date"),
+        ("5", "uuid"),
+        ("5", "bytea"),
+        ('"not base64!"', "bytea"),
+        ("{}", "int4"),
+        ("[]", "int4"),
+        ('{"a": 1}', "hstore"),
+        ("[1, [2]]", "int4[]"),
+        ("5", "int4[]"),
+        ('"a\\u0000"', "text"),
+    ],
+)
+def test_a_value_that_the_column_does_not_have_is_refused_without_being_named(value: str, name: str) -> None:
+    with pytest.raises(Unfit) as caught:
+        column_text(exact_json.loads(value), column(name))
+    assert value.strip('"') not in str(caught.value)
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**60), max_value=10**60))
+def test_numbers_keep_every_digit(number: Decimal) -> None:
+    value = exact_json.loads(str(number).replace("E+", "e+"))
+    text = column_text(value, column("numeric"))
+    assert text is not None
+    assert Decimal(text) == number
+    assert "E" not in text
+
+
+@given(
+    st.recursive(st.none() | st.booleans() | st.integers() | st.decimals(-1e20, 1e20) | st.text(), st.lists)
+)
+def test_json_columns_get_the_same_value(value: Any) -> None:
+    text = column_text(value, column("jsonb"))
+    assert (None if text is None else exact_json.loads(text)) == value
+
+
+@pytest.mark.parametrize(
+    ("texts", "array"),
+    [(["a", None, 'b"\\,'], '{"a",NULL,"b\\"\\\\,"}'), (["NULL", ""], '{"NULL",""}'), ([], "{}")],
+)
+def test_an_array_quotes_its_elements(texts: list[str | None], array: str) -> None:
+    assert array_text(texts) == array
