@@ -1,12 +1,12 @@
 """The declaration of masks: what to do with sensitive fields and attributes."""
 
+import re
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from hifi.pipe.secret import Secret
 from hifi.pipe.strict_model import StrictModel
-from hifi.runtime.units import FieldPath
 
 
 class KeyedHash(StrictModel):
@@ -17,15 +17,34 @@ class KeyedHash(StrictModel):
 
 Mask = Literal["drop", "redact"] | KeyedHash
 _UNMASKED: Final = frozenset({"specversion", "id", "source", "type", "time", "datacontenttype"})
+
+
+def _dotted(path: str) -> str:
+    """Refuse other notations of paths, which would meet no field.
+
+    Raises:
+        ValueError: with the path to write instead, if there is one.
+    """
+    if path.startswith(("/", "$.", "$[")) or "[" in path:
+        parts = re.sub(r"^\$|[\[\]/'\"]", ".", path).split(".")
+        dotted = ".".join(part for part in parts if part)
+        raise ValueError(
+            f"the path {path!r} of a mask is written with dots: {dotted!r}; arrays need no index"
+        )
+    return path
+
+
+MaskPath = Annotated[str, StringConstraints(pattern=r"^[^.\s](.*\S)?$"), AfterValidator(_dotted)]
+"""Field, with dots into nested objects; names may have spaces inside."""
 AttributeName = Annotated[str, StringConstraints(pattern="^[a-z0-9]{1,128}$")]
 
 
 class SourceMask(StrictModel):
     """What ingest masks before anything is stored."""
 
-    data: dict[FieldPath, Mask] = Field(
+    data: dict[MaskPath, Mask] = Field(
         default={},
-        description="Field, and its mask, in arrays too. Data must be a JSON object.",
+        description="Field, and its mask, in arrays too; a name with dots is a path, too. Data must be a JSON object.",
     )
     attributes: dict[AttributeName, Mask] = Field(
         default={},

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from hifi.pipe.endpoint_url import EndpointUrl
-from hifi.pipe.mask import Mask
+from hifi.pipe.mask import Mask, MaskPath
 from hifi.pipe.owner import Owner
 from hifi.pipe.secret import Secret
 from hifi.pipe.source import DeclaredSource
@@ -82,9 +82,9 @@ class Normalize(StrictModel):
     keep: Literal["all", "mapped"] = Field(
         "all", description="With `fields`: keep all fields, or only mapped ones."
     )
-    mask: dict[FieldPath, Mask] = Field(
+    mask: dict[MaskPath, Mask] = Field(
         default={},
-        description="Sensitive field, and its mask, in arrays too.",
+        description="Sensitive field, and its mask, in arrays too; a name with dots is a path, too.",
     )
 
     @model_validator(mode="after")

@@ -54,6 +54,11 @@ STAGE_LAG_SECONDS = Gauge(
     "Lag of a stage, as ingest uses it for admission.",
     ["service"],
 )
+UNMET_MASKS = Gauge(
+    "hifi_unmet_masks",
+    "Masks of this instance that met no field in 1,000 events.",
+    ["pipe"],
+)
 # Collect
 COLLECTED = Counter(
     "hifi_collect_events_total",

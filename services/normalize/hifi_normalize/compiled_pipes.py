@@ -5,15 +5,19 @@ one with further masks.
 """
 
 import asyncio
+from typing import Final
 
 from hifi.delivery.dead_letters.record import MASK_UNAVAILABLE
 from hifi.pipe.normalize.program import NormalizeProgram, compile_pipe
+from hifi.pipe.normalize.unmet_masks import UnmetMasks
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import PipeRevision
 from hifi.runtime import log
 from hifi.runtime.errors import MaskUnavailable, Misconfigured, Rejected
 from hifi.runtime.health import Health
 from hifi_normalize.functions.function_runner import FunctionRunner, PipeFunction
+
+_REPORT_S: Final = 5.0
 
 logger = log.get(__name__)
 
@@ -32,6 +36,7 @@ class CompiledPipes:
         self._broken: dict[str, tuple[int, str]] = {}
         self._unmasked: set[str] = set()
         """Broken pipes whose masks cannot be applied."""
+        self._unmet = UnmetMasks(health, "normalize.mask")
 
     async def start(self) -> None:
         """Compile all loaded pipes, and follow changes."""
@@ -49,6 +54,13 @@ class CompiledPipes:
             for published in self._registry.in_use():
                 if published.key in self._broken:
                     self._compile(published)
+
+    async def report_masks(self) -> None:
+        """Show the masks that never met a field, until cancelled."""
+        while True:
+            await asyncio.sleep(_REPORT_S)
+            for key, (_, program) in self._usable.items():
+                self._unmet.report(key, [] if program.masker is None else program.masker.never_met())
 
     def function(self, name: str, revision: int) -> tuple[PipeFunction | None, NormalizeProgram]:
         """The program that `get` returns, and its function; None: it has none. Raises what `get` raises."""
@@ -94,6 +106,7 @@ class CompiledPipes:
             self._broken.pop(key, None)
             self._unmasked.discard(key)
             self._health.warn(_subject(key), None)
+            self._unmet.report(key, [])
         self._runner.keep(
             [
                 function

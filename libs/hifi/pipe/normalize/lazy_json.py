@@ -48,8 +48,8 @@ def open_object(data: bytes) -> LazyObject:
     if data.lstrip(b" \t\r\n")[:1] != b"{":
         _decode_utf8(_ANY, data)
         raise Rejected("not-an-object", "the data is JSON, but not an object")
-    opened: LazyObject = _decode_utf8(_OBJECT, data)
-    return opened
+    members: LazyObject = _decode_utf8(_OBJECT, data)
+    return members
 
 
 def encode(value: Any) -> bytes:
@@ -74,7 +74,7 @@ def put(root: LazyObject, path: KeyPath, value: Any) -> None:
         return
     parent = root
     for depth, key in enumerate(path[:-1], 1):
-        child = _opened(parent, key)
+        child = opened(parent, key)
         if child is None:
             if not is_null(parent.get(key, NULL_SLICE)):
                 raise Rejected(
@@ -85,27 +85,6 @@ def put(root: LazyObject, path: KeyPath, value: Any) -> None:
             child = parent[key] = {}
         parent = child
     parent[path[-1]] = value
-
-
-def parents(root: LazyObject, path: KeyPath) -> list[LazyObject]:
-    """All objects with a value at the end of a path; an array on the way stands for each of its elements."""
-    parent = root
-    for depth, key in enumerate(path[:-1], 1):
-        child = _opened(parent, key)
-        if child is None:
-            return _parents_in(_opened_array(parent, key), path[depth:])
-        parent = child
-    return [parent] if path[-1] in parent else []
-
-
-def _parents_in(elements: list[Any], path: KeyPath) -> list[LazyObject]:
-    parent_objects: list[LazyObject] = []
-    for element in elements:
-        if isinstance(element, dict):
-            parent_objects += parents(element, path)
-        elif isinstance(element, list):
-            parent_objects += _parents_in(element, path)
-    return parent_objects
 
 
 def json_text(value: Any) -> bytes:
@@ -139,23 +118,23 @@ def _parent(root: LazyObject, path: KeyPath) -> LazyObject | None:
     for key in path[:-1]:
         if parent is None:
             return None
-        parent = _opened(parent, key)
+        parent = opened(parent, key)
     return parent
 
 
-def _opened(parent: LazyObject, key: str) -> LazyObject | None:
+def opened(parent: LazyObject, key: str) -> LazyObject | None:
     """Open the object under a key; None if the value is not an object."""
     value = parent.get(key)
     if isinstance(value, dict):
         return value
     if isinstance(value, Raw) and bytes(value)[:1] == b"{":
-        opened: LazyObject = _OBJECT.decode(value)
-        parent[key] = opened
-        return opened
+        members: LazyObject = _OBJECT.decode(value)
+        parent[key] = members
+        return members
     return None
 
 
-def _opened_array(parent: LazyObject, key: str) -> list[Any]:
+def opened_array(parent: LazyObject, key: str) -> list[Any]:
     """Open the array under a key with its elements; empty if the value is not an array."""
     value = parent.get(key)
     if isinstance(value, Raw) and bytes(value)[:1] == b"[":

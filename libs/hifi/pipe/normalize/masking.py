@@ -2,44 +2,128 @@
 
 import hmac
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
 
 from hifi.pipe.mask import Mask
-from hifi.pipe.normalize.lazy_json import KeyPath, LazyObject, encode, is_null, key_path, parents, to_python
-from hifi.runtime.errors import MaskUnavailable, Misconfigured
+from hifi.pipe.normalize.lazy_json import LazyObject, encode, is_null, key_path, opened, opened_array
+from hifi.runtime import exact_json
+from hifi.runtime.errors import MaskUnavailable, Misconfigured, Rejected
 
 REDACTED: Final = "[redacted]"
-_CANONICAL: Final = msgspec.json.Encoder(order="sorted")
+UNMET_AFTER: Final = 1_000
+"""Events after which a mask that met no field of any of them is reported."""
+_PLAIN_DIGITS: Final = 1_000
+"""Largest distance of a digit from the decimal point in the plain form of a number."""
+_STRING: Final = msgspec.json.Decoder(str)
 
 
-def masker(masks: dict[str, Mask]) -> Callable[[LazyObject], None]:
-    """A function that masks the fields of an event in place.
+class Masker:
+    """Masks the fields of events, and knows which masks never met a field.
 
-    Args:
-        masks: dotted path to what to do with its value.
-
-    Raises:
-        MaskUnavailable: the key of a hash cannot be read.
+    A name with a dot is a path, too: the mask `user.mail` masks `{"user": {"mail": …}}`, `{"user.mail": …}` and
+    `{"user.mail.work": …}`. An array stands for its elements, with `0` or `*` in the path or without.
     """
-    replacements = [(key_path(path), replacement(mask)) for path, mask in masks.items()]
 
-    def apply(root: LazyObject) -> None:
-        for path, replacement in replacements:
-            _mask(root, path, replacement)
+    def __init__(self, masks: dict[str, Mask]) -> None:
+        """Read the keys of hashes.
 
-    return apply
+        Args:
+            masks: dotted path to what to do with its value.
+
+        Raises:
+            MaskUnavailable: the key of a hash cannot be read.
+        """
+        self._masks = [(_MaskedPath(path), replacement(mask)) for path, mask in masks.items()]
+        self._unmet = set(masks)
+        self._events = 0
+
+    def apply(self, root: LazyObject) -> None:
+        """Mask the fields of an event in place."""
+        dotted = has_dots(root)
+        for path, replace in self._masks:
+            fields: list[tuple[LazyObject, str]] = []
+            path.collect(root, 0, dotted, fields)
+            if len(fields) > 1:  # a path with an index may lead to a field in two ways
+                fields = list({(id(parent), key): (parent, key) for parent, key in fields}.values())
+            for parent, key in fields:
+                if replace is None:
+                    del parent[key]
+                else:
+                    parent[key] = replace(parent[key])
+            if fields and self._unmet:
+                self._unmet.discard(path.text)
+        self._events += 1
+
+    def never_met(self) -> list[str]:
+        """The paths whose mask met no field in all events so far; empty before 1,000 events."""
+        return sorted(self._unmet) if self._unmet and self._events >= UNMET_AFTER else []
 
 
-def _mask(root: LazyObject, path: KeyPath, replace: Callable[[Any], Any] | None) -> None:
-    key = path[-1]
-    for parent in parents(root, path):
-        if replace is None:
-            del parent[key]
-        else:
-            parent[key] = replace(parent[key])
+class _MaskedPath:
+    """All ways to split a dotted path into keys."""
+
+    def __init__(self, text: str) -> None:
+        parts = key_path(text)
+        self.text = text
+        self._depth = len(parts)
+        self._is_index = [part == "*" or part.isdecimal() for part in parts]
+        self._keys = [
+            [(".".join(parts[start:end]), end) for end in range(start + 1, len(parts) + 1)]
+            for start in range(len(parts))
+        ]
+        """For each part: the keys that begin with it, and the part after each of them."""
+        self._first_keys = [keys[:1] for keys in self._keys]
+        self._below = [".".join(parts[start:]) + "." for start in range(len(parts))]
+
+    def collect(
+        self, parent: LazyObject, start: int, dotted: bool, fields: list[tuple[LazyObject, str]]
+    ) -> None:
+        """Add the object and key of each value that the path from the part `start` on names.
+
+        Args:
+            parent: object to look into.
+            start: index of a part.
+            dotted: whether a key of the object has a dot.
+            fields: to add to.
+        """
+        for key, end in self._keys[start] if dotted else self._first_keys[start]:
+            if key not in parent:
+                continue
+            if end == self._depth:
+                fields.append((parent, key))
+                continue
+            child = opened(parent, key)
+            if child is not None:
+                self.collect(child, end, has_dots(child), fields)
+            else:
+                elements = opened_array(parent, key)
+                if elements and self._is_index[end] and end + 1 == self._depth:
+                    fields.append((parent, key))
+                else:
+                    self._collect_in(elements, end, fields)
+        if dotted:
+            below = self._below[start]
+            fields += [(parent, key) for key in parent if key.startswith(below)]
+
+    def _collect_in(self, elements: list[Any], start: int, fields: list[tuple[LazyObject, str]]) -> None:
+        for element in elements:
+            if isinstance(element, dict):
+                self.collect(element, start, has_dots(element), fields)
+                if self._is_index[start] and start + 1 < self._depth:
+                    self.collect(element, start + 1, has_dots(element), fields)
+            elif isinstance(element, list):
+                self._collect_in(element, start, fields)
+                if self._is_index[start] and start + 1 < self._depth:
+                    self._collect_in(element, start + 1, fields)
+
+
+def has_dots(members: LazyObject) -> bool:
+    """Whether a name in an object has a dot."""
+    return "." in "".join(members)
 
 
 def replacement(mask: Mask) -> Callable[[Any], Any] | None:
@@ -61,22 +145,78 @@ def replacement(mask: Mask) -> Callable[[Any], Any] | None:
 
 
 def _keyed_hash(keyed: hmac.HMAC, value: Any) -> str:
-    """HMAC-SHA256 (RFC 2104) of a value, lower-case hex.
-
-    Text is hashed as UTF-8, a number or boolean as its JSON text, an object or array as JSON without white space and
-    with sorted names, so equal values have equal hashes however they were written.
+    """HMAC-SHA256 (RFC 2104) of a value, lower-case hex; equal values have equal hashes however they were written.
 
     Args:
         keyed: initialized with the key; it is copied, since preparing the key takes longer than hashing a short value.
         value: slice or value.
+
+    Raises:
+        Rejected: `not-json`, a number has an exponent of more than 18 digits, or the value is nested too deeply.
     """
-    content = to_python(value) if isinstance(value, Raw) else value
-    if isinstance(content, str):
-        message = content.encode()
-    elif isinstance(content, dict | list):
-        message = _CANONICAL.encode(to_python(Raw(encode(content))))
-    else:
-        message = bytes(value) if isinstance(value, Raw) else encode(value)
     hashed = keyed.copy()
-    hashed.update(message)
+    hashed.update(_canonical(bytes(value) if isinstance(value, Raw) else encode(value)))
     return hashed.hexdigest()
+
+
+def _canonical(text: bytes) -> bytes:
+    """The one form in which a JSON value is hashed.
+
+    Text as UTF-8; a number in plain digits without zeros at the end of its fraction, with 1,000 digits at most before
+    and after the point, else with an exponent; an object or array as JSON without white space, with sorted names and
+    numbers in that form.
+    """
+    first = text[:1]
+    if first == b'"':
+        return _STRING.decode(text).encode()
+    if first in b"tf":
+        return text
+    parts: list[str] = []
+    try:
+        _add_canonical(exact_json.loads(text), parts)
+    except (ValueError, RecursionError):
+        raise Rejected(
+            "not-json", "a value to hash has a number out of range or is nested too deeply"
+        ) from None
+    return "".join(parts).encode()
+
+
+def _add_canonical(value: Any, parts: list[str]) -> None:
+    if isinstance(value, dict):
+        parts.append("{")
+        for index, name in enumerate(sorted(value)):
+            parts += ("," if index else "", encode(name).decode(), ":")
+            _add_canonical(value[name], parts)
+        parts.append("}")
+    elif isinstance(value, list):
+        parts.append("[")
+        for index, element in enumerate(value):
+            parts.append("," if index else "")
+            _add_canonical(element, parts)
+        parts.append("]")
+    elif isinstance(value, int | Decimal) and not isinstance(value, bool):
+        parts.append(canonical_number(value))
+    else:
+        parts.append(encode(value).decode())
+
+
+def canonical_number(number: int | Decimal) -> str:
+    """A number in the one form in which it is hashed: `491234` for 491234, 491234.0 and 4.91234e5."""
+    if isinstance(number, int):
+        return str(number)
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)  # JSON has no infinity
+    text = "".join(map(str, digits)).lstrip("0")
+    significant = text.rstrip("0")
+    if not significant:
+        return "0"
+    exponent += len(text) - len(significant)
+    point = len(significant) + exponent
+    minus = "-" if sign else ""
+    if not -_PLAIN_DIGITS < point <= _PLAIN_DIGITS or -exponent > _PLAIN_DIGITS:
+        return f"{minus}{significant}e{exponent}"
+    if exponent >= 0:
+        return minus + significant + "0" * exponent
+    if point > 0:
+        return f"{minus}{significant[:point]}.{significant[point:]}"
+    return f"{minus}0.{'0' * -point}{significant}"

@@ -15,7 +15,7 @@ from hifi.pipe.model import Pipe
 from hifi.pipe.normalize.field_mapping import field_mapper
 from hifi.pipe.normalize.json_schema import validator
 from hifi.pipe.normalize.lazy_json import LazyObject, encode, open_object
-from hifi.pipe.normalize.masking import masker
+from hifi.pipe.normalize.masking import Masker
 from hifi.runtime.errors import Misconfigured, Rejected
 from hifi.runtime.http.media_type import is_json
 
@@ -29,11 +29,13 @@ class NormalizeProgram:
         function: `module:function`, which the caller calls between `prepare` and `finish`; None: there is none, and
             `run` does everything.
         prepared: with a function, the number of steps before it.
+        masker: the step that masks; None: there is none.
     """
 
     steps: tuple[Callable[[bytes], bytes], ...]
     function: str | None = None
     prepared: int = 0
+    masker: Masker | None = None
 
     def run(self, data: bytes | None, content_type: bytes | None) -> bytes | None:
         """Apply the steps.
@@ -92,13 +94,14 @@ def compile_pipe(pipe: Pipe) -> NormalizeProgram:
     changes: list[Callable[[LazyObject], LazyObject]] = []
     if declared.fields is not None:
         changes.append(field_mapper(declared))
-    if declared.mask:
-        changes.append(_in_place(masker(declared.mask)))
+    masker = Masker(declared.mask) if declared.mask else None
+    if masker is not None:
+        changes.append(_in_place(masker.apply))
     if changes:
         steps.append(_change(changes, frozenset(pipe.enrich.added())))
     elif added := pipe.enrich.added():
         steps.append(_remove(frozenset(added)))
-    return NormalizeProgram(tuple(steps), declared.function, prepared)
+    return NormalizeProgram(tuple(steps), declared.function, prepared, masker)
 
 
 def _validate(validate: Callable[[bytes], None]) -> Callable[[bytes], bytes]:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from hifi.pipe.mask import SourceMask
 from hifi.pipe.normalize.lazy_json import encode, open_object
-from hifi.pipe.normalize.masking import masker, replacement
+from hifi.pipe.normalize.masking import Masker, replacement
 from hifi.record.headers import CE_PREFIX, CONTENT_TYPE, Headers
 from hifi.runtime.errors import Rejected
 from hifi.runtime.http.media_type import is_json
@@ -23,7 +23,7 @@ class SourceMasker:
         Raises:
             MaskUnavailable: a key cannot be read.
         """
-        self._mask_data = masker(mask.data) if mask.data else None
+        self._masker = Masker(mask.data) if mask.data else None
         self._attributes: dict[str, Callable[[Any], Any] | None] = {
             CE_PREFIX + name: replacement(method) for name, method in mask.attributes.items()
         }
@@ -38,13 +38,17 @@ class SourceMasker:
         Raises:
             Rejected: `not-json` or `not-an-object`, so its fields cannot be found.
         """
-        if self._mask_data is None or not data:
+        if self._masker is None or not data:
             return data
         if content_type is not None and not is_json(content_type):
             raise Rejected("not-json", "the pipe masks fields of JSON, and the content type is not JSON")
         root = open_object(data)
-        self._mask_data(root)
+        self._masker.apply(root)
         return encode(root)
+
+    def never_met(self) -> list[str]:
+        """The paths whose mask met no field in all events so far; empty before 1,000 events."""
+        return [] if self._masker is None else self._masker.never_met()
 
     def headers(self, headers: Headers) -> Headers:
         """Mask the attributes of an event."""

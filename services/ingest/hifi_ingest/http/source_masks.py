@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from hifi.pipe.normalize.unmet_masks import UnmetMasks
 from hifi.pipe.revision import PipeRevision
 from hifi.runtime import log
 from hifi.runtime.clock import monotonic_s
@@ -22,6 +23,7 @@ class SourceMasks:
         self._health = health
         self._usable: dict[str, tuple[int, SourceMasker]] = {}
         self._failed: dict[str, tuple[int, float]] = {}
+        self._unmet = UnmetMasks(health, "source.mask")
 
     def of(self, pipe: PipeRevision) -> SourceMasker | None:
         """The masks of a pipe; None: it has none.
@@ -35,6 +37,7 @@ class SourceMasks:
         name, offset = pipe.pipe.pipe, pipe.offset
         usable = self._usable.get(name)
         if usable is not None and usable[0] == offset:
+            self._unmet.report(name, usable[1].never_met())
             return usable[1]
         now_s = monotonic_s()
         failed = self._failed.get(name)
@@ -50,6 +53,7 @@ class SourceMasks:
                 self._failed.pop(name, None)
                 self._health.warn(_subject(name), None)
                 self._usable[name] = (offset, masker)
+                self._unmet.report(name, [])
                 return masker
         raise retry_later(
             "the masks of this pipe cannot be applied: a key cannot be read; no event was accepted",

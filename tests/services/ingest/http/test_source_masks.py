@@ -33,7 +33,7 @@ async def test_masked_data_attributes_and_keys_are_not_on_raw(kafka: str, log: P
     }
     stream = await new_stream(kafka, pipe(mask=mask, partition_key="buyer.mail"))
     with ingest(kafka, stream.name, log) as instance:
-        event = {"ssn": CANARY, "buyer": {"mail": CANARY}, "n": 1}
+        event = {"ssn": CANARY, "ssn.old": CANARY, "buyer": {"mail": CANARY}, "n": 1}
         assert (await post(instance, "flights", [event, event], {"idempotency-key": "k"}))[0] == 202
         attributes = {
             "ce-id": "1",
