@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.sources.topic import TopicSource
 from hifi.pipe.strict_model import StrictModel
+from hifi.pipe.text_form import DatabaseName, HostName, refuse_remote_file
+from hifi_debezium.connector_settings import refuse_setting
 
 TableName = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_$]{0,62}\.[A-Za-z_][A-Za-z0-9_$]{0,62}$")
@@ -17,9 +19,9 @@ TableName = Annotated[
 class SourceDatabase(StrictModel):
     """A PostgreSQL database, as Kafka Connect reaches it."""
 
-    host: str = Field(min_length=1, description="Host name or address.")
+    host: HostName = Field(description="Host name or address.")
     port: int = Field(5432, ge=1, le=65535, description="Port.")
-    name: str = Field(min_length=1, description="Name of the database.")
+    name: DatabaseName = Field(description="Name of the database.")
     user: str = Field(min_length=1, description="User with REPLICATION, and SELECT on the tables.")
     password_file: Path = Field(
         description="Absolute path of the password file on the hosts of Kafka Connect."
@@ -30,8 +32,8 @@ class SourceDatabase(StrictModel):
 
     @model_validator(mode="after")
     def _password_is_found(self) -> Self:
-        if not self.password_file.is_absolute():
-            raise ValueError(f"password_file: {self.password_file} is not an absolute path")
+        if reason := refuse_remote_file(self.password_file):
+            raise ValueError(f"password_file: {reason}")
         if reason := pipe_limits().refuse_secret_file(self.password_file):
             raise ValueError(reason)
         return self
@@ -56,3 +58,11 @@ class DebeziumSource(TopicSource):
         {},
         description="Further settings of the connector, such as `snapshot.mode`.",
     )
+
+    @field_validator("settings")
+    @classmethod
+    def _settings_are_allowed(cls, settings: dict[str, str]) -> dict[str, str]:
+        for name, value in settings.items():
+            if reason := refuse_setting(name, value):
+                raise ValueError(reason)
+        return settings

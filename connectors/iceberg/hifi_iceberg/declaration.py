@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints, model_validator
 from hifi.pipe.model import ConnectorDestination, Pipe, SqlType
 from hifi.pipe.secret import Secret
 from hifi.pipe.strict_model import StrictModel
+from hifi.pipe.text_form import TextForm
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.units import FieldName
 
@@ -50,7 +51,7 @@ class IcebergSettings(StrictModel):
     )
     mode: Literal["append", "upsert"] = Field("append", description="A row for each event, or for each key.")
     key: list[Column] = Field(default=[], description="With `upsert`: columns that identify a row.")
-    delete_when: dict[DataPath, Any] = Field(
+    delete_when: Annotated[dict[DataPath, Any], TextForm.DATA] = Field(
         default={},
         description="With `upsert`: fields and values of events that delete the row, such as `{op: d}`.",
     )

@@ -1,6 +1,6 @@
 """Declarations of Kafka topics as sources and destinations. Imports no client of its own."""
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -9,6 +9,7 @@ from hifi.pipe.limits import pipe_limits
 from hifi.pipe.registry_settings import SchemaRegistrySettings
 from hifi.pipe.sources.topic import TopicName, TopicSource
 from hifi.pipe.strict_model import StrictModel
+from hifi.pipe.text_form import BootstrapServers, TextForm
 from hifi.runtime.units import FieldPath
 
 
@@ -54,7 +55,7 @@ class AvroSettings(StrictModel):
         min_length=1,
         description="Subject of the schema; default: `<topic>-value`.",
     )
-    avro_schema: dict[str, Any] | list[Any] | Literal["newest"] | None = Field(
+    avro_schema: Annotated[dict[str, Any] | list[Any] | Literal["newest"] | None, TextForm.DATA] = Field(
         None,
         alias="schema",
         description="Avro schema, or `newest`: the subject's newest; default: derived from the pipe's JSON Schema.",
@@ -74,7 +75,7 @@ class AvroSettings(StrictModel):
 class KafkaDestinationSettings(StrictModel):
     """Settings of a destination of the kind `kafka`."""
 
-    bootstrap: str = Field(min_length=1, description="Bootstrap servers of the cluster, `HOST:PORT,…`.")
+    bootstrap: BootstrapServers = Field(description="Bootstrap servers of the cluster, `HOST:PORT,…`.")
     topic: TopicName = Field(description="Existing topic for the events.")
     format: Literal["json", "cloudevents-binary", "cloudevents-structured", "avro"] = Field(
         "json",

@@ -9,6 +9,7 @@ from hifi.pipe.limits import pipe_limits
 from hifi.pipe.secret import Secret
 from hifi.pipe.sources.collected import CollectedSource
 from hifi.pipe.strict_model import StrictModel
+from hifi.pipe.text_form import TextForm
 from hifi.runtime.units import FieldName, FieldPath, Seconds
 
 Prefix = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9._=-]+/)*[A-Za-z0-9._=-]+$")]
@@ -17,12 +18,14 @@ Prefix = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9._=-]+/)*[A-Za-z
 class S3Settings(StrictModel):
     """A bucket of an S3-compatible server."""
 
-    bucket: str = Field(min_length=1, description="Existing bucket.")
+    bucket: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$")] = Field(
+        description="Existing bucket."
+    )
     prefix: Prefix | None = Field(None, description="Prefix of keys, such as `events/raw`.")
     endpoint: str | None = Field(
         None, pattern=r"^https?://\S+$", description="URL of the server; default: AWS."
     )
-    region: str = Field("us-east-1", min_length=1, description="Region.")
+    region: str = Field("us-east-1", pattern=r"^[A-Za-z0-9-]+$", description="Region.")
     access_key: Secret = Field(description="Access key ID.")
     secret_key: Secret = Field(description="Secret access key.")
 
@@ -44,7 +47,9 @@ class ObjectsSource(CollectedSource):
     format: Literal["ndjson", "csv", "parquet", "avro"] = Field(
         description="Format of the objects; CSV has a header.",
     )
-    delimiter: str = Field(",", pattern=r"^[\t -!#-~]$", description="Delimiter of CSV, one ASCII character.")
+    delimiter: Annotated[str, TextForm.LINES] = Field(
+        ",", pattern=r"^[\t -!#-~]$", description="Delimiter of CSV, one ASCII character."
+    )
     encoding: Literal["utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "windows-1252"] = Field(
         "utf-8",
         description="Encoding of NDJSON and CSV; `utf-16` has a byte order mark.",

@@ -9,6 +9,7 @@ from hifi.pipe.limits import pipe_limits
 from hifi.pipe.secret import Secret
 from hifi.pipe.sources.collected import CollectedSource
 from hifi.pipe.strict_model import StrictModel
+from hifi.pipe.text_form import DatabaseName, HostName, TextForm
 from hifi.runtime.units import FieldPath, Seconds
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_$]{0,62}"
@@ -19,9 +20,9 @@ OptionalSchemaTable = Annotated[str, StringConstraints(pattern=rf"^({_NAME}\.)?{
 class PolledDatabase(StrictModel):
     """A PostgreSQL database, as collect reaches it."""
 
-    host: str = Field(min_length=1, description="Host name or address.")
+    host: HostName = Field(description="Host name or address.")
     port: int = Field(5432, ge=1, le=65535, description="Port.")
-    name: str = Field(min_length=1, description="Name of the database.")
+    name: DatabaseName = Field(description="Name of the database.")
     user: str = Field(min_length=1, description="User with SELECT.")
     password_file: Path | None = Field(
         None,
@@ -50,7 +51,7 @@ class SqlSource(CollectedSource):
     table: OptionalSchemaTable | None = Field(
         None, description="Table or view, `TABLE` or `SCHEMA.TABLE`; case-sensitive."
     )
-    query: str | None = Field(
+    query: Annotated[str | None, TextForm.LINES] = Field(
         None,
         min_length=1,
         description="SELECT to read instead of a table, without `;`.",
@@ -107,7 +108,7 @@ class PostgresSettings(StrictModel):
         default={}, description="Column, and its CloudEvents attribute, such as `time`."
     )
     key: list[ColumnName] = Field(default=[], description="Columns with a unique index; not with `append`.")
-    delete_when: dict[FieldPath, Any] = Field(
+    delete_when: Annotated[dict[FieldPath, Any], TextForm.DATA] = Field(
         default={},
         description="With `upsert`: fields and values of events that delete the row, such as `{op: d}`.",
     )

@@ -115,14 +115,14 @@ def _self_contained(pipe: Pipe, file: Path, tree: Any, problems: list[PipeProble
     where = ["normalize", "schema"]
     if isinstance(schema, Path):
         try:
-            schema = orjson.loads((folder / schema).read_bytes())
-        except (OSError, orjson.JSONDecodeError) as error:
+            schema = orjson.loads(_inside(folder, schema).read_bytes())
+        except (OSError, ValueError) as error:
             problems.append(_problem(file, tree, where, f"the schema {schema} cannot be read: {error}"))
             return pipe
     if schema is not None:
         try:
-            jsonschema_rs.validator_for(schema)
-        except (ValueError, jsonschema_rs.ValidationError) as error:
+            jsonschema_rs.validator_for(schema, offline=True)
+        except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
             problems.append(_problem(file, tree, where, f"not a JSON Schema: {str(error).splitlines()[0]}"))
             return pipe
         changes["normalize"]["schema"] = schema
@@ -131,6 +131,18 @@ def _self_contained(pipe: Pipe, file: Path, tree: Any, problems: list[PipeProble
             changes["enrich"]["lookups"][name]["file"] = str(folder / lookup.file)
     _absolute_secrets(changes, folder)
     return Pipe.model_validate(changes)
+
+
+def _inside(folder: Path, file: Path) -> Path:
+    """The path of a file in the folder of a pipe, symbolic links resolved.
+
+    Raises:
+        ValueError: the file is elsewhere.
+    """
+    resolved = (folder / file).resolve()
+    if file.is_absolute() or ".." in file.parts or not resolved.is_relative_to(folder):
+        raise ValueError(f"it must be a file in {folder}, without `..` and links that lead out of it")
+    return resolved
 
 
 def _absolute_secrets(node: Any, folder: Path) -> None:

@@ -13,6 +13,7 @@ from hifi.pipe.owner import Owner
 from hifi.pipe.secret import Secret
 from hifi.pipe.source import DeclaredSource
 from hifi.pipe.strict_model import StrictModel
+from hifi.pipe.text_form import TextForm
 from hifi.pipe.watched_field import WatchedFields, require_fields
 from hifi.runtime.units import FieldName, FieldPath, Name, PerSecond, PythonPath, Seconds
 
@@ -54,7 +55,7 @@ class MapRule(StrictModel):
     )
     cast: Cast | None = Field(None, description="Type to convert to.")
     time: TimeRule | None = Field(None, description="Read the value as a time; excludes `cast`.")
-    default: Any = Field(None, description="Value if missing or null.")
+    default: Annotated[Any, TextForm.DATA] = Field(None, description="Value if missing or null.")
     required: bool = Field(False, description="Without value and `default`: dead letter.")
 
     @model_validator(mode="after")
@@ -67,7 +68,7 @@ class MapRule(StrictModel):
 class Normalize(StrictModel):
     """Validates and changes data: `schema`, `function` or `fields`, `mask`."""
 
-    json_schema: dict[str, Any] | Path | None = Field(
+    json_schema: Annotated[dict[str, Any] | Path | None, TextForm.DATA] = Field(
         None,
         alias="schema",
         description="JSON Schema (2020-12) of data as sent, inline or a path relative to the pipe.",
@@ -110,7 +111,9 @@ class SqlTable(StrictModel):
     """A query of a SQL database, read with SQLAlchemy."""
 
     url: Secret = Field(description="SQLAlchemy URL.")
-    query: str = Field(min_length=1, description="SELECT that returns the whole table.")
+    query: Annotated[str, TextForm.LINES] = Field(
+        min_length=1, description="SELECT that returns the whole table."
+    )
 
 
 class Lookup(StrictModel):
@@ -127,7 +130,7 @@ class Lookup(StrictModel):
     fields: dict[FieldName, str] = Field(min_length=1, description="Field to add, and its column.")
     types: dict[str, SqlType] = Field(default={}, description="Column, and its type; default: string.")
     miss: Literal["null", "default", "dead-letter"] = Field("null", description="Result if no row matches.")
-    default: dict[FieldName, Any] = Field(
+    default: Annotated[dict[FieldName, Any], TextForm.DATA] = Field(
         default={}, description="With `miss: default`: field, and its value."
     )
     refresh: Seconds = Field(120, gt=0, description="Time between reloads.")
@@ -157,7 +160,7 @@ class Lookup(StrictModel):
 class DerivedField(StrictModel):
     """A field computed by a Spark SQL expression."""
 
-    sql: str = Field(min_length=1, description="Spark SQL expression.")
+    sql: Annotated[str, TextForm.SQL] = Field(min_length=1, description="Spark SQL expression.")
     required: bool = Field(False, description="Events with a null result become dead letters.")
 
 
@@ -185,12 +188,12 @@ class Enrich(StrictModel):
         default=[], description="Fields whose null makes an event a dead letter."
     )
     lookups: dict[Name, Lookup] = Field(default={}, description="Tables to join, in this order.")
-    derive: dict[FieldName, str | DerivedField] = Field(
+    derive: Annotated[dict[FieldName, str | DerivedField], TextForm.SQL] = Field(
         default={},
         description="Field to add, and a Spark SQL expression of `fields` and fields added before.",
     )
     udf: Udf | None = Field(None, description="Python function that adds fields.")
-    filter: str | None = Field(
+    filter: Annotated[str | None, TextForm.SQL] = Field(
         None,
         min_length=1,
         description="Spark SQL condition; other events end with the outcome `filtered`.",
@@ -296,10 +299,10 @@ class Destination(StrictModel):
     """What destinations of all kinds have."""
 
     name: Name = Field(description="Name, unique in the pipe.")
-    when: str | None = Field(
+    when: Annotated[str | None, TextForm.SQL] = Field(
         None, min_length=1, description="Spark SQL condition on all fields; default: every event."
     )
-    transform: str | None = Field(
+    transform: Annotated[str | None, TextForm.LINES] = Field(
         None,
         description="JMESPath expression for the data to send; at most 2 MiB in and out.",
     )
@@ -351,7 +354,7 @@ class ConnectorDestination(Destination):
     """A destination of another kind. A request is one write of a batch."""
 
     kind: Name = Field(description="Kind of the destination, provided by an installed package.")
-    settings: dict[str, Any] = Field(
+    settings: Annotated[dict[str, Any], TextForm.DATA] = Field(
         default={}, description="Settings of the kind; see [Destinations](destinations.md)."
     )
     batch: BatchPolicy | None = Field(BatchPolicy(), description="Write several events at once; null: one.")
@@ -375,7 +378,7 @@ class Pipe(StrictModel):
     """A pipe."""
 
     pipe: Name = Field(description="Name of the pipe.")
-    description: str = Field("", description="Note for readers.")
+    description: Annotated[str, TextForm.LINES] = Field("", description="Note for readers.")
     owner: Owner | None = Field(None, description="Who is responsible for the pipe.")
     source: DeclaredSource = Field(description="How events come to the pipe.")
     normalize: Normalize = Field(Normalize(), description="How data is validated and changed.")

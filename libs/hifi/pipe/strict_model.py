@@ -1,15 +1,32 @@
 """Base class of the parts of a pipe."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+
+from hifi.pipe.text_form import TextForm, refuse_texts
 
 
 class StrictModel(BaseModel):
-    """A part of a pipe: immutable, and unknown keys are errors."""
+    """A part of a pipe: immutable, unknown keys are errors, and so are texts that have not their field's form."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    judges_texts: ClassVar[bool] = True
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _texts_are_allowed(cls, value: Any, info: ValidationInfo) -> Any:
+        assert info.field_name is not None
+        if reason := refuse_texts(value, text_form(cls, info.field_name)):
+            raise ValueError(reason)
+        return value
+
+
+def text_form(model: type[BaseModel], field: str) -> TextForm:
+    """The form of the texts of a field, as its annotation says."""
+    metadata = model.model_fields[field].metadata
+    return next((form for form in metadata if isinstance(form, TextForm)), TextForm.LINE)
 
 
 def validation_problems(error: ValidationError) -> Iterator[tuple[list[str | int], str]]:

@@ -9,6 +9,7 @@ import orjson
 from pydantic import Field, FiniteFloat, model_validator
 
 from hifi.pipe.strict_model import StrictModel
+from hifi.pipe.text_form import TextForm
 from hifi.runtime.units import FieldName
 
 MOST_FIELDS: Final = 16
@@ -38,9 +39,12 @@ class WatchedField(StrictModel):
         le=50,
         description="Number of buckets of about equal size, whose bounds are learned.",
     )
-    values: (
-        Annotated[int, Field(ge=1, le=100)] | Annotated[list[str], Field(min_length=1, max_length=100)] | None
-    ) = Field(
+    values: Annotated[
+        Annotated[int, Field(ge=1, le=100)]
+        | Annotated[list[str], Field(min_length=1, max_length=100)]
+        | None,
+        TextForm.DATA,
+    ] = Field(
         None,
         description="Texts to count, or how many of the most frequent ones (first 64 characters).",
     )

@@ -9,7 +9,7 @@ against Spark 4.2.0; tests/services/enrich/plan/test_dataframe.py fails when a n
 import json
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from hifi.runtime.errors import HifiError
 from hifi.spark.generator import INPUT_COLUMNS
-from hifi.spark.restrictions import READS_CLOCK
+from hifi.spark.restrictions import FUNCTIONS, READS_CLOCK, class_name
 from hifi.spark.row_query import Steps
 
 JavaObject = Any
@@ -67,6 +67,7 @@ class Catalyst:
         self._columns = jvm.org.apache.spark.sql.classic.ExpressionUtils
         self._parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
         self._input: DataFrame | None = None
+        self._refused: dict[str, str] | None = None
         self._classes: dict[str, JavaObject] = {}
 
     def parse(self, text: str) -> list[dict[str, Any]]:
@@ -79,6 +80,32 @@ class Catalyst:
             return json.loads(self._parser.parseExpression(text).toJSON())  # type: ignore[no-any-return]
         except ParseException as error:
             raise SqlProblem(one_line(error)) from None
+
+    def analysed_classes(self, frame: DataFrame) -> set[str]:
+        """Names of the classes in the analysed plan of a DataFrame: names and replacements are resolved in it."""
+        return set(_classes(json.loads(frame._jdf.queryExecution().analyzed().toJSON())))  # noqa: SLF001
+
+    def refused_classes(self) -> dict[str, str]:
+        """Name of each class of expressions that only functions make that are not allowed, to such a function."""
+        if self._refused is None:
+            registry = self.spark._jsparkSession.sessionState().functionRegistry()  # noqa: SLF001
+            names = registry.listFunction()
+            classes: dict[str, list[str]] = {}
+            for index in range(names.size()):
+                name = names.apply(index)
+                information = registry.lookupFunction(name).get()
+                made = class_name({"class": information.getClassName()})
+                classes.setdefault(made, []).append(name.funcName())
+            allowed = {name for name, functions in classes.items() if not FUNCTIONS.isdisjoint(functions)}
+            self._refused = {
+                # a builder makes expressions of another class, which has its name
+                made: functions[0]
+                for name, functions in classes.items()
+                if name not in allowed
+                for made in (name, name.removesuffix("Builder").removesuffix("Expression"))
+                if made not in allowed
+            }
+        return self._refused
 
     def compile(self, steps: Steps) -> JavaObject:
         """Compile a query of one row to an expression that is bound to rows of `INPUT_COLUMNS`.
@@ -292,6 +319,18 @@ class Catalyst:
             loader = self.jvm.java.lang.Thread.currentThread().getContextClassLoader()
             self._classes[name] = self.jvm.java.lang.Class.forName(name, True, loader)
         return self._classes[name]
+
+
+def _classes(node: Any) -> Iterator[str]:
+    """Names of the classes in a tree that Catalyst wrote as JSON."""
+    if isinstance(node, dict):
+        if "class" in node:
+            yield class_name(node)
+        for value in node.values():
+            yield from _classes(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _classes(value)
 
 
 def one_line(error: PySparkException) -> str:

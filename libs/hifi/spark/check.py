@@ -10,7 +10,7 @@ from pyspark.sql.types import BooleanType, DataType, NullType, StringType, Struc
 from hifi.pipe.model import Pipe, SqlType, Trigger
 from hifi.spark import generator
 from hifi.spark.catalyst import Catalyst, SqlProblem, one_line
-from hifi.spark.restrictions import violations
+from hifi.spark.restrictions import refused_nodes, violations
 from hifi.spark.spark_session import local_spark
 
 YamlPath = tuple[str | int, ...]
@@ -124,6 +124,8 @@ def _analyse(catalyst: Catalyst, scope: StructType, text: str) -> DataType:
         raise SqlProblem("; ".join(problems))
     try:
         frame = catalyst.spark.createDataFrame([], scope).select(F.expr(text).alias("result"))
+        if problems := refused_nodes(catalyst.analysed_classes(frame), catalyst.refused_classes()):
+            raise SqlProblem("; ".join(problems))
         catalyst.require_single_row(frame)
     except PySparkException as error:
         raise SqlProblem(_message(one_line(error), error, scope)) from None

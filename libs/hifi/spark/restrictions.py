@@ -1,39 +1,133 @@
-"""SQL that users may not write: it raises errors, reads more than the event, or gives another result at a replay."""
+"""The SQL that pipes may write: functions and operators by name. Pure.
 
-from collections.abc import Iterable
+An expression gets one event and gives the same result whenever it is evaluated: it raises no error, reads no file,
+clock or session, and calls no Java. What Spark has and is not listed here is refused, also what a later release adds.
+"""
+
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-_RAISING: Final = frozenset({"raise_error", "assert_true"})
-_OUTSIDE: Final = frozenset({
-    "reflect", "java_method", "try_reflect", "input_file_name", "input_file_block_start", "input_file_block_length",
-    "current_catalog", "current_database", "current_schema", "current_user", "session_user", "user", "version",
-    "spark_partition_id", "monotonically_increasing_id", "current_timezone", "getdatabase",
-    "from_avro", "to_avro", "from_protobuf", "to_protobuf", "schema_of_avro",
-})  # fmt: skip
-_CLOCK: Final = frozenset({
-    "now", "current_timestamp", "current_date", "curdate", "current_time", "localtimestamp",
-})  # fmt: skip
-_RANDOM: Final = frozenset({
-    "rand", "random", "randn", "uuid", "shuffle", "randstr", "uniform", "monotonically_increasing_id",
-})  # fmt: skip
-_CLOCK_WITHOUT_ARGUMENTS: Final = frozenset({"unix_timestamp"})
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+FUNCTIONS: Final = _words(
+    # arithmetic and bits
+    """
+    abs acos acosh asin asinh atan atan2 atanh bin bround cbrt ceil ceiling conv cos cosh cot csc degrees div e
+    exp expm1 factorial floor greatest hex hypot least ln log log10 log1p log2 mod negative pi pmod positive pow
+    power radians rint round sec sign signum sin sinh sqrt tan tanh try_add try_divide try_mod try_multiply
+    try_subtract unhex width_bucket bit_count bit_get getbit shiftleft shiftright shiftrightunsigned
+    bitmap_bit_position bitmap_bucket_number bitmap_count % * + - / & << >> >>> ^ | ~
+    """
+    # conditions and comparisons
+    """
+    between coalesce if ifnull nanvl nullif nullifzero nvl nvl2 when zeroifnull ! < <= <=> = == > >= and
+    equal_null ilike in isnan isnotnull isnull like not or regexp regexp_like rlike
+    """
+    # types
+    """
+    bigint binary boolean cast date decimal double float int smallint string time timestamp tinyint typeof
+    try_to_binary to_binary to_char to_number to_varchar try_to_number
+    """
+    # text
+    """
+    ascii base64 bit_length btrim char char_length character_length chr collate collation concat concat_ws
+    contains decode elt encode endswith find_in_set format_number format_string initcap instr is_valid_utf8
+    lcase left len length levenshtein locate lower lpad ltrim luhn_check make_valid_utf8 mask octet_length
+    overlay position printf quote regexp_count regexp_extract regexp_extract_all regexp_instr regexp_replace
+    regexp_substr repeat replace reverse right rpad rtrim sentences soundex space split split_part startswith
+    substr substring substring_index translate trim try_validate_utf8 ucase unbase64 upper validate_utf8
+    parse_url try_parse_url url_decode try_url_decode url_encode aes_decrypt try_aes_decrypt crc32 hash md5 sha
+    sha1 sha2 xxhash64
+    """
+    # dates and times
+    """
+    add_months convert_timezone date_add date_diff date_format date_from_unix_date date_part date_sub date_trunc
+    dateadd datediff datepart day dayname dayofmonth dayofweek dayofyear extract from_unixtime
+    from_utc_timestamp hour last_day make_date make_dt_interval make_interval make_time make_timestamp
+    make_timestamp_ltz make_timestamp_ntz make_ym_interval minute month monthname months_between next_day
+    quarter second time_bucket time_diff time_from_micros time_from_millis time_from_seconds time_to_micros
+    time_to_millis time_to_seconds time_trunc timestamp_micros timestamp_millis timestamp_seconds to_date
+    to_time to_timestamp to_timestamp_ltz to_timestamp_ntz to_unix_timestamp to_utc_timestamp trunc
+    try_make_interval try_make_timestamp try_make_timestamp_ltz try_make_timestamp_ntz try_to_date try_to_time
+    try_to_timestamp unix_date unix_micros unix_millis unix_seconds unix_timestamp weekday weekofyear year
+    """
+    # arrays, maps and structs
+    """
+    array array_append array_compact array_contains array_distinct array_except array_insert array_intersect
+    array_join array_max array_min array_position array_prepend array_remove array_repeat array_size array_union
+    arrays_overlap arrays_zip flatten get sequence slice sort_array cardinality element_at size try_element_at
+    aggregate array_sort filter forall reduce transform transform_keys transform_values zip_with map_filter
+    map_zip_with exists map map_concat map_contains_key map_entries map_from_arrays map_from_entries map_keys
+    map_values str_to_map named_struct struct vector_cosine_similarity vector_inner_product vector_l2_distance
+    vector_norm vector_normalize
+    """
+    # JSON, CSV and variants
+    """
+    from_json get_json_object json_array_length json_object_keys schema_of_json to_json from_csv schema_of_csv
+    to_csv is_valid_variant is_variant_null parse_json schema_of_variant to_variant_object try_parse_json
+    try_variant_get variant_get
+    """
+)
+"""Names of the functions that a pipe may call, in lower case."""
+
+_OPERATORS: Final = _words(
+    """
+    Literal UnresolvedAttribute UnresolvedFunction UnresolvedExtractValue LambdaFunction
+    UnresolvedNamedLambdaVariable NamedArgumentExpression Alias CaseWhen Cast Collate UnresolvedCollation
+    CreateNamedStruct SemiStructuredExtract In InSet Like LikeAll LikeAny NotLikeAll NotLikeAny ILike RLike
+    Between IsNull IsNotNull IsNaN IsTrue IsFalse IsUnknown IsNotUnknown Not And Or EqualTo EqualNullSafe
+    GreaterThan GreaterThanOrEqual LessThan LessThanOrEqual UnaryMinus UnaryPositive Add Subtract Multiply
+    Divide Remainder IntegralDivide BitwiseAnd BitwiseOr BitwiseXor BitwiseNot ShiftLeft ShiftRight
+    ShiftRightUnsigned Concat Substring StringTrim StringTrimLeft StringTrimRight StringTrimBoth StringLocate
+    Overlay TimestampAdd TimestampDiff Lower Upper MultiplyDTInterval ExtractANSIIntervalDays
+    """
+)
+"""Classes of the nodes that Spark's parser makes of operators, names and values."""
+_CLOCK_WITHOUT_ARGUMENTS: Final = frozenset({"unix_timestamp", "to_unix_timestamp"})
 """Read the clock only when called without arguments."""
 READS_CLOCK: Final = (
     "reads the clock, so a replayed event would get another result; use a field that holds the time"
 )
-_REASONS: Final = (
-    (_RAISING, "would stop every pipe when it raises; use `required` or `filter`"),
-    (_OUTSIDE, "reads more than the event"),
-    (_CLOCK, READS_CLOCK),
-    (_RANDOM, "is random, so a replayed event would get another result; hash a field instead"),
+_CLOCK: Final = ("now", "current_timestamp", "current_date", "curdate", "current_time", "localtimestamp")
+_RANDOM: Final = (
+    *("rand", "random", "randn", "uuid", "shuffle", "randstr", "uniform"),
+    *("monotonically_increasing_id", "aes_encrypt"),
 )
-_CLOCK_NODES: Final = frozenset(
-    {"CurrentDate", "CurrentTimestamp", "CurrentTime", "LocalTimestamp", "Now", "CurDateExpressionBuilder"}
-)
-_WILDCARDS: Final = frozenset({"UnresolvedStar", "UnresolvedRegex"})
+_SEVERAL_EVENTS: Final = _words("""
+any any_value array_agg avg bit_and bit_or bit_xor bool_and bool_or collect_list collect_set count count_if every
+first first_value last last_value listagg max max_by mean median min min_by mode percentile some stddev string_agg
+sum variance explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer stack window
+session_window cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number
+""")
+_REASONS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("raise_error", "assert_true"),
+        "would stop every pipe when it raises; use `required` or `filter`",
+    ),
+    **dict.fromkeys(_CLOCK, READS_CLOCK),
+    **dict.fromkeys(
+        _SEVERAL_EVENTS, "is not allowed: aggregates, generators and window functions need several events"
+    ),
+    **dict.fromkeys(_RANDOM, "is random, so a replayed event would get another result; hash a field instead"),
+}
+_NOT_LISTED: Final = "is not allowed; libs/hifi/spark/restrictions.py lists the functions that are"
+_NODE_REASONS: Final[Mapping[str, str]] = {
+    "UnresolvedStar": "`*` is not allowed; name each field",
+    "UnresolvedRegex": "`*` is not allowed; name each field",
+    "ExpressionWithUnresolvedIdentifier": "IDENTIFIER is not allowed; write the name itself",
+    "WindowExpression": "window functions need several events; an expression gets one",
+    "AggregateExpression": "aggregates need several events; an expression gets one",
+    **dict.fromkeys(
+        ("Exists", "ListQuery", "ScalarSubquery", "InSubquery", "FunctionTableSubqueryArgumentExpression"),
+        "subqueries are not supported; declare a lookup instead",
+    ),
+}
 
 
-def violations(nodes: Iterable[dict[str, Any]]) -> list[str]:
+def violations(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
     """What is not allowed in a parsed expression, one sentence each; empty when all is allowed.
 
     Args:
@@ -41,22 +135,39 @@ def violations(nodes: Iterable[dict[str, Any]]) -> list[str]:
     """
     problems = []
     for node in nodes:
-        kind = node["class"].rpartition(".")[2]
+        kind = class_name(node)
         if kind == "UnresolvedFunction":
             problems += _function(str(node["nameParts"]), int(node["num-children"]))
-        elif kind in _CLOCK_NODES:
-            problems.append(f"{kind} {READS_CLOCK}")
-        elif kind in _WILDCARDS:
-            problems.append("`*` is not allowed; name each field")
-        elif "Subquery" in kind or kind in {"Exists", "ListQuery"}:
-            problems.append("subqueries are not supported; declare a lookup instead")
-        elif kind == "WindowExpression":
-            problems.append("window functions need several events; an expression gets one")
+        elif kind not in _OPERATORS:
+            problems.append(_NODE_REASONS.get(kind, f"{kind} is not allowed in an expression"))
     return problems
 
 
+def refused_nodes(nodes: Iterable[str], refused: Mapping[str, str]) -> list[str]:
+    """What is not allowed in an analysed expression, whatever its text calls it, one sentence each.
+
+    Args:
+        nodes: names of the classes in it.
+        refused: name of a class to the function that is not allowed, as returned by `Catalyst.refused_classes`.
+    """
+    functions = dict.fromkeys(refused[name] for name in nodes if name in refused)
+    return [_refusal(function) for function in functions]
+
+
+def class_name(node: Mapping[str, Any]) -> str:
+    """The name of the class of a node, without its package."""
+    return str(node["class"]).rpartition(".")[2].rstrip("$")
+
+
 def _function(name_parts: str, arguments: int) -> list[str]:
-    name = name_parts.strip("[]").rpartition(",")[2].strip().strip('"').lower()
+    parts = [part.strip().strip('"`') for part in name_parts.strip("[]").split(",")]
+    name = parts[-1].lower()
     if name in _CLOCK_WITHOUT_ARGUMENTS and arguments == 0:
-        return [f"{name}() {READS_CLOCK}"]
-    return [f"{name}() {reason}" for names, reason in _REASONS if name in names][:1]
+        return [f"the function `{name}` {READS_CLOCK}"]
+    if len(parts) > 1 and name in FUNCTIONS:
+        return [f"{'.'.join(parts)} is not allowed; write {name}"]
+    return [] if name in FUNCTIONS else [_refusal(name)]
+
+
+def _refusal(function: str) -> str:
+    return f"the function `{function}` {_REASONS.get(function, _NOT_LISTED)}"

@@ -23,6 +23,7 @@ _LOCAL: Final = re.compile(r"local\[(\d+)\]")
 SEMANTICS: Final = {
     "spark.sql.ansi.enabled": "false",  # a failed cast gives null instead of an error
     "spark.sql.caseSensitive": "true",  # as JSON is
+    "spark.sql.variable.substitute": "false",  # `${env:…}` in an expression would read a variable
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.variant.allowDuplicateKeys": "true",  # the last one counts, as in most JSON parsers
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",

@@ -1,5 +1,6 @@
 """Every problem in a pipe is reported with its file, line and key."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,52 @@ def test_a_missing_or_invalid_schema_is_reported(tmp_path: Path, schema: str) ->
 def test_a_folder_without_pipes_is_reported(tmp_path: Path) -> None:
     assert "holds no *.yaml file" in str(load(tmp_path)[1][0])
     assert "is not a folder" in str(load(tmp_path / "nowhere")[1][0])
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "http://127.0.0.1:{port}/latest",
+        "file:///etc/passwd",
+        "file:/no/such/file",
+        "other.json",
+        "/etc/passwd",
+        "../other.json",
+    ],
+)
+@pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef", "$schema"])
+def test_a_reference_of_a_schema_is_neither_fetched_nor_opened(
+    tmp_path: Path, reference: str, keyword: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        text = reference.format(port=server.getsockname()[1])
+        (tmp_path / "other.json").write_text('{"type": "object"}')
+        line = f"normalize: {{schema: {{{keyword}: '{text}'}}}}\n"
+        found = problems(tmp_path, GOOD + line)
+        assert [(problem.line, problem.where) for problem in found] == [(7, "normalize.schema")]
+        assert "No such file" not in found[0].message
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+def test_a_reference_within_the_schema_is_followed(tmp_path: Path) -> None:
+    schema = "{$ref: '#/$defs/a', $defs: {a: {type: object}}}"
+    assert problems(tmp_path, f"{GOOD}normalize: {{schema: {schema}}}\n") == []
+
+
+@pytest.mark.parametrize(
+    "file", ["../schema.json", "{outside}/schema.json", "link.json", "folder/schema.json"]
+)
+def test_a_schema_is_a_file_in_the_folder_of_its_pipe(tmp_path: Path, file: str) -> None:
+    pipes, outside = tmp_path / "pipes", tmp_path / "outside"
+    pipes.mkdir()
+    outside.mkdir()
+    for folder in (tmp_path, outside):
+        (folder / "schema.json").write_text('{"type": "object"}')
+    (pipes / "link.json").symlink_to(outside / "schema.json")
+    (pipes / "folder").symlink_to(outside)
+    found = problems(pipes, f"{GOOD}normalize: {{schema: '{file.format(outside=outside)}'}}\n")
+    assert [(problem.line, problem.where) for problem in found] == [(7, "normalize.schema")]
+    (pipes / "schema.json").write_text('{"type": "object"}')
+    assert problems(pipes, f"{GOOD}normalize: {{schema: schema.json}}\n") == []

@@ -1,13 +1,16 @@
 """Problems of expressions are reported with their place; good expressions have none."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from hifi.pipe.model import Pipe, Trigger
 from hifi.spark.catalyst import Catalyst, SqlProblem
 from hifi.spark.check import check_pipe
+from hifi.spark.restrictions import FUNCTIONS, refused_nodes, violations
 from hifi.spark.spark_session import local_spark
 
 
@@ -111,6 +114,32 @@ row_number() over (order by n)
 sum(n)
 *
 struct(*)
+IDENTIFIER('raise_error')('x')
+IDENTIFIER('n')
+IDENTIFIER('reflect')('java.lang.System', 'exit', 0)
+system.builtin.raise_error('x')
+builtin.abs(n)
+current_user
+session_user
+user()
+current_catalog
+current_database()
+version()
+spark_partition_id()
+typeof(input_file_name())
+transform(array(n), x -> raise_error('x'))
+xpath_string('<a/>', 'a')
+from_xml('<a/>', 'a int')
+try_reflect('java.lang.System', 'exit', 0)
+from_avro(cast('x' as binary), '{}')
+aes_encrypt('x', '0000111122223333')
+window(timestamp '2020-01-01', '1 hour')
+stack(1, n)
+json_tuple('{}', 'a')
+collect_list(n)
+:parameter
+?
+no_such_function(n)
 """.strip().splitlines()
 
 
@@ -119,6 +148,48 @@ def test_sql_that_raises_reads_more_than_the_event_or_is_random_is_refused(catal
         catalyst, fields={"n": "int"}, derive={f"d{index}": text for index, text in enumerate(REFUSED)}
     )
     assert [text for index, text in enumerate(REFUSED) if f"enrich.derive.d{index}" not in messages] == []
+
+
+def test_each_allowed_function_is_one_that_spark_has(catalyst: Catalyst) -> None:
+    registry = catalyst.spark._jsparkSession.sessionState().functionRegistry()
+    listed = registry.listFunction()
+    names = {listed.apply(index).funcName() for index in range(listed.size())}
+    assert sorted(FUNCTIONS - names) == []
+
+
+def test_the_examples_of_spark_of_allowed_functions_are_allowed(catalyst: Catalyst) -> None:
+    registry = catalyst.spark._jsparkSession.sessionState().functionRegistry()
+    listed = registry.listFunction()
+    refused = []
+    for index in range(listed.size()):
+        name = listed.apply(index)
+        if name.funcName() not in FUNCTIONS:
+            continue
+        for query in re.findall(r"> SELECT (.*);\n", registry.lookupFunction(name).get().getExamples()):
+            try:
+                frame = catalyst.empty_frame("n int").selectExpr(query)
+                nodes = catalyst.parse(query)
+            except (SqlProblem, PySparkException):
+                continue
+            if query == "unix_timestamp()" or "CurrentTimeZone" in catalyst.analysed_classes(frame):
+                continue  # the clock, and a fact of the session
+            if found := violations(nodes) + refused_nodes(
+                catalyst.analysed_classes(frame), catalyst.refused_classes()
+            ):
+                refused.append((query, found))
+    assert refused == []
+
+
+def test_what_a_text_calls_otherwise_is_refused_on_the_analysed_plan(catalyst: Catalyst) -> None:
+    for text in ("IDENTIFIER('raise_error')('x')", "IDENTIFIER('rand')()", "current_user", "version()"):
+        frame = catalyst.empty_frame("n int").selectExpr(text)
+        assert refused_nodes(catalyst.analysed_classes(frame), catalyst.refused_classes()), text
+
+
+def test_variables_are_not_replaced(catalyst: Catalyst) -> None:
+    row = catalyst.spark.sql("select '${env:PATH}' as path").first()
+    assert row is not None
+    assert row["path"] == "${env:PATH}"
 
 
 def test_a_function_is_refused_with_the_real_time_trigger(catalyst: Catalyst) -> None:

@@ -32,11 +32,7 @@ class Connector:
         self._source = source
 
     def config(self) -> dict[str, str]:
-        """Its configuration.
-
-        Raises:
-            Misconfigured: `settings` of the source has one that hifi sets.
-        """
+        """Its configuration."""
         source, database = self._source, self._source.database
         slot = re.sub(r"[^a-z0-9_]", "_", f"hifi_{self.name}".lower())[:_LONGEST_NAME]
         converter = "org.apache.kafka.connect.json.JsonConverter"
@@ -73,10 +69,6 @@ class Connector:
             "decimal.handling.mode": "string",
         }
         defaults = {"poll.interval.ms": "50", "heartbeat.interval.ms": "10000"}
-        if forbidden := sorted(fixed.keys() & source.settings.keys()):
-            raise Misconfigured(
-                f"source.settings: hifi sets {', '.join(forbidden)} of the connector; remove it there"
-            )
         return {**defaults, **source.settings, **fixed}
 
     async def declare(self) -> None:

@@ -1,5 +1,6 @@
 """How clients authenticate to Kafka and encrypt: the variables `HIFI_KAFKA_SECURITY_…`. Secrets are read from files."""
 
+import re
 from pathlib import Path
 from typing import Final, Literal, Self
 
@@ -9,6 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from hifi.runtime.settings import load
 
 PREFIX: Final = "HIFI_KAFKA_SECURITY_"
+_TOKEN_URL: Final = re.compile(r"https?://[^\s\x00-\x20\x7f/?#@]+(/[^\s\x00-\x20\x7f]*)?")
 
 
 class KafkaSecurity(BaseModel):
@@ -66,6 +68,8 @@ class KafkaSecurity(BaseModel):
             raise ValueError(f"{name} needs {PREFIX}USER and {PREFIX}PASSWORD_FILE")
         if self.sasl and self.mechanism == "OAUTHBEARER" and not self.token_url:
             raise ValueError(f"{PREFIX}MECHANISM=OAUTHBEARER needs {PREFIX}TOKEN_URL")
+        if self.token_url and not _TOKEN_URL.fullmatch(self.token_url):
+            raise ValueError(f"{PREFIX}TOKEN_URL: {self.token_url!r} is not an http or https URL")
         if not self.sasl and (self.user or self.password_file):
             raise ValueError(
                 f"{name} sends no user and password: set {PREFIX}PROTOCOL=SASL_SSL, or remove "

@@ -4,7 +4,6 @@ Order: schema, function or fields, masks, removal of the fields that enrich adds
 names are read.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,10 +153,4 @@ def _remove(removed: frozenset[str]) -> Callable[[bytes], bytes]:
 def _schema(declared: dict[str, Any] | Path) -> dict[str, Any]:
     if isinstance(declared, dict):
         return declared
-    try:
-        loaded = json.loads(declared.read_bytes())
-    except (OSError, ValueError) as error:
-        raise Misconfigured(f"the schema {declared} cannot be read: {error}") from None
-    if not isinstance(loaded, dict):
-        raise Misconfigured(f"the schema {declared} is not an object")
-    return loaded
+    raise Misconfigured(f"the schema {declared} is a file; a published pipe has its schema in it")

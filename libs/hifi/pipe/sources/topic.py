@@ -7,6 +7,7 @@ from pydantic import Field, StringConstraints, model_validator
 from hifi.kafka.security import KafkaSecurity
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.sources.collected import CollectedSource
+from hifi.pipe.text_form import BootstrapServers
 
 TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
@@ -14,7 +15,7 @@ TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")
 class TopicSource(CollectedSource):
     """A source that is read from a Kafka topic."""
 
-    bootstrap: str = Field(min_length=1, description="Bootstrap servers of the cluster, `HOST:PORT,…`.")
+    bootstrap: BootstrapServers = Field(description="Bootstrap servers of the cluster, `HOST:PORT,…`.")
     topic: TopicName = Field(description="Topic with the events.")
     security: KafkaSecurity = Field(
         KafkaSecurity(),

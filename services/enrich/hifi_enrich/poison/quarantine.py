@@ -1,5 +1,6 @@
 """Writes the records around a poison record, and makes the poison record a dead letter `poisoned`."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -15,13 +16,17 @@ from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Rejected, Retryable
 from hifi.spark.kafka_connector import PartitionOffsets
+from hifi.spark.spark_session import SparkExited
 from hifi_enrich.plan.dataframe import newer_offset
 from hifi_enrich.poison.notes import trial_note, unfinished_trial
 from hifi_enrich.poison.search import OffsetRange, write_around_poison
 from hifi_enrich.settings import EnrichSettings
 
-WriteRange = Callable[[PartitionOffsets, PartitionOffsets], Awaitable[None]]
-"""Enriches and writes the records from some offsets up to others, or raises what Spark raises."""
+WriteRange = Callable[[PartitionOffsets, PartitionOffsets, float], Awaitable[None]]
+"""Enriches and writes the records from some offsets up to others within a time, or raises what Spark raises."""
+
+_TRIAL_S: Final = 10.0
+_TRIAL_EVENT_S: Final = 0.01
 
 _KAFKA_ERRORS: Final = ("org.apache.kafka.common.errors.", "org.apache.kafka.common.KafkaException")
 
@@ -31,6 +36,11 @@ logger = log.get(__name__)
 def is_kafka_failure(error: str) -> bool:
     """Whether a query failed because of Kafka rather than because of a record."""
     return any(name in error for name in _KAFKA_ERRORS) and "RecordTooLargeException" not in error
+
+
+def trial_limit_s(records: int, stall_s: float) -> float:
+    """The time in which a range of records has to be enriched, seconds; one that takes longer is halved."""
+    return min(stall_s, _TRIAL_S + _TRIAL_EVENT_S * records)
 
 
 class PoisonQuarantine:
@@ -66,8 +76,15 @@ class PoisonQuarantine:
 
     async def _try_range(self, part: OffsetRange) -> bool:
         await self._offsets.commit({part.partition: part.first}, {part.partition: trial_note(part.end)})
+        limit_s = trial_limit_s(part.end - part.first, self._settings.enrich_stall_s)
         try:
-            await self._write_range({part.partition: part.first}, {part.partition: part.end})
+            await self._write_range({part.partition: part.first}, {part.partition: part.end}, limit_s)
+        except SparkExited:
+            raise  # the next process reads from the note which records it was
+        except TimeoutError:
+            await self._require_kafka()
+            logger.warning("range-stalled", partition=part.partition, first=part.first, end=part.end)
+            return False
         except Exception as error:  # noqa: BLE001 - Spark raises whatever the record causes
             text = str(error)
             if is_kafka_failure(text) or newer_offset(text) is not None or isinstance(error, OSError):
@@ -79,6 +96,14 @@ class PoisonQuarantine:
         await self._offsets.commit({part.partition: part.end})
         return True
 
+    async def _require_kafka(self) -> None:
+        """Check that Kafka answers: if it does not, that is why the records were not written in time."""
+        try:
+            async with asyncio.timeout(_TRIAL_S):
+                await self._offsets.end()
+        except (KafkaError, OSError) as error:
+            raise Retryable(f"the search for a poison record was interrupted: {error!r}") from None
+
     async def _quarantine(self, part: OffsetRange) -> None:
         tp = TopicPartition(self._topics.normalized, part.partition)
         consumer = AIOKafkaConsumer(**client_options(self._settings.kafka), enable_auto_commit=False)
@@ -89,7 +114,10 @@ class PoisonQuarantine:
             consumer.seek(tp, part.first)
             record = await consumer.getone(tp)
             if record.offset == part.first:
-                reason = Rejected("poisoned", "Spark failed on this event again and again, and on no other")
+                reason = Rejected(
+                    "poisoned",
+                    "Spark failed on this event again and again, or took too long, and on no other",
+                )
                 letter = dead_letter(record.key, record.value, record.headers, "enrich", reason, now_us())
                 await producer.start()
                 await producer.send_and_wait(self._topics.dead_letter, part.partition, [letter])

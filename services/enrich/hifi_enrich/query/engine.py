@@ -4,6 +4,7 @@ Calls into Spark block, so each one runs in a thread.
 """
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from hifi.runtime import log
 from hifi.runtime.clock import monotonic_s
 from hifi.spark.catalyst import Catalyst, JavaObject
 from hifi.spark.kafka_connector import PartitionOffsets, write_records
-from hifi.spark.spark_session import has_exited, stop_spark, task_slots
+from hifi.spark.spark_session import SparkExited, has_exited, stop_spark, task_slots
 from hifi_enrich.lookup.table import LookupTable
 from hifi_enrich.lookup.tables import LookupTables, lookups
 from hifi_enrich.plan.compiler import PipeCompiler
@@ -234,9 +235,38 @@ class SparkEngine:
         """Start the query at these offsets, with the newest plan."""
         return await asyncio.to_thread(self._start_query, start)
 
-    async def write_range(self, start: PartitionOffsets, end: PartitionOffsets) -> None:
-        """Enrich and write the records from `start` up to `end` in one job. Raises what Spark raises."""
-        await asyncio.to_thread(self._write_range, start, end)
+    async def write_range(self, start: PartitionOffsets, end: PartitionOffsets, limit_s: float) -> None:
+        """Enrich and write the records from `start` up to `end` in one job. Raises what Spark raises.
+
+        Raises:
+            TimeoutError: it took longer than `limit_s` seconds, and was stopped.
+            SparkExited: as before, and a task does not end.
+        """
+        writing = asyncio.ensure_future(asyncio.to_thread(self._write_range, start, end))
+        done, _ = await asyncio.wait({writing}, timeout=limit_s)
+        if done:
+            await writing
+            return
+        await asyncio.to_thread(self._session.sparkContext.cancelAllJobs)
+        if not await self.tasks_end():
+            writing.add_done_callback(lambda failed: failed.exception())
+            raise SparkExited("a task of the search for a poison record does not end")
+        with contextlib.suppress(Exception):  # as it was cancelled
+            await writing
+        raise TimeoutError(f"the records were not enriched within {limit_s:.0f} s")
+
+    async def tasks_end(self) -> bool:
+        """Whether all tasks end within some seconds. One in a regular expression, for example, cannot be stopped."""
+        end_s = monotonic_s() + _TASKS_TIMEOUT_S
+        while await asyncio.to_thread(self._running_tasks):
+            if monotonic_s() >= end_s:
+                return False
+            await asyncio.sleep(_POLL_S)
+        return True
+
+    def _running_tasks(self) -> int:
+        executors = self._session.sparkContext.statusTracker().getExecutorInfos()
+        return sum(executor.numRunningTasks for executor in executors)
 
     async def destroy_unused(self) -> None:
         """Free the broadcasts of replaced plans. Call it when no query uses them."""

@@ -127,9 +127,23 @@ class QueryRunner:
             await offsets.commit(self._reached, dict.fromkeys(self._reached, crash_note(self._failures + 1)))
         if result.stalled:
             metrics.QUERY_RESTARTS.labels("stalled").inc()
-            logger.error("query-stalled", error=result.error)
+            self._failures += 1
+            logger.error("query-stalled", error=result.error, failures=self._failures)
+            await self._exit_if_tasks_run(offsets)
         elif result.error is not None:
             await self._recover(result.error)
+
+    async def _exit_if_tasks_run(self, offsets: GroupOffsets) -> None:
+        """Have the process start again if an event still keeps a task busy: Java cannot stop it otherwise.
+
+        Raises:
+            SparkExited: it does; the next process finds the event by the notes of the commit.
+        """
+        if not await self._engine.tasks_end():
+            await offsets.commit(self._reached, dict.fromkeys(self._reached, crash_note(self._failures)))
+            raise SparkExited(
+                "a task does not end after its batch was stopped; the process must be restarted"
+            )
 
     async def _run_query(self, offsets: GroupOffsets, start: StartOffsets) -> RunResult:
         try:

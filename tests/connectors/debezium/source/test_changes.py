@@ -1,14 +1,16 @@
 """Records of Debezium 3.3 become events with the row at the top level. The records were made by a real connector."""
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
+from pydantic import ValidationError
 
 from hifi.record.headers import REFUSED
 from hifi.record.refusal import parse_refusal
-from hifi.runtime.errors import Misconfigured
+from hifi_debezium.connector_settings import SETTINGS
 from hifi_debezium.declaration import DebeziumSource
 from hifi_debezium.source.changes import ChangeReader
 from hifi_debezium.source.connector import Connector
@@ -130,9 +132,60 @@ def test_the_connector_names_the_password_and_does_not_hold_it() -> None:
     assert config["table.include.list"] == r"public\.flights"
 
 
-def test_settings_are_added_but_not_those_that_hifi_sets() -> None:
+def test_settings_are_added_and_none_of_those_that_hifi_sets_is_allowed() -> None:
     source = DebeziumSource.model_validate(SOURCE | {"settings": {"snapshot.mode": "no_data"}})
     assert Connector("hifi", "p", source).config()["snapshot.mode"] == "no_data"
-    source = DebeziumSource.model_validate(SOURCE | {"settings": {"slot.name": "other", "tasks.max": "2"}})
-    with pytest.raises(Misconfigured, match=r"slot\.name, tasks\.max"):
-        Connector("hifi", "p", source).config()
+    defaults = {"poll.interval.ms", "heartbeat.interval.ms"}
+    fixed = Connector("hifi", "p", DebeziumSource.model_validate(SOURCE)).config().keys() - defaults
+    assert not fixed & SETTINGS.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("slot.name", "other"),
+        ("database.sslfactory", "org.example.Planted"),
+        ("database.initial.statements", "select 1"),
+        ("converters", "planted"),
+        ("planted.type", "org.example.Planted"),
+        ("predicates", "p"),
+        ("snapshot.mode.custom.name", "org.example.Planted"),
+        ("config.providers", "file"),
+        ("producer.override.bootstrap.servers", "evil:9092"),
+        ("signal.file", "/etc/passwd"),
+        ("snapshot.mode", "custom"),
+        ("snapshot.mode", "${dir:/run/kafka:password}"),
+        ("unavailable.value.placeholder", "${dir:/run/kafka:password}"),
+        ("column.include.list", "a\nconverters=planted"),
+        ("poll.interval.ms", "1;2"),
+    ],
+)
+def test_a_setting_that_is_not_listed_or_has_another_form_is_refused(name: str, value: str) -> None:
+    with pytest.raises(
+        ValidationError, match=rf"settings\n.*({re.escape(name)}|which nothing may replace|control character)"
+    ):
+        DebeziumSource.model_validate(SOURCE | {"settings": {name: value}})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("host", "db?socketFactory=org.example.Planted"),
+        ("host", "${dir:/run/kafka:password}"),
+        ("host", "/var/run/postgresql"),
+        ("host", "good,evil"),
+        ("name", "shop?socketFactory=org.example.Planted&socketFactoryArg=x"),
+        ("name", "${env:PATH}"),
+        ("user", "${dir:/run/kafka:password}"),
+        ("user", "hifi\nx"),
+        ("password_file", "/run/kafka/x}${env:PATH"),
+        ("password_file", "/run/secrets/../kafka/password"),
+        ("password_file", "/run/secrets:a/b"),
+    ],
+)
+def test_the_database_of_a_source_names_nothing_that_connect_replaces_or_imports(
+    field: str, value: str
+) -> None:
+    database = SOURCE["database"] | {field: value}  # type: ignore[operator]
+    with pytest.raises(ValidationError, match=field):
+        DebeziumSource.model_validate(SOURCE | {"database": database})

@@ -115,3 +115,12 @@ def test_the_environment_of_another_process_gives_it_the_same_settings(
     )
     _set(monkeypatch, security.environment)
     assert load_security() == security
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "ftp://a/b", "/etc/passwd", "http://a b/", "http://a/\nb", "https://"]
+)
+def test_a_token_url_is_http_or_https(url: str) -> None:
+    with pytest.raises(ValueError, match="TOKEN_URL"):
+        KafkaSecurity(token_url=url)
+    assert KafkaSecurity(token_url="https://login.example:8443/token?a=b").token_url

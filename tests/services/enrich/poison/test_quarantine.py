@@ -1,6 +1,18 @@
-"""Which failures of a query count as those of a record."""
+"""Which failures of a query count as those of a record, and what a record that takes too long does."""
 
-from hifi_enrich.poison.quarantine import is_kafka_failure
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hifi.kafka.group_offsets import StartOffsets
+from hifi.kafka.topics import Topics
+from hifi.runtime.errors import Retryable
+from hifi.spark.spark_session import SparkExited
+from hifi_enrich.poison.notes import unfinished_trial
+from hifi_enrich.poison.quarantine import PoisonQuarantine, WriteRange, is_kafka_failure, trial_limit_s
+from hifi_enrich.poison.search import OffsetRange
 
 
 def test_a_failure_of_kafka_is_not_taken_for_a_poison_record() -> None:
@@ -9,3 +21,74 @@ def test_a_failure_of_kafka_is_not_taken_for_a_poison_record() -> None:
     assert not is_kafka_failure(
         "java.lang.StackOverflowError at org.apache.kafka.clients.producer.KafkaProducer.send"
     )
+
+
+class _Offsets:
+    """Of one partition with eight records; remembers the notes that were committed."""
+
+    def __init__(self, *, kafka_answers: bool = True) -> None:
+        self.notes: list[str] = []
+        self.asked = 0
+        self._kafka_answers = kafka_answers
+
+    async def end(self) -> dict[int, int]:
+        self.asked += 1
+        if self.asked > 1 and not self._kafka_answers:
+            raise OSError("no broker")
+        return {0: 8}
+
+    async def commit(self, _: dict[int, int], notes: dict[int, str] | None = None) -> None:
+        self.notes += (notes or {}).values()
+
+
+def _quarantine(offsets: _Offsets, write: WriteRange) -> tuple[PoisonQuarantine, list[OffsetRange]]:
+    settings: Any = SimpleNamespace(enrich_max_offsets_per_trigger=100, enrich_stall_s=120)
+    quarantine = PoisonQuarantine(settings, Topics("s"), offsets, write)  # type: ignore[arg-type]
+    put_away: list[OffsetRange] = []
+
+    async def put(part: OffsetRange) -> None:
+        put_away.append(part)
+
+    quarantine._quarantine = put  # type: ignore[method-assign]
+    return quarantine, put_away
+
+
+async def test_an_event_that_takes_too_long_is_found_and_its_neighbours_are_written() -> None:
+    limits = []
+
+    async def write(start: Mapping[int, int], end: Mapping[int, int], limit_s: float) -> None:
+        limits.append(limit_s)
+        if start[0] <= 5 < end[0]:
+            raise TimeoutError
+
+    quarantine, put_away = _quarantine(_Offsets(), write)
+    assert await quarantine.run(StartOffsets({0: 0}, {})) == 1
+    assert put_away == [OffsetRange(0, 5, 6)]
+    assert max(limits) < 11
+
+
+async def test_while_kafka_does_not_answer_no_event_is_blamed_for_the_time() -> None:
+    async def write(*_: object) -> None:
+        raise TimeoutError
+
+    quarantine, put_away = _quarantine(_Offsets(kafka_answers=False), write)
+    with pytest.raises(Retryable):
+        await quarantine.run(StartOffsets({0: 0}, {}))
+    assert put_away == []
+
+
+async def test_a_task_that_does_not_end_leaves_a_note_for_the_next_process() -> None:
+    async def write(*_: object) -> None:
+        raise SparkExited("a task does not end")
+
+    offsets = _Offsets()
+    quarantine, put_away = _quarantine(offsets, write)
+    with pytest.raises(SparkExited):
+        await quarantine.run(StartOffsets({0: 0}, {}))
+    assert [unfinished_trial(note) for note in offsets.notes] == [8]
+    assert put_away == []
+
+
+@pytest.mark.parametrize(("records", "limit_s"), [(1, 10), (1_000, 20), (50_000, 120)])
+def test_a_range_has_time_for_its_records_but_no_more_than_a_batch(records: int, limit_s: float) -> None:
+    assert trial_limit_s(records, 120) == pytest.approx(limit_s, rel=0.01)
