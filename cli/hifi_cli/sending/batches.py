@@ -107,9 +107,8 @@ class BatchReader:
                     continue
                 size = len(item.data) + _EVENT_BYTES
                 with self._room:
-                    self._room.wait_for(
-                        lambda size=size: not self._held_bytes or self._held_bytes + size <= READ_AHEAD_BYTES
-                    )
+                    while self._held_bytes and self._held_bytes + size > READ_AHEAD_BYTES:
+                        self._room.wait()
                     self._held_bytes += size
                 loop.call_soon_threadsafe(self._queue.put_nowait, item)
         except HifiError as error:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import StructType
@@ -172,6 +173,10 @@ class Catalyst:
         try:
             for function in functions:
                 function.apply(nulls)
+        except CapturedException as error:
+            causes = error._stackTrace.split("Caused by: ")[1:]  # noqa: SLF001 - its own text is the expression alone
+            error.add_note("Caused by: " + "Caused by: ".join(cause[:1_000] for cause in causes))
+            raise
         finally:
             conf.set(CODE_GENERATION, before or "")
 

@@ -27,7 +27,7 @@ async def test_events_in_flight_at_an_interrupt_are_named(concurrency, in_flight
 
     application = web.Application()
     application.router.add_post("/v1/pipes/p/events", ingest)
-    runner = web.AppRunner(application, shutdown_timeout=0)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

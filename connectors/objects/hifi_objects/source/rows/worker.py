@@ -24,7 +24,7 @@ from hifi_objects.source.rows.messages import (
     Answer,
     FileFailed,
     NextRows,
-    OpenObject,
+    ReadObject,
     Rows,
     receive_request,
     send,
@@ -38,7 +38,7 @@ _FIRST_TO_END: Final = "1000"
 class _OpenFile:
     """The object that is read."""
 
-    def __init__(self, message: OpenObject, descriptor: int) -> None:
+    def __init__(self, message: ReadObject, descriptor: int) -> None:
         self.file = os.fdopen(descriptor, "rb")
         self.file.seek(0)
         self.batches = RowBatches(message.form, self.file, message.path, message.skip)
@@ -69,7 +69,7 @@ def main() -> None:
             message, descriptor = receive_request(connection)
             if message is None:
                 return
-            if isinstance(message, OpenObject):
+            if isinstance(message, ReadObject):
                 if opened is not None:
                     opened.file.close()
                 assert descriptor is not None
