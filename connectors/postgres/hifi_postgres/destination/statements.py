@@ -368,7 +368,8 @@ class TableStatements:
         comes later sets it if the column's position is older than the event.
         """
         newer = self._newer()
-        written = [name for name in columns if name not in (*self._settings.key, _PARTITION, _OFFSET)]
+        identifying = {*self._settings.key, _PARTITION, _OFFSET}
+        written = [name for name in columns if name not in identifying]
         sets = [
             SQL(
                 "{0} = CASE WHEN {newer} OR (present.{unchanged} ->> {1})::bigint < EXCLUDED.{offset}"
