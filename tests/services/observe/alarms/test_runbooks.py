@@ -87,7 +87,7 @@ def test_the_document_of_the_api_promises_breaker_and_runbook() -> None:
     schemas = document(OPERATIONS, "1", API)["components"]["schemas"]
     assert schemas["DestinationNow"]["properties"]["breaker"] == {"$ref": "#/components/schemas/BreakerView"}
     assert schemas["BreakerView"]["properties"]["state"]["enum"] == [
-        "open", "half-open", "closed", "unknown",
+        "open", "paused", "half-open", "closed", "unknown",
     ]  # fmt: skip
     assert schemas["AlarmList"]["properties"]["active"]["items"] == {"$ref": "#/components/schemas/AlarmJson"}
     assert "runbook" in schemas["AlarmJson"]["required"]

@@ -106,7 +106,7 @@ def test_what_a_later_release_appends_hides_no_backfill() -> None:
     for number, one in enumerate(rows):
         name, value = one.headers[0]
         text = value if number in BACKFILL_OFFSETS else value + b";"
-        one.headers[0] = name, text + (b";new" if number % 2 else b"")
+        one.headers[0] = name, text + (b";;;new" if number % 2 else b"")  # after kind and log
     batch = group_records("raw", rows, 0)
     assert batch.foreign == 0
     found = {
