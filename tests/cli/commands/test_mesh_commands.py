@@ -140,7 +140,7 @@ def test_send_takes_lines_arrays_and_csv(up, hifi, arguments, content):
     )
     assert code == 0, errors
     assert json.loads(output) == {
-        "accepted": 3, "refused": 0, "unknown": 0, "repeats": 0, "refusals": [], "problem": None
+        "accepted": 3, "refused": 0, "unknown": 0, "repeats": 0, "refusals": [], "problem": None, "in_flight": []
     }  # fmt: skip
 
 
