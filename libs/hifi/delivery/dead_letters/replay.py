@@ -127,17 +127,34 @@ def replayed(letter: DeadLetter, current: PipeRevision, now_us: int, *, to_enric
 
 
 def _without(value: bytes | None, names: Collection[str]) -> bytes | None:
-    """A JSON object without members of these names; the others stay byte for byte."""
+    """A JSON object without the members of these names that enrich appended; the rest stays byte for byte."""
     if not value or not names:
         return value
+    text, left = value.rstrip(b" \t\r\n"), set(names)
     try:
-        members = object_members(value)
+        while last := _last_member(text, left):
+            name, member = last
+            text = text[: -len(member)].removesuffix(b",") + b"}"
+            left.remove(name)
+        members = object_members(text)
     except InvalidEvent:
         return value
-    if not members.keys() & set(names):
-        return value
-    kept = [b"%b:%b" % (orjson.dumps(name), bytes(raw)) for name, raw in members.items() if name not in names]
+    if not left & members.keys():
+        return text
+    # Another revision appended them in between.
+    kept = [b"%b:%b" % (orjson.dumps(name), bytes(raw)) for name, raw in members.items() if name not in left]
     return b"{%b}" % b",".join(kept)
+
+
+def _last_member(text: bytes, names: Collection[str]) -> tuple[str, bytes] | None:
+    """Name and text, with the brace after it, of the last member of an object if it has one of these names."""
+    members = object_members(text)
+    for name in names:
+        if name in members and text.endswith(
+            member := b"%b:%b}" % (orjson.dumps(name), bytes(members[name]))
+        ):
+            return name, member
+    return None
 
 
 async def replay(

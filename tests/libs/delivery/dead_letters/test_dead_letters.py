@@ -287,8 +287,20 @@ def declared(**changes: Any) -> PipeRevision:
     [
         ({"enrich": {"derive": {"b": "1"}}}, b'{"a":1,"b":1}', b'{"a":1,"b":1}'),
         ({"when": "a > 1"}, b'{"a":1.50,"b":1}', b'{"a":1.50,"b":1}'),
-        ({"when": "a > 1", "enrich": {"derive": {"b": "1"}}}, b'{ "a" : 1.50 ,"b":1}', b'{"a":1.50}'),
-        ({"when": "a > 1", "enrich": {"derive": {"b": "1"}}}, b'{"b":0,"c":{"b":2},"b":1}', b'{"c":{"b":2}}'),
+        ({"when": "a > 1", "enrich": {"derive": {"b": "1"}}}, b'{ "a" : 1.50 ,"b":1}', b'{ "a" : 1.50 }'),
+        (
+            {"when": "a > 1", "enrich": {"derive": {"b": "1"}}},
+            b'{"b":0,"c":{"b":2},"b":1}',
+            b'{"b":0,"c":{"b":2}}',
+        ),
+        (
+            {"when": "a > 1", "enrich": {"derive": {"b": "1", "z": "2"}}},
+            b'{"a":"}","b":1,"z":{"b":1}}',
+            b'{"a":"}"}',
+        ),
+        ({"when": "a > 1", "enrich": {"derive": {"b": "1"}}}, b'{"b":1,"old": 2}', b'{"old":2}'),
+        ({"when": "a > 1", "enrich": {"derive": {"b": "1"}}}, b'{"b":1}', b"{}"),
+        ({"when": "a > 1", "enrich": {"derive": {"b": "1"}}}, b'{"a":"\\"b\\":1"}', b'{"a":"\\"b\\":1"}'),
         ({"enrich": {"filter": "a > 1", "derive": {"b": "1"}}}, b'{"a":1,"b":1}', b'{"a":1}'),
         ({"when": "a > 1", "enrich": {"derive": {"b": "1"}}}, b"not json", b"not json"),
         ({"when": "a > 1", "enrich": {"derive": {"b": "1"}}}, None, None),
