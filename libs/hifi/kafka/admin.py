@@ -15,6 +15,7 @@ from hifi.kafka.topics import DeclaredTopics
 from hifi.runtime.errors import Misconfigured, Retryable
 
 _ALREADY_EXISTS = 36
+_RETENTION = "retention.ms"
 _RECORD_LIMIT = "max.message.bytes"
 _FIXED = ("cleanup.policy", "message.timestamp.type")
 """Settings of a topic without which hifi would lose events or misjudge their age."""
@@ -95,6 +96,25 @@ async def _counts(admin: Any, names: list[str]) -> dict[str, int]:
             f"this Kafka user may not use {', '.join(refused)}; `hifi acl show` lists the ACLs of each service"
         )
     return {topic["topic"]: len(topic["partitions"]) for topic in described if topic["error_code"] == 0}
+
+
+async def retention_ms(admin: Any, topic: str) -> int | None:
+    """How long Kafka keeps records of a topic, milliseconds; -1: for ever; None: this user may not read it.
+
+    Args:
+        admin: started.
+        topic: that exists.
+
+    Raises:
+        aiokafka.errors.KafkaError: Kafka did not answer.
+    """
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic, {_RETENTION: None})
+    for answer in await admin.describe_configs([resource]):
+        for code, _, _, _, settings in answer.resources:
+            for setting in settings if code == 0 else ():
+                if setting[0] == _RETENTION:
+                    return int(setting[1])
+    return None
 
 
 async def _settings(admin: Any, names: list[str]) -> dict[str, dict[str, str]]:

@@ -1,13 +1,14 @@
 """Follow topics from their beginning: what the compacted topics and those of the control plane hold.
 
 A record that cannot be read is skipped, with a log line and the metric `hifi_unreadable_records_total`: a single bad
-record must not keep a service from everything that is written after it.
+record must not keep a service from everything that is written after it. `unreadable_records` returns those that count,
+of which observe raises an alarm.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
@@ -22,12 +23,34 @@ TakeRecord: TypeAlias = Callable[[ConsumerRecord], None]
 Take: TypeAlias = Callable[[bytes | None, bytes | None, int], None]
 """Gets key, value and offset of a record; one for which it raises is skipped."""
 
+_Place: TypeAlias = tuple[TopicPartition, bytes | None]
+
 _POLL_MS: Final = 1000
 _BATCH_RECORDS: Final = 2000
 """Records that are read in one turn of the event loop."""
 _RETRY_S: Final = 0.5
+_KEPT_UNREADABLE: Final = 100
 
 logger = log.get(__name__)
+
+
+class UnreadableRecord(NamedTuple):
+    """A record that a follower of this process skipped."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    error: str
+    """Name of the error's class; its text may quote the record."""
+
+
+_unreadable: Final[dict[_Place, UnreadableRecord]] = {}
+
+
+def unreadable_records() -> Sequence[UnreadableRecord]:
+    """Records that were skipped in this process and not replaced by a readable one of their key since; at most 100."""
+    return list(_unreadable.values())
 
 
 class PartitionFollower:
@@ -191,8 +214,14 @@ class PartitionFollower:
             self._next[tp] = record.offset + 1
             try:
                 self._takes[tp](record)
+                if _unreadable:
+                    _unreadable.pop((tp, record.key), None)
             except Exception as error:  # noqa: BLE001 - whatever the record is, those after it must be read
                 metrics.UNREADABLE_RECORDS.labels(record.topic).inc()
+                if len(_unreadable) < _KEPT_UNREADABLE or (tp, record.key) in _unreadable:
+                    _unreadable[tp, record.key] = UnreadableRecord(
+                        record.topic, record.partition, record.offset, record.key, type(error).__name__
+                    )
                 logger.error(  # noqa: TRY400 - the record is at fault, not the code that reads it
                     "record-unreadable",
                     topic=record.topic,

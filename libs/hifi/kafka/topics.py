@@ -12,7 +12,9 @@ DAY_MS: Final = 24 * 3600 * 1000
 EVENT_RETENTION_MS: Final = 7 * DAY_MS
 DEAD_LETTER_RETENTION_MS: Final = 30 * DAY_MS
 PARKED_RETENTION_MS: Final = 30 * DAY_MS
-"""Kafka deletes what is parked for longer; `hifi destinations expire` makes dead letters of it before."""
+"""Kafka deletes what is parked for longer; the retrier makes dead letters of it before."""
+LONGEST_TIER_S: Final = 6 * DAY_MS // 1000
+"""A day less than Kafka keeps retry topics, so that a retrier that stands still for a day loses nothing."""
 WARM_UP_RETENTION_MS: Final = 3600 * 1000
 ACTIONS_RETENTION_MS: Final = 90 * DAY_MS
 FOREVER_MS: Final = -1
@@ -63,6 +65,11 @@ def parse_tiers(text: str | Iterable[Tier]) -> tuple[Tier, ...]:
     tiers = tuple(parse_tier(name.strip()) for name in text.split(","))
     if any(later.delay_s <= tier.delay_s for tier, later in pairwise(tiers)):
         raise ValueError("the delays must be in ascending order")
+    if tiers[-1].delay_s > LONGEST_TIER_S:
+        raise ValueError(
+            f"{tiers[-1].name} is longer than {LONGEST_TIER_S // 86400}d: Kafka keeps retry topics for"
+            f" {EVENT_RETENTION_MS // DAY_MS} days, so deliveries could be deleted before they are due"
+        )
     return tiers
 
 

@@ -217,6 +217,7 @@ class PipeRegistry:
             logger.error(  # noqa: TRY400 - the traceback would not show the cause
                 "pipe-refused", pipe=name, offset=record.offset, error=str(error), kept=name in self._pipes
             )
+            raise  # the follower counts it
 
     def _apply_pipe(self, name: str, value: bytes | None, offset: int) -> None:
         if value is None:

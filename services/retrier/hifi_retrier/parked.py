@@ -26,13 +26,14 @@ from hifi.delivery.destination_state import (
     StateChange,
     position_record,
 )
+from hifi.kafka.admin import retention_ms
 from hifi.kafka.assigned_partition import AssignedPartition
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.dispatcher import Batch
 from hifi.kafka.producer import Producer
 from hifi.kafka.security import client_options
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
-from hifi.kafka.topics import Topics
+from hifi.kafka.topics import PARKED_RETENTION_MS, Topics
 from hifi.record.fields import fields, number, with_fields
 from hifi.record.headers import ATTEMPT, DESTINATION, DUE, IN, PASS, RETRY, STARTED
 from hifi.record.identity import identity
@@ -45,6 +46,9 @@ CHUNK: Final = 200
 """Deliveries that are brought back before egest must have committed past them."""
 _CHECK_S: Final = 0.5
 _PACE_S: Final = 0.2
+_EXPIRY_CHECK_S: Final = 60.0
+_KEPT_SHARE: Final = 0.9
+"""Share of the topic's retention after which a parked delivery becomes a dead letter: 27 of 30 days."""
 _CLOSE_S: Final = 5.0
 _SETTLE_US: Final = round(2 * REFRESH_S * MICROSECONDS)
 """Time after a change until every instance of egest knows it; what comes back earlier would be parked once more."""
@@ -95,7 +99,9 @@ class ParkedDeliveries:
         self._probe_s = probe_s
         self._partitions: dict[int, _ParkedPartition] = {}
         self._reading = asyncio.Lock()
+        self._connecting = asyncio.Lock()
         self._admin: Any = None
+        self._next_expiry_s = 0.0
 
     async def handle(self, assigned: AssignedPartition, batch: Batch) -> None:
         """Note where the deliveries of parked destinations begin; bring the others back at once."""
@@ -136,9 +142,15 @@ class ParkedDeliveries:
             while True:
                 await asyncio.sleep(_CHECK_S)
                 try:
-                    for partition in list(assigned.values()):
-                        if partition.topic == self._topics.parked:
-                            self._start_drains(await self._partition(partition))
+                    held = [
+                        await self._partition(partition)
+                        for partition in list(assigned.values())
+                        if partition.topic == self._topics.parked
+                    ]
+                    for parked in held:
+                        self._start_drains(parked)
+                    if monotonic_s() >= self._next_expiry_s and any(parked.first_offsets for parked in held):
+                        await self._start_expiry(held)
                 except (KafkaError, OSError) as error:
                     logger.warning("parked-unreadable", error=repr(error))
         finally:
@@ -174,6 +186,61 @@ class ParkedDeliveries:
             task = parked.tasks[name] = asyncio.create_task(self._drain(parked, name, change))
             task.add_done_callback(partial(_forget, parked.tasks, name))
 
+    async def _start_expiry(self, held: Sequence[_ParkedPartition]) -> None:
+        """Begin to make dead letters of deliveries that Kafka would delete soon, whatever their destination's state."""
+        kept_ms = await retention_ms(await self._started_admin(), self._topics.parked)
+        if kept_ms is None:
+            kept_ms = PARKED_RETENTION_MS
+        if kept_ms < 0:
+            self._next_expiry_s = monotonic_s() + _EXPIRY_CHECK_S
+            return
+        self._next_expiry_s = monotonic_s() + min(_EXPIRY_CHECK_S, kept_ms / 20_000)
+        oldest_ms = now_us() // 1000 - int(kept_ms * _KEPT_SHARE)
+        tps = [TopicPartition(self._topics.parked, parked.assigned.partition) for parked in held]
+        async with self._reading, topic_consumer(self._bootstrap) as consumer:
+            ranges = await offset_ranges(consumer, tps, oldest_ms)
+        for parked, tp in zip(held, tps, strict=True):
+            end = min(ranges[tp].start, parked.through)
+            for name, first in list(parked.first_offsets.items()):
+                if first < end and name not in parked.tasks and parked.assigned.active:
+                    task = parked.tasks[name] = asyncio.create_task(self._expire(parked, name, end, kept_ms))
+                    task.add_done_callback(partial(_forget, parked.tasks, name))
+
+    async def _expire(self, parked: _ParkedPartition, name: DestinationName, end: int, kept_ms: int) -> None:
+        """Make dead letters of a destination's deliveries below an offset."""
+        days = f"{kept_ms / 86_400_000:g}"
+        why = Rejected(
+            "expired", f"it was parked for {_KEPT_SHARE:.0%} of the {days} days that Kafka keeps it"
+        )
+        partition, expired = parked.assigned.partition, 0
+        try:
+            while parked.first_offsets.get(name, end) < end:
+                deliveries, next_offset = await self._read(parked, name, CHUNK, end)
+                parked.assigned.ensure_active()
+                fetched_us = now_us()
+                await self._write(
+                    partition, letters=[_letter(record, why, fetched_us) for record in deliveries]
+                )
+                expired += len(deliveries)
+                parked.assigned.ensure_active()
+                await self._advance(parked, name, next_offset)
+        except (Fenced, KafkaError, OSError) as error:
+            logger.warning("expiry-interrupted", partition=partition, error=repr(error), **name._asdict())
+        if expired:
+            logger.warning("parked-expired", partition=partition, deliveries=expired, **name._asdict())
+
+    async def _advance(self, parked: _ParkedPartition, name: DestinationName, next_offset: int) -> None:
+        """Note that every delivery of a destination below an offset was dealt with."""
+        partition = parked.assigned.partition
+        if (
+            next_offset >= parked.through
+        ):  # no await before `first_offsets` changes: `handle` must see the same
+            del parked.first_offsets[name]
+            await self._write(partition, positions=[position_record(name, partition, None)])
+        else:
+            parked.first_offsets[name] = next_offset
+            await self._write(partition, positions=[position_record(name, partition, next_offset)])
+
     def _probe_due(self, parked: _ParkedPartition, name: DestinationName, change: StateChange) -> bool:
         if change.by != EGEST:
             return False
@@ -202,14 +269,7 @@ class ParkedDeliveries:
                     await self._write(partition, back=[_resumed(record, fetched_us) for record in deliveries])
                 moved += len(deliveries)
                 parked.assigned.ensure_active()
-                if (
-                    next_offset >= parked.through
-                ):  # no await before `first_offsets` changes: `handle` must see the same
-                    del parked.first_offsets[name]
-                    await self._write(partition, positions=[position_record(name, partition, None)])
-                else:
-                    parked.first_offsets[name] = next_offset
-                    await self._write(partition, positions=[position_record(name, partition, next_offset)])
+                await self._advance(parked, name, next_offset)
                 if change.state is DestinationState.PARKED:
                     break
                 if deliveries and change.state is DestinationState.ACTIVE:
@@ -227,14 +287,26 @@ class ParkedDeliveries:
             )
 
     async def _read(
-        self, parked: _ParkedPartition, name: DestinationName, limit: int
+        self, parked: _ParkedPartition, name: DestinationName, limit: int, end: int | None = None
     ) -> tuple[list[ConsumerRecord], int]:
-        """The next deliveries of a destination, and the offset after the last record that was read for them."""
+        """The next deliveries of a destination, and the offset after the last record that was read for them.
+
+        Args:
+            parked: the partition.
+            name: of the destination.
+            limit: largest number of deliveries.
+            end: offset before which they are read; None: all that were decided upon.
+        """
         tp = TopicPartition(self._topics.parked, parked.assigned.partition)
         deliveries: list[ConsumerRecord] = []
         async with self._reading, topic_consumer(self._bootstrap) as consumer:
             kept = (await offset_ranges(consumer, [tp]))[tp]
-            offsets = range(max(kept.start, parked.first_offsets[name]), parked.through)
+            first = parked.first_offsets[name]
+            if kept.start > first:  # observe knows which deliveries were among them
+                logger.error(
+                    "offsets-lost", topic=tp.topic, partition=tp.partition, first=first, last=kept.start - 1
+                )
+            offsets = range(max(kept.start, first), parked.through if end is None else end)
             async for records in read_ranges(consumer, {tp: offsets}, max_records=CHUNK):
                 for record in records:
                     with contextlib.suppress(NotAnEvent):
@@ -249,14 +321,20 @@ class ParkedDeliveries:
         tp = TopicPartition(self._topics.retry_out, assigned.partition)
         async with self._reading, topic_consumer(self._bootstrap) as consumer:
             end = (await consumer.end_offsets([tp]))[tp]
-        if self._admin is None:
-            self._admin = AIOKafkaAdminClient(**client_options(self._bootstrap))
-            await self._admin.start()
+        admin = await self._started_admin()
         while assigned.active:
-            committed = await self._admin.list_consumer_group_offsets(self._topics.group("egest"))
+            committed = await admin.list_consumer_group_offsets(self._topics.group("egest"))
             if tp in committed and committed[tp].offset >= end:
                 return
             await asyncio.sleep(_PACE_S)
+
+    async def _started_admin(self) -> Any:
+        async with self._connecting:
+            if self._admin is None:
+                admin = AIOKafkaAdminClient(**client_options(self._bootstrap))
+                await admin.start()
+                self._admin = admin
+            return self._admin
 
     async def _write(
         self,

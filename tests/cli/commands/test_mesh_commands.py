@@ -5,7 +5,9 @@ import http.client
 import json
 import shutil
 import signal
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import psutil
 import pytest
@@ -140,7 +142,7 @@ def test_send_takes_lines_arrays_and_csv(up, hifi, arguments, content):
     )
     assert code == 0, errors
     assert json.loads(output) == {
-        "accepted": 3, "refused": 0, "unknown": 0, "repeats": 0, "refusals": [], "problem": None
+        "accepted": 3, "refused": 0, "unknown": 0, "repeats": 0, "refusals": [], "problem": None, "in_flight": []
     }  # fmt: skip
 
 
@@ -359,6 +361,90 @@ def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, external, ext
     assert hifi("dead", "show", "0:99999", "--data", up.data)[0] == 1
     counts, _ = external.arrivals(external_destination)
     assert (counts["bad"], counts["poor"]) == (1, 1)
+
+
+class Books(ThreadingHTTPServer):
+    """A destination that answers with `status`, and keeps the bodies that it accepted."""
+
+    def __init__(self):
+        self.status, self.accepted = 400, []
+        super().__init__(("127.0.0.1", 0), BooksRequest)
+
+
+class BooksRequest(BaseHTTPRequestHandler):
+    """One request to `Books`."""
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        if self.server.status == 200:
+            self.server.accepted.append(body)
+        self.send_response(self.server.status)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        """Write nothing."""
+
+
+BOOKS = """
+pipe: books
+source:
+  keys: [{{sha256: {digest}}}]
+  id: id
+enrich:
+  fields: {{n: int}}
+  derive: {{double: n * 2}}
+destinations:
+  - name: {name}
+    url: http://127.0.0.1:{port}/
+    when: {when}
+"""
+
+
+def test_a_replay_asks_the_condition_as_it_is_now_and_refuses_what_is_not_declared(up, hifi, tmp_path):
+    file, server = tmp_path / "books.yaml", Books()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    digest = hashlib.sha256(b"books").hexdigest()
+
+    def declare(when, name="books"):
+        file.write_text(BOOKS.format(digest=digest, name=name, port=server.server_port, when=when))
+        code, output, errors = hifi("apply", tmp_path, "--data", up.data)
+        assert code == 0, output + errors
+
+    def send(*events):
+        lines = "\n".join(json.dumps(event) for event in events).encode()
+        assert hifi("send", "books", "-", "--data", up.data, "--key", "books", stdin=lines)[0] == 0
+
+    declare("n < 100")
+    send({"id": "a", "n": 1}, {"id": "b", "n": 50})
+    letters = dead_letters(up, hifi, "--pipe", "books", least=2)
+    assert {(letter["service"], letter["reason"]) for letter in letters} == {("egest", "status-400")}
+    server.status = 200
+    declare("n > 10")
+    assert hifi("dead", "replay", "--pipe", "books", "--data", up.data)[1] == "2 dead letter(s) replayed\n"
+    send({"id": "c", "n": 70})
+    end = time.monotonic() + 60
+    while len(server.accepted) < 2:
+        assert time.monotonic() < end, server.accepted
+        time.sleep(0.05)
+    assert sorted(server.accepted) == [
+        b'{"id": "b", "n": 50,"double":100}',
+        b'{"id": "c", "n": 70,"double":140}',
+    ], "each once, as enrich made it, and a is filtered now"
+
+    server.status = 400
+    send({"id": "d", "n": 60})
+    letters = dead_letters(up, hifi, "--pipe", "books", least=3)
+    declare("n > 10", name="library")
+    for _ in range(2):
+        code, output, errors = hifi("dead", "replay", "--pipe", "books", "--data", up.data)
+        assert (code, output) == (
+            1,
+            "0 dead letter(s) replayed; 2 had been replayed before; 1 cannot be replayed\n",
+        )
+        assert "the destination books, which the pipe books does not declare any more" in errors
+    assert len(dead_letters(up, hifi, "--pipe", "books", least=3)) == len(letters) == 3
+    server.shutdown()
 
 
 def dead_letters(up, hifi, *arguments, least=1):

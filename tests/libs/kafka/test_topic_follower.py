@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 
 from hifi.delivery.destination_state import DestinationName, DestinationState, DestinationStates
 from hifi.kafka.producer import Producer
-from hifi.kafka.topic_follower import PartitionFollower, TopicFollower
+from hifi.kafka.topic_follower import PartitionFollower, TopicFollower, unreadable_records
 from hifi.kafka.topics import Topics
 from hifi.pipe.registry import PipeRegistry
 from hifi.record.record import Record
@@ -51,6 +51,30 @@ def test_a_record_of_the_stream_that_cannot_be_read_is_skipped_and_counted(value
     )
     assert (registry.partitions, registry.offset) == (3, 2)
     assert unreadable("s.pipes") == before + 1
+
+
+def shown(topic: str) -> list[tuple[bytes | None, int]]:
+    return [(record.key, record.offset) for record in unreadable_records() if record.topic == topic]
+
+
+def test_an_unreadable_record_is_told_until_a_readable_one_of_its_key_follows() -> None:
+    states, topic = DestinationStates(), "told.destinations"
+    follower = TopicFollower("nowhere:1", "test", {topic: states.take})
+    follower._take(records(topic, (b"p/d", b"{}"), (b"p/e", b"{}"), (b"p/f", PARKED), (b"p/d", b"[]")))
+    assert sorted(shown(topic)) == [(b"p/d", 3), (b"p/e", 1)]
+    follower._take(records(topic, (b"p/d", PARKED)))
+    assert shown(topic) == [(b"p/e", 1)]
+    follower._take(records(topic, (b"p/e", None)))
+    assert shown(topic) == []
+
+
+def test_a_pipe_that_cannot_be_read_is_told_and_the_version_before_stays() -> None:
+    registry = PipeRegistry("nowhere:1", Topics("told"), Health("test", "test-1"))
+    registry._follower._take(records("told.pipes", (b"p", b'{"pipe": {"pipe": "p"}}'), (b"q", None)))
+    assert shown("told.pipes") == [(b"p", 0)]
+    assert registry.offset == 1
+    registry._follower._take(records("told.pipes", (b"p", None)))
+    assert shown("told.pipes") == []
 
 
 async def write(kafka: str, topic: str, values: Sequence[bytes], partition: int = 0) -> None:

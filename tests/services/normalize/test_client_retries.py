@@ -8,6 +8,7 @@ from aiokafka import ConsumerRecord
 from normalize_harness import Normalize, Stream, headers, ids, new_stream, normalize, pipe
 
 from hifi.record.fields import fields, with_fields
+from hifi.record.headers import UNMASKED
 from hifi.record.record import Record
 
 TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -112,6 +113,30 @@ async def test_a_repeated_event_ends_as_duplicate_and_a_different_one_passes(kaf
         assert "hifi_destination" not in receipt_headers
         assert (receipt.partition, receipt.value) == (1, None)
         assert [name for name, _ in receipt.headers[:3]] == ["hifi", "hifi_hop", "hifi_receipt"]
+
+
+async def test_events_that_differ_only_in_what_was_masked_all_pass_and_the_digest_goes_no_further(
+    kafka: str, log: Path
+) -> None:
+    def masked(digest: bytes, value: bytes = b'{"n":1}') -> Record:
+        record = sent(stream, b"a")
+        return Record(record.key, value, [*record.headers[:2], (UNMASKED, digest), *record.headers[2:]])
+
+    async with new_stream(kafka, pipe("p", schema={"type": "object"})) as stream:
+        events = [masked(b"1"), masked(b"2"), masked(b"2"), masked(b"1"), masked(b"3", b"[]")]
+        await stream.put(1, *events)
+        async with normalize(stream, log) as instance:
+            passed = await stream.read(stream.topics.normalized, 3)
+            [receipt] = await stream.read(stream.topics.receipts, 1)
+            [dead] = await stream.read(stream.topics.dead_letter, 1)
+            assert await instance.stop() == 0
+    assert [place for _, place in about(passed)] == [0, 1, 3]
+    assert len({event_id for event_id, _ in about(passed)}) == 3, "receivers get ids of their own"
+    assert headers(receipt)["hifi_first"] == b"1"
+    assert all(UNMASKED not in dict(record.headers) for record in (*passed, dead))
+    assert dict(dead.headers)["ce_id"] == b"a~" + fields(events[4].headers)["hifi_seq"], (
+        "also if it is refused"
+    )
 
 
 async def test_the_next_owner_of_a_partition_recognizes_events_of_the_previous_one(

@@ -20,6 +20,7 @@ from hifi.delivery.destination_state import (
 from hifi.kafka.admin import create_topics
 from hifi.kafka.topics import Topics, parse_tiers
 from hifi.record.headers import BREAKER, DESTINATION, OUTCOME, PIPE, REASON, SERVICE, SOURCE, STATUS
+from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -395,6 +396,25 @@ async def test_a_parked_destination_is_an_alarm_until_it_is_active_again(stream:
         active = StateChange(DestinationState.ACTIVE, EGEST, "a delivery succeeded", now_us())
         await stream.producer.send_and_wait(stream.topics.destinations, 0, [state_record(crm, active)])
         await until(url, "/api/v1/alarms", lambda body: not subjects(body))
+
+
+async def test_a_control_record_that_cannot_be_read_is_an_alarm_until_its_key_is_written_again(
+    stream: Stream,
+) -> None:
+    crm = DestinationName("flights", "crm")
+    await stream.producer.send_and_wait(stream.topics.destinations, 0, [Record(b"flights/crm", b"{}", [])])
+
+    def causes(body: Any) -> list[str]:
+        return [alarm["cause"] for alarm in body["active"] if alarm["kind"] == "unreadable-record"]
+
+    async with stream.observing() as (_, url):
+        body = await until(url, "/api/v1/alarms", causes)
+        [cause] = causes(body)
+        assert "'flights/crm'" in cause
+        assert stream.topics.destinations in cause
+        active = StateChange(DestinationState.ACTIVE, EGEST, "a delivery succeeded", now_us())
+        await stream.producer.send_and_wait(stream.topics.destinations, 0, [state_record(crm, active)])
+        await until(url, "/api/v1/alarms", lambda body: not causes(body))
 
 
 async def test_minutes_are_listed_from_the_one_in_which_the_stream_started(kafka: str) -> None:

@@ -7,12 +7,20 @@ from pathlib import Path
 
 import pytest
 from aiokafka import ConsumerRecord
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from egest_stream import EgestStream, pipe, process, running_egest, texts, until
 from fake_destination import OK, ReceivedRequest, answer, destination
 from running_retrier import retrying
 
-from hifi.delivery.destination_state import DestinationName, DestinationState, StateChange, state_record
-from hifi.record.headers import OUTCOME, REASON
+from hifi.delivery.destination_state import (
+    EGEST,
+    DestinationName,
+    DestinationState,
+    StateChange,
+    state_record,
+)
+from hifi.record.headers import DETAIL, OUTCOME, REASON
 from hifi.runtime.clock import now_us
 
 DATA = b'"' + b"x" * 4000 + b'"'
@@ -182,3 +190,53 @@ async def test_what_others_parked_is_not_resumed_with_it(stream: EgestStream) ->
             await until(lambda: len(outage.accepted) == 30)
     assert outage.accepted == Counter(ids)
     assert other.accepted == Counter()
+
+
+async def keep(stream: EgestStream, milliseconds: int) -> None:
+    """Let Kafka keep the topic `parked` for so long."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=stream.kafka)
+    await admin.start()
+    try:
+        kept = ConfigResource(
+            ConfigResourceType.TOPIC, stream.topics.parked, {"retention.ms": str(milliseconds)}
+        )
+        await admin.alter_configs([kept])
+    finally:
+        await admin.close()
+
+
+@pytest.mark.parametrize("by", ["operator", EGEST])
+async def test_parked_deliveries_become_dead_letters_before_kafka_deletes_them(
+    stream: EgestStream, by: str
+) -> None:
+    outage = Outage()
+    async with destination(outage.reply) as there:
+        change = StateChange(DestinationState.PARKED, by, "test", now_us())
+        record = state_record(DestinationName("flights", "d"), change)
+        await stream.producer.send_and_wait(stream.topics.destinations, 0, [record])
+        await keep(stream, 3_600_000)
+        retry = {"local_attempts": 1, "max_attempts": 1000}
+        async with (
+            retrying(stream, retrier_probe_s=3600),
+            running_egest(stream, pipe(there.url, retry=retry)),
+        ):
+            ids = await stream.send(5) + await stream.send(3, partition=1)
+            await stream.at_least(stream.topics.parked, 8)
+            assert await stream.read(stream.topics.dead_letter) == []
+        await keep(stream, 2000)
+        async with retrying(stream, retrier_probe_s=3600), running_egest(stream):
+            letters = await stream.at_least(stream.topics.dead_letter, 8)
+            assert sorted(texts(one)["ce_id"] for one in letters) == sorted(ids)
+            assert {texts(one)[REASON] for one in letters} == {"expired"}
+            assert "Kafka keeps it" in texts(letters[0])[DETAIL]
+            await keep(stream, 3_600_000)
+            await stream.send(2)
+            await stream.at_least(stream.topics.parked, 10)
+        async with retrying(stream, retrier_probe_s=3600), running_egest(stream):
+            outage.over = True
+            await set_state(stream, DestinationState.ACTIVE)
+            await until(lambda: len(outage.accepted) == 2)
+            assert len(await stream.read(stream.topics.dead_letter)) == 8, (
+                "each once; what is young comes back"
+            )
+    assert not set(outage.accepted) & set(ids)

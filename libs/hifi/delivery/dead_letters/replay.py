@@ -1,12 +1,16 @@
 """Replay dead letters: back to the input of the service that refused them, with the same identity.
 
+They meet the pipe as it is now. A delivery whose destination, or pipe, has a condition goes back to enrich, which asks
+it again; the header `hifi_destination` limits the event to that destination. What enrich had added is taken out before.
+A letter whose pipe or destination is not declared any more is refused.
+
 After a replay its offset is noted in the topic `replays`, and a repeated replay leaves out what is noted. If a replay
 is interrupted between the two, the event is written twice; egest drops the copy, because the number of the replay is
 part of the key of its deduplicator. The data of a dead letter that has none, because a mask could not be applied, is
 read from `raw`.
 """
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Final
@@ -20,6 +24,8 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.kafka.topics import Topics
 from hifi.pipe.revision import PipeRevision
+from hifi.record.cloudevents.event import InvalidEvent
+from hifi.record.cloudevents.json_slices import object_members
 from hifi.record.fields import with_fields
 from hifi.record.headers import (
     AMBIGUOUS,
@@ -49,8 +55,13 @@ CHUNK: Final = 100
 _DROPPED: Final = (REASON, DETAIL, POINTER, PASS, ATTEMPT, STARTED, AMBIGUOUS, DUE, RETRY, SOURCE)
 
 
-def target(topics: Topics, letter: DeadLetter) -> str:
+def target(topics: Topics, letter: DeadLetter, current: PipeRevision | None) -> str:
     """The topic that a replay of the dead letter goes to.
+
+    Args:
+        topics: of the stream.
+        letter: to replay.
+        current: the revision of its pipe that is in force; None: the pipe is not declared.
 
     Raises:
         Rejected: it cannot be replayed, with the reason.
@@ -77,23 +88,73 @@ def target(topics: Topics, letter: DeadLetter) -> str:
         )
     if service not in inputs:
         raise Rejected("not-replayable", f"{letter.id} does not say which service refused it")
-    return inputs[service]
+    if current is None:
+        raise Rejected(
+            "not-replayable",
+            f"{letter.id} belongs to the pipe {letter.text(PIPE)}, which is not declared any more: publish it with"
+            " `hifi apply DIR`, then replay",
+        )
+    if DESTINATION not in letter.facts or service not in {"egest", "retrier"}:
+        return inputs[service]
+    name = letter.text(DESTINATION)
+    destination = next((declared for declared in current.pipe.destinations if declared.name == name), None)
+    if destination is None:
+        raise Rejected(
+            "not-replayable",
+            f"{letter.id} is for the destination {name}, which the pipe {current.pipe.pipe} does not declare any more:"
+            " declare it, publish the pipe with `hifi apply DIR`, then replay",
+        )
+    is_conditional = destination.when is not None or current.pipe.enrich.filter is not None
+    return topics.normalized if is_conditional else inputs[service]
 
 
-def replayed(letter: DeadLetter, current: PipeRevision | None, now_us: int) -> Record:
+def replayed(letter: DeadLetter, current: PipeRevision, now_us: int, *, to_enrich: bool = False) -> Record:
     """The record that a replay writes: the event as the service read it, with attempts counted from 0.
 
-    It is processed with the current revision of its pipe: the one that refused it may just have been rolled back.
+    It is processed with the current revision of its pipe: the one that refused it may just have been rolled back. If it
+    goes back to enrich from a later service, it loses the fields that enrich adds.
 
     The header `hifi_service` stays: an event that enrich gets again has its old offset in `raw`, and by this header
     egest knows that it is not a copy.
     """
     changes: dict[str, bytes | None] = dict.fromkeys(_DROPPED)
     changes |= {REPLAY: b"%d" % (letter.replays + 1), IN: b"%d" % now_us}
-    headers = with_fields(letter.headers, changes)
-    if current is not None:
-        headers = with_revision(headers, current.number, current.offset)
-    return Record(letter.key, letter.value, headers)
+    headers = with_revision(with_fields(letter.headers, changes), current.number, current.offset)
+    value = letter.value
+    if to_enrich and DESTINATION in letter.facts:
+        value = _without(value, current.pipe.enrich.added())
+    return Record(letter.key, value, headers)
+
+
+def _without(value: bytes | None, names: Collection[str]) -> bytes | None:
+    """A JSON object without the members of these names that enrich appended; the rest stays byte for byte."""
+    if not value or not names:
+        return value
+    text, left = value.rstrip(b" \t\r\n"), set(names)
+    try:
+        while last := _last_member(text, left):
+            name, member = last
+            text = text[: -len(member)].removesuffix(b",") + b"}"
+            left.remove(name)
+        members = object_members(text)
+    except InvalidEvent:
+        return value
+    if not left & members.keys():
+        return text
+    # Another revision appended them in between.
+    kept = [b"%b:%b" % (orjson.dumps(name), bytes(raw)) for name, raw in members.items() if name not in left]
+    return b"{%b}" % b",".join(kept)
+
+
+def _last_member(text: bytes, names: Collection[str]) -> tuple[str, bytes] | None:
+    """Name and text, with the brace after it, of the last member of an object if it has one of these names."""
+    members = object_members(text)
+    for name in names:
+        if name in members and text.endswith(
+            member := b"%b:%b}" % (orjson.dumps(name), bytes(members[name]))
+        ):
+            return name, member
+    return None
 
 
 async def replay(
@@ -114,10 +175,13 @@ async def replay(
         Rejected: some cannot be replayed; raised after all others were.
     """
     refused: list[Rejected] = []
-    for (topic, partition), chunk in _chunks(topics, some, refused):
+    for (topic, partition), chunk in _chunks(topics, some, pipes, refused):
         if topic:
             whole = await _with_data(producer.bootstrap, topics.raw, chunk, refused)
-            records = [replayed(letter, pipes.get(letter.text(PIPE)), now_us()) for letter in whole]
+            to_enrich = topic == topics.normalized
+            records = [
+                replayed(letter, pipes[letter.text(PIPE)], now_us(), to_enrich=to_enrich) for letter in whole
+            ]
             await producer.send_and_wait(topic, partition, records)
             note = orjson.dumps({"offsets": [letter.offset for letter in whole]})
             await producer.send_and_wait(topics.replays, partition, [Record(None, note, [])])
@@ -164,7 +228,10 @@ async def _original(consumer: AIOKafkaConsumer, tp: TopicPartition, letter: Dead
 
 
 def _chunks(
-    topics: Topics, some: Sequence[DeadLetter], refused: list[Rejected]
+    topics: Topics,
+    some: Sequence[DeadLetter],
+    pipes: Mapping[str, PipeRevision],
+    refused: list[Rejected],
 ) -> Iterator[tuple[tuple[str, int], list[DeadLetter]]]:
     """Groups of neighbours that go to the same (topic, partition); topic empty: they were replayed before."""
 
@@ -172,7 +239,7 @@ def _chunks(
         if letter.replayed:
             return "", letter.partition
         try:
-            return target(topics, letter), letter.partition
+            return target(topics, letter, pipes.get(letter.text(PIPE))), letter.partition
         except Rejected as why:
             refused.append(why)
             return None

@@ -54,6 +54,8 @@ class Access:
     writes: Sequence[str] = ()
     describes: Sequence[str] = ()
     """Topics whose end offsets it reads, but not their records."""
+    reads_settings: Sequence[str] = ()
+    """Topics whose configuration it reads."""
     creates: Sequence[str] = ()
     """Topics that it may create, and whose configuration it may read."""
     groups: Sequence[str] = ()
@@ -69,6 +71,7 @@ class Access:
             *(_acl("topic", name, "Read") for name in self.reads),
             *(_acl("topic", name, "Write") for name in self.writes),
             *(_acl("topic", name, "Describe") for name in self.describes),
+            *(_acl("topic", name, "DescribeConfigs") for name in self.reads_settings),
             *(_acl("topic", name, "Create") for name in self.creates),
             *(_acl("topic", name, "Describe") for name in self.creates),
             *(_acl("topic", name, "DescribeConfigs") for name in self.creates),
@@ -290,6 +293,8 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
         "retrier": Access(
             reads=[retries, topics.parked, topics.destinations],
             writes=[topics.retry_out, topics.dead_letter, topics.destinations],
+            # What is parked becomes dead letters before Kafka deletes it.
+            reads_settings=[topics.parked],
             groups=[topics.group("retrier")],
             # What comes back from `parked` waits until egest has delivered what came back before.
             describes_groups=[topics.group("egest")],

@@ -24,7 +24,7 @@ def replay_key(seq: bytes, raw: int, replay: bytes | None, service: bytes | None
     """
     key = seq if replay is None or replay == b"0" else b"%b~%b" % (seq, replay)
     # A replay that re-entered at enrich has its old offset in `raw`: only its key identifies copies.
-    return key, RAW_LOG if raw >= 0 and (replay is None or service != b"enrich") else None
+    return key, RAW_LOG if raw >= 0 and (replay is None or service == b"normalize") else None
 
 
 def retry_log(record_fields: Mapping[str, bytes]) -> tuple[str | None, int]:

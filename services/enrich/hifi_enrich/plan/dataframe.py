@@ -272,6 +272,7 @@ class DataFrameBuilder:
         frame = frame.withColumn("trimmed", F.expr(record_sql.trimmed()))
         frame = frame.withColumn("merged", F.expr(record_sql.merged()))
         frame = frame.withColumn("failure", F.expr(record_sql.failure(self._max_record_bytes)))
+        frame = frame.withColumn("to", F.expr(record_sql.destinations()))
         return frame.select(
             "key",
             F.expr(record_sql.output_value()).alias("value"),

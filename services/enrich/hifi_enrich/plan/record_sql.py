@@ -7,6 +7,7 @@ Each text is one flat expression over the columns of the plan, which generated c
 from typing import Final
 
 from hifi.record.headers import (
+    DESTINATION,
     DETAIL,
     HOP,
     IDENTITY,
@@ -23,6 +24,8 @@ from hifi.record.spark_sql import header, hop_field, hop_header, identity_field,
 _REPLACED_HEADERS: Final = (HOP, REASON, DETAIL, POINTER)
 """Headers of an earlier pass through the mesh, which a replayed event has. The service that refused it stays on events
 that pass: by it egest knows that the event's offset in `raw` is an old one, so that it is no copy."""
+_REPLAYED: Final = f"(size(headers) > 2 and startswith(headers[size(headers) - 1].key, '{IDENTITY}_'))"
+"""SQL of whether a record is a dead letter that is replayed."""
 _WHITE_SPACE: Final = "' \\t\\r\\n'"
 
 
@@ -84,17 +87,24 @@ def failure(max_record_bytes: int) -> str:
     return f"coalesce({reason}, if({large}, {too_large}, null))"
 
 
+def destinations() -> str:
+    """SQL of the names of the destinations, from `result`; of a replayed delivery, at most its own destination."""
+    only = f"filter(headers, h -> h.key = '{DESTINATION}')"
+    names = "split(substring_index(result.to, ';', 1), ',')"
+    limited = f"array_join(filter({names}, name -> name = cast({only}[0].value as string)), ',')"
+    return f"if({_REPLAYED}, if(size({only}) > 0, {limited}, result.to), result.to)"
+
+
 def output_value() -> str:
-    """SQL of the value to write."""
-    return "if(failure is null, if(result.to = '', cast(null as binary), merged), value)"
+    """SQL of the value to write, from `to`."""
+    return "if(failure is null, if(to = '', cast(null as binary), merged), value)"
 
 
 def output_headers() -> str:
-    """SQL of the headers to write. Only the headers of dead letters and of replayed events are filtered."""
+    """SQL of the headers to write, from `to`. Only the headers of dead letters and of replayed events are filtered."""
     rest = "slice(headers, 3, size(headers))"
-    replayed = f"(size(headers) > 2 and startswith(headers[size(headers) - 1].key, '{IDENTITY}_'))"
-    kept = f"if({replayed}, {_filtered(rest)}, {rest})"
-    hop = hop_header("fetched", hop_field(RAW), "result.to")
+    kept = f"if({_REPLAYED}, {_filtered(rest, DESTINATION)}, {rest})"
+    hop = hop_header("fetched", hop_field(RAW), "to")
     passed = f"concat(array(headers[0], {hop}), {kept})"
     return f"if(failure is null, {passed}, {_dead_letter_headers(rest)})"
 

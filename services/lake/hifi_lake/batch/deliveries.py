@@ -31,7 +31,7 @@ _PARSED: Final = {
     "refused_by": header_text(SERVICE),
     WORK: "if(replay is null, seq, concat(seq, '~', replay))",
     # A replay that re-entered at enrich has its old offset in `raw`: only its identity tells whether it is a copy.
-    "ranked": "raw >= 0 and (replay is null or coalesce(refused_by, '') != 'enrich')",
+    "ranked": "raw >= 0 and (replay is null or coalesce(refused_by, '') = 'normalize')",
 }
 _KEPT: Final = (
     *("partition", "offset", "key", "value", "headers"),

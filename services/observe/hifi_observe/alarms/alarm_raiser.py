@@ -7,6 +7,7 @@ from typing import Final
 
 from hifi.delivery.destination_follower import DestinationFollower
 from hifi.delivery.destination_state import DestinationStates
+from hifi.kafka.topic_follower import unreadable_records
 from hifi.runtime.clock import monotonic_s, now_us
 from hifi_observe.alarms import conditions, gauges
 from hifi_observe.alarms.alarm import Key
@@ -83,7 +84,7 @@ class AlarmRaiser:
             await asyncio.sleep(_INTERVAL_S)
             active = self._conditions()
             judge(active)
-            active |= self._owner_conditions()
+            active |= self._owner_conditions() | conditions.unreadable(unreadable_records())
             for source in sources:
                 active |= source()
             raised_before = self.raises

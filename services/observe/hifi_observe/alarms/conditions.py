@@ -1,12 +1,14 @@
 """Conditions of alarms, from the merged minutes and the momentary figures. Pure."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any
 
 from hifi.delivery.destination_state import DestinationName, DestinationState, StateChange
+from hifi.kafka.topic_follower import UnreadableRecord
 from hifi_observe.alarms.alarm import Key
 from hifi_observe.alarms.owner_conditions import owner_condition
 from hifi_observe.ledger import stage
@@ -126,6 +128,22 @@ def parked_destinations(
         for (pipe, destination), change in sorted(changes.items())
         if change.state is DestinationState.PARKED and destination in destinations.get(pipe, ())
     }
+
+
+def unreadable(records: Iterable[UnreadableRecord]) -> dict[Key, str]:
+    """Find the control topics with records that cannot be read, each with its newest one.
+
+    Args:
+        records: that the followers of this process skipped; services follow the same topics.
+    """
+    conditions: dict[Key, str] = {}
+    for record in sorted(records, key=attrgetter("offset")):
+        key = (record.key or b"").decode("utf-8", "replace")[:100]
+        conditions["unreadable-record", "", record.topic] = (
+            f"the record of {key!r} at offset {record.offset} of {record.topic} cannot be read ({record.error}): what"
+            " was in force before stays in force"
+        )
+    return conditions
 
 
 def _minutes(store: MinuteStore, pipe: str, closed: int, now_us: int) -> dict[Key, str]:

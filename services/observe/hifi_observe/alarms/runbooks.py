@@ -116,7 +116,8 @@ RUNBOOKS: Final = {
     ),
     "parked": Runbook(
         (
-            "Deliveries wait on the topic `parked`, for at most 30 days, until the destination is active again."
+            "Deliveries wait on the topic `parked` until the destination is active again; after 27 of the 30 days "
+            "that Kafka keeps them they become dead letters (`expired`)."
         ),
         (
             (
@@ -275,6 +276,25 @@ RUNBOOKS: Final = {
             "Note the offsets: they are in the alarm.",
             "Raise `retention.ms` and `retention.bytes` of the topic.",
             "Have the data written again; for `debezium` give the pipe another name and topic.",
+        ),
+    ),
+    "unreadable-record": Runbook(
+        (
+            "A record of a control topic, such as `pipes` or `destinations`, cannot be read. Services skip it and "
+            "go on with what they read before; what it should have changed is not in force."
+        ),
+        (
+            "A newer or older release, or a program that is not hifi's, wrote it.",
+            "The record was damaged.",
+        ),
+        (
+            "Find topic, key and offset in the alarm, and the error in the log of observe: `record-unreadable`.",
+            (
+                "Write the record of that key again with hifi: `hifi apply DIR` for `pipes`, "
+                "`hifi destinations resume PIPE DESTINATION` for `destinations`. The alarm ends with the next "
+                "readable record of the key."
+            ),
+            "See who may write the topic: `hifi acl show`.",
         ),
     ),
     "offsets-lost": Runbook(

@@ -71,6 +71,9 @@ class OffsetSnapshotReader:
         if lake:
             lake_offsets = await self._admin.list_consumer_group_offsets(self._topics.group("lake"))
             in_lake = {tp.partition: max(0, group_offset.offset) for tp, group_offset in lake_offsets.items()}
+        firsts = await consumer.beginning_offsets(
+            [self.tp(stage.PARKED, partition) for partition in partitions]
+        )
         ends = await consumer.end_offsets(
             [self.tp(name, partition) for name in self._names for partition in partitions]
         )
@@ -85,6 +88,7 @@ class OffsetSnapshotReader:
                 },
                 {name: ends[self.tp(name, partition)] for name in self._names},
                 LakeRead(in_lake.get(partition, 0), lake) if lake else None,
+                firsts[self.tp(stage.PARKED, partition)],
             )
             for partition in partitions
         }

@@ -66,6 +66,8 @@ class OffsetSnapshot:
     """Topic to its end offset."""
     lake: LakeRead | None = None
     """What the service lake reads; None: no pipe has a table."""
+    parked_first: int = 0
+    """The first offset of `parked` that Kafka still has: what was parked before is deleted."""
 
     def reached(self, positions: Mapping[str, int]) -> bool:
         """Whether every topic was read up to the ends."""

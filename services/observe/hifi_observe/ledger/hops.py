@@ -2,9 +2,9 @@
 
 In flight: the record is not below the committed offset of the service that reads it. Lost: that service committed past
 it and there is no successor: no record on the next topic, no outcome, no later retry pass. A retry that is not due yet
-is waiting; a delivery whose destination is parked is parked. Services acknowledge their outputs before they commit, so
-no grace period is needed as long as the committed offsets are older than the end offsets up to which the next topics
-were read (see `closing`).
+is waiting; a delivery whose destination is parked is parked, until Kafka deletes it: then it is lost. Services
+acknowledge their outputs before they commit, so no grace period is needed as long as the committed offsets are older
+than the end offsets up to which the next topics were read (see `closing`).
 """
 
 from collections import Counter

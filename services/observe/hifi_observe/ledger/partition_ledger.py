@@ -108,6 +108,8 @@ class PartitionLedger:
         self._snapshot = snapshot
         for topic, committed in snapshot.committed.items():
             self._backlog(topic).commit(committed)
+        for pipe_minute in self.pipe_minutes.values():
+            pipe_minute.pass_deleted(stage.PARKED, stage.RETRY_IN, snapshot.parked_first)
         self.lake = snapshot.lake
         if snapshot.lake is not None:
             self._lake_backlog.commit(snapshot.lake.committed)

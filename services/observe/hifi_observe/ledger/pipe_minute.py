@@ -134,6 +134,21 @@ class PipeMinute:
             self.dirty = True
         self.passed.setdefault(stage, IdSet()).add(epoch, sequences)
 
+    def pass_deleted(self, kind: str, read_as: str, first: int) -> None:
+        """Mark all records of a topic as passed once Kafka has deleted them.
+
+        Args:
+            kind: of the topic, and its name.
+            read_as: kind of the stages that are marked.
+            first: the first offset that Kafka still has.
+        """
+        if self.lasts.get(kind, first) >= first:
+            return
+        for stage in [stage for stage in self.seen if stage.kind == kind]:
+            self.passed.setdefault(stage._replace(kind=read_as), IdSet()).update(self.seen[stage])
+        self.dirty = self.dirty or not self.open
+        del self.lasts[kind]
+
     def measure(self, name: str, values_us: Iterable[int]) -> None:
         """Add durations of a measure, microseconds."""
         sketch = self.sketches.get(name)

@@ -110,8 +110,11 @@ class DeadLetterStream:
             async for stored_letter in letters(self.kafka, self.topics, letter_filter or DeadLetterFilter())
         ]
 
-    async def replay(self, some: list[DeadLetter], *current: PipeRevision) -> list[tuple[str, str]]:
-        pipes = {revision.pipe.pipe: revision for revision in current}
+    async def replay(
+        self, some: list[DeadLetter], current: PipeRevision | None = None
+    ) -> list[tuple[str, str]]:
+        current = current or PipeRevision(FLIGHTS, offset=1, number=1)
+        pipes = {current.pipe.pipe: current}
         return [
             (stored_letter.id, topic)
             async for stored_letter, topic in replay(self.producer, self.topics, some, pipes)
@@ -232,17 +235,95 @@ async def test_a_replay_enters_where_it_was_refused_at_the_same_partition(stream
 
 async def test_a_replayed_event_is_processed_with_the_current_revision(stream: DeadLetterStream) -> None:
     await stream.write("enrich")
-    await stream.write("enrich", pipe="deleted")
     await stream.replay(await stream.letters(), PipeRevision(FLIGHTS, offset=40, number=4))
-    identities = [identity(record.headers) for record in await stream.read(stream.topics.normalized)]
-    assert [
-        (event_identity.pipe, event_identity.revision, event_identity.revision_offset)
-        for event_identity in identities
-    ] == [
-        ("flights", 4, 40),
-        ("deleted", 1, 1),
-    ]
-    assert [event_identity.seq for event_identity in identities] == [seq_text(7, 0), seq_text(7, 1)]
+    [record] = await stream.read(stream.topics.normalized)
+    event_identity = identity(record.headers)
+    assert (event_identity.pipe, event_identity.revision, event_identity.revision_offset) == (
+        "flights",
+        4,
+        40,
+    )
+    assert event_identity.seq == seq_text(7, 0)
+
+
+async def test_what_is_not_declared_any_more_is_refused_with_what_to_declare_and_can_be_replayed_later(
+    stream: DeadLetterStream,
+) -> None:
+    await stream.write("egest", destination="gone")
+    await stream.write("retrier", **{DESTINATION: b"gone"})
+    for service in ("egest", "enrich", "normalize"):
+        await stream.write(service, pipe="deleted")
+    dead_letters = await stream.letters()
+    for _ in range(2):
+        for dead_letter_, message in zip(
+            dead_letters,
+            [
+                *["the destination gone, which the pipe flights does not declare"] * 2,
+                *["the pipe deleted, which"] * 3,
+            ],
+            strict=True,
+        ):
+            with pytest.raises(Rejected, match=message) as caught:
+                await stream.replay([dead_letter_])
+            assert "hifi apply DIR" in caught.value.detail
+    for topic in (stream.topics.raw, stream.topics.normalized, stream.topics.retry_out):
+        assert await stream.read(topic) == []
+    assert not any(stored_letter.replayed for stored_letter in await stream.letters())
+    again = declared(destinations=[{"name": "gone", "url": "http://127.0.0.1:9/"}])
+    assert [topic for _, topic in await stream.replay(dead_letters[:2], again)] == [
+        stream.topics.retry_out
+    ] * 2
+
+
+def declared(**changes: Any) -> PipeRevision:
+    return PipeRevision(
+        Pipe.model_validate(FLIGHTS.model_dump(exclude_defaults=True) | changes), offset=1, number=1
+    )
+
+
+@pytest.mark.parametrize("service", ["egest", "retrier"])
+@pytest.mark.parametrize(
+    ("condition", "value", "sent"),
+    [
+        ({"enrich": {"derive": {"b": "1"}}}, b'{"a":1,"b":1}', b'{"a":1,"b":1}'),
+        ({"when": "a > 1"}, b'{"a":1.50,"b":1}', b'{"a":1.50,"b":1}'),
+        ({"when": "a > 1", "enrich": {"derive": {"b": "1"}}}, b'{ "a" : 1.50 ,"b":1}', b'{ "a" : 1.50 }'),
+        (
+            {"when": "a > 1", "enrich": {"derive": {"b": "1"}}},
+            b'{"b":0,"c":{"b":2},"b":1}',
+            b'{"b":0,"c":{"b":2}}',
+        ),
+        (
+            {"when": "a > 1", "enrich": {"derive": {"b": "1", "z": "2"}}},
+            b'{"a":"}","b":1,"z":{"b":1}}',
+            b'{"a":"}"}',
+        ),
+        ({"when": "a > 1", "enrich": {"derive": {"b": "1"}}}, b'{"b":1,"old": 2}', b'{"old":2}'),
+        ({"when": "a > 1", "enrich": {"derive": {"b": "1"}}}, b'{"b":1}', b"{}"),
+        ({"when": "a > 1", "enrich": {"derive": {"b": "1"}}}, b'{"a":"\\"b\\":1"}', b'{"a":"\\"b\\":1"}'),
+        ({"enrich": {"filter": "a > 1", "derive": {"b": "1"}}}, b'{"a":1,"b":1}', b'{"a":1}'),
+        ({"when": "a > 1", "enrich": {"derive": {"b": "1"}}}, b"not json", b"not json"),
+        ({"when": "a > 1", "enrich": {"derive": {"b": "1"}}}, None, None),
+    ],
+)
+def test_a_delivery_with_a_condition_goes_back_to_enrich_without_what_it_had_added(
+    service: str, condition: dict[str, Any], value: bytes | None, sent: bytes | None
+) -> None:
+    topics = Topics("s")
+    destination = {"name": "d", "url": "http://127.0.0.1:9/"} | {
+        name: text for name, text in condition.items() if name == "when"
+    }
+    current = declared(destinations=[destination], enrich=condition.get("enrich", {}))
+    headers = [*packed(IDENTITY_FIELDS | {IN: b"1"}), (DESTINATION, b"d")]
+    record = dead_letter(b"k", value, headers, service, Rejected("x", "y"), 0)
+    stored_letter = DeadLetter(0, 0, 0, record.key, record.value, record.headers)
+    to_enrich = "when" in condition or "filter" in condition.get("enrich", {})
+    topic = target(topics, stored_letter, current)
+    assert topic == (topics.normalized if to_enrich else topics.retry_out)
+    written = replayed(stored_letter, current, 5, to_enrich=topic == topics.normalized)
+    assert written.value == sent
+    assert fields(written.headers)[DESTINATION] == b"d"
+    assert fields(written.headers)[SERVICE] == service.encode()
 
 
 async def test_a_repeated_replay_changes_nothing(stream: DeadLetterStream) -> None:
@@ -295,5 +376,4 @@ def test_a_node_without_an_input_is_not_replayable(service: str) -> None:
     headers = dead_letter(b"k", b"", packed(IDENTITY_FIELDS), service, Rejected("x", "y"), 0).headers
     stored_letter = DeadLetter(0, 0, 0, b"k", b"", headers)
     with pytest.raises(Rejected):
-        target(Topics("s"), stored_letter)
-    assert replayed(stored_letter, None, 5).value == b""
+        target(Topics("s"), stored_letter, PipeRevision(FLIGHTS, offset=1, number=1))

@@ -217,14 +217,22 @@ async def test_a_replayed_event_is_delivered_again_once_for_each_replay(stream: 
         return Record(record.key, record.value, with_fields(record.headers, changes))
 
     async with destination() as there, running_egest(stream, pipe(there.url)):
-        await stream.enriched(record, newer, replayed(1), replayed(1), replayed(2))
-        await stream.receipts(4)
+        await stream.enriched(
+            record,
+            newer,
+            replayed(1),
+            replayed(1),
+            replayed(2),
+            replayed(4, b"egest"),
+            replayed(5, b"retrier"),
+        )
+        await stream.receipts(6)
         # What came to normalize again has a new place in raw, by which its copies are told as all others'.
         again = replayed(3, b"normalize", raw=next(stream.raw[0]))
         await stream.enriched(again, again, stream.record())
-        receipts = await stream.receipts(6)
-    assert Counter(there.ids) == {"0": 4, "1": 1, "2": 1}
-    assert sorted(receipt.get(REPLAY, "") for receipt in receipts) == ["", "", "", "1", "2", "3"]
+        receipts = await stream.receipts(8)
+    assert Counter(there.ids) == {"0": 6, "1": 1, "2": 1}
+    assert sorted(receipt.get(REPLAY, "") for receipt in receipts) == ["", "", "", "1", "2", "3", "4", "5"]
 
 
 async def test_a_hand_over_whose_receipt_is_missing_is_not_done_twice(stream: EgestStream) -> None:

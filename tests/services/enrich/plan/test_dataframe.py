@@ -8,10 +8,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from spark_bench import LIMIT_BYTES, SparkBench, make_headers, make_pipe
 
-from hifi.pipe.model import QueryTrigger
+from hifi.pipe.model import Pipe, QueryTrigger
 from hifi.record.fields import fields, packed, with_fields
 from hifi.record.headers import (
     ACCEPTED,
+    DESTINATION,
     DETAIL,
     HOP,
     IDENTITY,
@@ -306,6 +307,48 @@ def test_dead_letters_keep_key_value_headers_and_partition(bench: SparkBench) ->
     more = dict(written.headers[len(headers) :])
     assert set(more) == {REASON, DETAIL, SERVICE}
     assert more[SERVICE] == b"enrich"
+
+
+@pytest.mark.parametrize("trigger", ["micro-batch", "real-time"])
+def test_a_replayed_delivery_goes_to_its_destination_alone_if_the_condition_holds_now(
+    bench: SparkBench, trigger: QueryTrigger
+) -> None:
+    bench.evaluate_as(trigger)
+    watched = make_pipe("watched", [("large", "n >= 10"), "all"], fields={"n": "int"})
+    watched = Pipe.model_validate(
+        watched.model_dump(exclude_defaults=True) | {"watch": [{"field": "n", "values": ["1", "2"]}]}
+    )
+    plan = bench.plan(
+        [make_pipe("p", [("large", "n >= 10"), "all"], fields={"n": "int"}), watched, make_pipe("plain")]
+    )
+    cases = [
+        (name, destination, value)
+        for name in ("p", "watched")
+        for destination in ("large", "all", "gone", None)
+        for value in (b'{"n":1}', b'{"n":10}')
+    ] + [("plain", "one", b"{}"), ("plain", "other", b"{}")]
+    records = [
+        (
+            b"k",
+            value,
+            0,
+            make_headers(
+                name,
+                **(
+                    {}
+                    if destination is None
+                    else {DESTINATION: destination.encode()} | {SERVICE: b"egest", REPLAY: b"1"}
+                ),
+            ),
+        )
+        for name, destination, value in cases
+    ]
+    for (name, destination, value), record in zip(cases, bench.run(plan, records), strict=True):
+        declared = {"plain": ["one"]}.get(name) or (["large", "all"] if b"10" in value else ["all"])
+        expected = declared if destination is None else [each for each in declared if each == destination]
+        assert record.to == ",".join(expected), (name, destination, value)
+        assert record.value == (value if expected else None)
+        assert DESTINATION not in dict(record.headers)
 
 
 def test_headers_of_an_earlier_pass_are_replaced_but_for_what_tells_a_replay_from_a_copy(

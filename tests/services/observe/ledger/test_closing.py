@@ -113,6 +113,36 @@ def test_what_is_parked_is_told_as_such_although_the_retrier_committed_past_it()
     assert told(judge(made, **done, retry_out=1)) == {}
 
 
+def test_what_kafka_deletes_while_it_is_parked_is_lost_with_its_id() -> None:
+    made = ledger()
+    for sequence in range(4):
+        made.take("raw", [row(sequence, sequence)])
+        made.take("normalized", [row(sequence, sequence)])
+        made.take("enriched", [row(sequence, sequence, to=b"crm")])
+        made.take("parked", [row(10 + sequence, sequence, destination=b"crm", **{"pass": b"2"})])
+    made.take("retry-out", [row(0, 0, destination=b"crm", **{"pass": b"3"})])
+    made.take("receipts", [row(1, 0, destination=b"crm", outcome=b"delivered")])
+    made.take("dead-letter", [row(0, 1, destination=b"crm", service=b"retrier")])
+    done = {"raw": 4, "normalized": 4, "enriched": 4, "retry_out": 1}
+    assert told(judge(made, **done)) == {("retrier", "parked"): 2}
+    at = {name.replace("_", "-"): offset for name, offset in done.items()}
+
+    def deleted(first: int) -> list[MinuteResult]:
+        made.begin(OffsetSnapshot(CLOSED_US, 0, at, dict(made.positions), None, first))
+        return made.settle()
+
+    assert deleted(13) == [], "some of the minute are there"
+    assert told(made.look(made.pipe_minutes["flights", MINUTE])) == {("retrier", "parked"): 2}
+    [amended] = deleted(14)
+    [lost] = amended.unresolved
+    assert (lost.hop, lost.destination, lost.state) == ("retrier", "crm", "lost")
+    assert list(lost.ids) == [(EPOCH, 2), (EPOCH, 3)]
+    assert deleted(20) == []
+    restored = PipeMinute.load("flights", MINUTE, orjson.loads(orjson.dumps(amended.pipe_minute.dump())))
+    made.pipe_minutes["flights", MINUTE] = restored
+    assert told(made.look(restored)) == {("retrier", "lost"): 2}
+
+
 def test_the_receipt_of_a_dead_letter_does_not_stand_for_the_dead_letter() -> None:
     made = ledger()
     made.take("raw", [row(0, 0)])
