@@ -73,11 +73,11 @@ class ReadableBucket:
             try:
                 await self._copy(version, file)
             except (FileNotFoundError, exceptions.NotFoundError):
-                raise ObjectGone(f"the object {version.path} was removed") from None
+                raise ObjectGone(f"the object {version.shown_path} was removed") from None
             except exceptions.BaseError as error:
                 raise self._failure(error) from error
             except OSError as error:
-                raise Retryable(f"the object {version.path} cannot be copied: {error}") from error
+                raise Retryable(f"the object {version.shown_path} cannot be copied: {error}") from error
             file.seek(0)
             yield OpenObject(file, lambda: None)
 
@@ -86,7 +86,7 @@ class ReadableBucket:
         meta: Any = result.meta
         described = _version(version.path, meta["last_modified"], str(meta["e_tag"]), meta["size"])
         if described.version != version.version:
-            raise ObjectGone(f"the object {version.path} was written again")
+            raise ObjectGone(f"the object {version.shown_path} was written again")
         async for chunk in result.stream(min_chunk_size=_CHUNK_BYTES):
             await asyncio.to_thread(file.write, chunk)
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import stat
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -29,7 +30,7 @@ class ReadableFolder:
         self.url = f"file://{root}"
 
     async def listed(self) -> list[ObjectVersion]:
-        """All files, without hidden ones and links to outside of the folder."""
+        """All files, without hidden ones, pipes, devices and links to outside of the folder."""
         return await asyncio.to_thread(lambda: list(self._files()))
 
     def refusal(self, version: ObjectVersion) -> str | None:  # noqa: ARG002 - any name can be read
@@ -44,7 +45,7 @@ class ReadableFolder:
         def check() -> None:
             """Compare size and time."""
             if _version(os.fstat(file.fileno())) != version.version:
-                raise ObjectGone(f"the file {version.path} was changed while it was read")
+                raise ObjectGone(f"the file {version.shown_path} was changed while it was read")
 
         try:
             check()
@@ -57,9 +58,9 @@ class ReadableFolder:
         try:
             return path.open("rb")
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise ObjectGone(f"the file {version.path} was removed") from None
+            raise ObjectGone(f"the file {version.shown_path} was removed") from None
         except OSError as error:
-            raise Retryable(f"the file {path} cannot be read: {error.strerror}") from error
+            raise Retryable(f"the file {version.shown_path} cannot be read: {error.strerror}") from error
 
     def _files(self) -> Iterator[ObjectVersion]:
         root, limits = self._root.resolve(), pipe_limits()
@@ -78,7 +79,7 @@ class ReadableFolder:
                     continue
                 with contextlib.suppress(FileNotFoundError):
                     status = file.stat()
-                    if limits.refuse_source_file(file) is None:
+                    if stat.S_ISREG(status.st_mode) and limits.refuse_source_file(file) is None:
                         path = file.relative_to(root).as_posix()
                         yield ObjectVersion(
                             path, _version(status), status.st_size, status.st_mtime_ns // 1000

@@ -124,7 +124,7 @@ class ObjectsReading(PolledSource):
             logger.warning("object-gone", pipe=self._pipe, reason=str(error))
             turn.warn("objects", f"{error}: the rest of its rows was not read")
         except OSError as error:
-            raise Retryable(f"the object {known_object.object.path} cannot be read: {error}") from error
+            raise Retryable(f"the object {known_object.object.shown_path} cannot be read: {error}") from error
         if gone or not turn.over():
             at = at._replace(ordinal=known_object.ordinal + 1, row=0, batch=None)
         if catalog.next(at.ordinal) is None or turn.over():

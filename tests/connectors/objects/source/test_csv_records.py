@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hifi_objects.source.rows.batches import RowBatches
+from hifi_objects.source.rows.csv_quotes import QuoteScanner
 from hifi_objects.source.rows.row import ObjectRow
 from hifi_objects.source.rows.row_format import RowFormat
 
@@ -195,3 +196,20 @@ def test_every_line_belongs_to_one_row_whatever_the_object_contains(content: byt
         *covered
     }
     assert not left, "a line has vanished"
+
+
+@given(st.lists(st.text(st.sampled_from('a,"'), max_size=8), min_size=1, max_size=6))
+def test_the_end_of_a_large_record_is_found_as_the_parser_finds_it(pieces: list[str]) -> None:
+    scanner = QuoteScanner(",")
+    for piece in pieces:
+        scanner.read(piece.encode())
+    whole = QuoteScanner(",")
+    whole.read("".join(pieces).encode())
+    assert scanner.open == whole.open
+    try:
+        list(csv.reader(["".join(pieces)], strict=True))
+    except csv.Error as error:
+        if "unexpected end" in str(error):
+            assert scanner.open
+    else:
+        assert not scanner.open
