@@ -19,7 +19,7 @@ from hifi_objects.bucket import first_line, open_bucket
 from hifi_objects.declaration import S3Settings
 from hifi_objects.source.listing import list_bucket
 from hifi_objects.source.store import OpenObject
-from hifi_objects.source.version import ObjectGone, ObjectVersion
+from hifi_objects.source.version import ObjectGone, ObjectRefused, ObjectVersion
 
 _TIMEOUT_S: Final = 30.0
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
@@ -74,6 +74,8 @@ class ReadableBucket:
                 await self._copy(version, file)
             except (FileNotFoundError, exceptions.NotFoundError):
                 raise ObjectGone(f"the object {version.shown_path} was removed") from None
+            except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+                raise ObjectRefused(f"the object {version.shown_path}: {first_line(error)}") from error
             except exceptions.BaseError as error:
                 raise self._failure(error) from error
             except OSError as error:

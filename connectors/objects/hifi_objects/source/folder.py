@@ -11,7 +11,7 @@ from typing import BinaryIO
 from hifi.pipe.limits import pipe_limits
 from hifi.runtime.errors import Retryable
 from hifi_objects.source.store import OpenObject
-from hifi_objects.source.version import ObjectGone, ObjectVersion
+from hifi_objects.source.version import ObjectGone, ObjectRefused, ObjectVersion
 
 _HIDDEN = (".", "_")
 
@@ -59,6 +59,8 @@ class ReadableFolder:
             return path.open("rb")
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise ObjectGone(f"the file {version.shown_path} was removed") from None
+        except PermissionError as error:
+            raise ObjectRefused(f"the file {version.shown_path} cannot be read: {error.strerror}") from error
         except OSError as error:
             raise Retryable(f"the file {version.shown_path} cannot be read: {error.strerror}") from error
 

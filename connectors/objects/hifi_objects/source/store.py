@@ -42,5 +42,6 @@ class ReadableStore(Protocol):
 
         Raises:
             ObjectGone: there is no such version any more.
+            ObjectRefused: it may not be read, others may.
             Retryable: it does not answer.
         """

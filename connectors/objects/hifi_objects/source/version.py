@@ -47,5 +47,9 @@ class ObjectVersion(NamedTuple):
         return [path, *self[1:]]
 
 
+class ObjectRefused(HifiError):
+    """This object may not be read, such as for want of permission: go on with the next one, and try again later."""
+
+
 class ObjectGone(HifiError):
     """The object was removed or written again: leave this version, and go on with the next object."""
