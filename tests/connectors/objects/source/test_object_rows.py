@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from hifi.runtime.errors import Retryable
 from hifi_objects.source.object_rows import ObjectRows
 from hifi_objects.source.row_worker import RowWorker
 from hifi_objects.source.rows.messages import Rows
@@ -157,15 +159,28 @@ async def test_a_row_that_takes_too_long_ends_its_object_and_not_the_next_one(tm
             os.kill(self._process.pid, signal.SIGSTOP)
 
     bad, good = lines(tmp_path / "bad", 10), lines(tmp_path / "good", 3)
-    async with reader("ndjson", worker := Stopped(5, 1000, answer_s=1.0)) as rows:
+    async with reader("ndjson", worker := Stopped(5, 1000, answer_s=3.0)) as rows:
         *before, last = flat(await read(rows, bad))
         assert [row.number for row in before] == [1, 2, 3, 4]
         assert (
             last.detail
-            == "bad: the object cannot be read after row 4: its reader took longer than 1 s for a row"
+            == "bad: the object cannot be read after row 4: its reader took longer than 3 s for a row"
         )
         worker._times = 0
         assert [row.number for row in flat(await read(rows, good))] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("program", ["/bin/false", "/nonexistent"])
+async def test_a_worker_that_cannot_be_started_is_no_fault_of_the_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    path = lines(tmp_path / "a", 3)
+    async with reader("ndjson", RowWorker(MEMORY_BYTES)) as rows:
+        monkeypatch.setattr(sys, "executable", program)
+        with pytest.raises(Retryable, match="the process that reads objects"):
+            await read(rows, path)
+        monkeypatch.undo()
+        assert [row.number for row in flat(await read(rows, path))] == [1, 2, 3]
 
 
 async def test_a_changed_object_ends_without_its_rows(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def main() -> None:
     limit_memory(int(sys.argv[2]))
     opened: _OpenFile | None = None
     with socket.socket(fileno=int(sys.argv[1])) as connection:
+        send(connection, Rows([], 0, complete=False))  # it has started
         while True:
             message, descriptor = receive_request(connection)
             if message is None:
