@@ -130,6 +130,20 @@ def test_another_encoding_is_named_once_for_the_object_and_can_be_declared(
     assert [values for _, values in summary(rows(text, encoding=encoding))] == ["1,a", "2,ü", "3,c"]
 
 
+@pytest.mark.parametrize("actual", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("declared", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "windows-1252"])
+def test_an_object_in_another_encoding_than_the_declared_one_is_never_read_as_nonsense(
+    actual: str, declared: str
+) -> None:
+    read = rows("id,name\n1,a\n2,b\n".encode(actual), encoding=declared)
+    if read[0].reason:
+        (only,) = read
+        assert only.reason == "unknown-encoding"
+        assert declared.upper() in only.detail
+    else:
+        assert [values for _, values in summary(read)] == ["1,a", "2,b"]
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "windows-1252"])
 def test_text_of_one_byte_a_character_is_read_if_its_encoding_is_declared(encoding: str) -> None:
     text = TABLE.encode(encoding)
