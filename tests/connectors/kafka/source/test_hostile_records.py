@@ -5,8 +5,7 @@ from typing import Any
 
 import orjson
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from collected_stream import CollectedStream, collected_stream, fields
 
 EVENT = [("ce_specversion", b"1.0"), ("ce_source", b"/shop"), ("ce_type", b"order")]
@@ -41,20 +40,21 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def put(stream: CollectedStream) -> None:
-    """Write all records to one partition, good ones between bad ones."""
+async def put(stream: CollectedStream, topic: str) -> None:
+    """Write all records to a new topic, good ones between bad ones."""
     admin = AIOKafkaAdminClient(bootstrap_servers=stream.kafka)
     await admin.start()
     # As before Kafka 3.6: a producer may give its records any time.
-    accepts = {"message.timestamp.after.max.ms": str(2**63 - 1)}
-    await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, stream.source, configs=accepts)])
+    accepts = {"message.timestamp.type": "CreateTime", "message.timestamp.after.max.ms": str(2**63 - 1)}
+    created = await admin.create_topics([NewTopic(topic, 1, 1, topic_configs=accepts)])
+    assert all(error[1] == 0 for error in created.topic_errors), created
     await admin.close()
     producer = AIOKafkaProducer(bootstrap_servers=stream.kafka)
     await producer.start()
     bad = [record for record, _ in BAD]
     for index in range(max(len(GOOD), len(bad))):
         for record in (*GOOD[index : index + 1], *bad[index : index + 1]):
-            await producer.send_and_wait(stream.source, partition=0, **record)
+            await producer.send_and_wait(topic, partition=0, **record)
     await producer.stop()
 
 
@@ -63,8 +63,8 @@ async def test_each_bad_record_is_one_dead_letter_with_its_id_and_all_others_pas
 ) -> None:
     async with collected_stream(kafka, log) as stream:
         topics = stream.topics
-        await put(stream)
-        await stream.publish(stream.pipe())
+        await put(stream, topic := f"{stream.source}-hostile")
+        await stream.publish(stream.pipe(topic=topic))
         await stream.start("normalize")
         collect, _ = await stream.start("collect")
         normalized = await stream.read(topics.normalized, lambda found: len(found) == len(GOOD))
