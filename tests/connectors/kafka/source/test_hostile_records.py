@@ -31,10 +31,13 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"value": b'{"a":' * 20_000 + b"1" + b"}" * 20_000}, "not-json"),
     ({"value": b"[" * 100_000}, "not-json"),
     ({"value": b'{"n":1e999999}'}, "not-json"),
-    ({"value": None}, "no-data"),
+    ({"value": None, "key": b""}, "no-data"),
     ({"value": None, "key": b"\xff"}, "no-data"),
     ({"value": b"{}", "headers": [*EVENT, ("ce_id", None)]}, "not-a-cloudevent"),
-    ({"value": None, "headers": [("content-type", b"application/cloudevents+json")]}, "not-a-cloudevent"),
+    (
+        {"value": None, "key": b"k", "headers": [("content-type", b"application/cloudevents+json")]},
+        "not-a-cloudevent",
+    ),
     ({"value": b"{}", "headers": [*EVENT, ("ce_id", b"\xff")]}, "not-a-cloudevent"),
     ({"value": b"x" * 70_000, "key": b"k" * 70_000}, "too-large"),
 ]
