@@ -11,7 +11,7 @@ from hifi.runtime.process.user_code import public_variables
 from hifi_objects.source.rows.messages import (
     FileFailed,
     NextRows,
-    OpenObject,
+    OpenRequest,
     Rows,
     receive_answer,
     send,
@@ -54,7 +54,7 @@ class RowWorker:
         connection = self._connection or self._start()
         file.flush()
         try:
-            send(connection, OpenObject(form, path, skip), file.fileno())
+            send(connection, OpenRequest(form, path, skip), file.fileno())
         except OSError:
             raise self._died() from None
 

@@ -1,4 +1,4 @@
-"""Messages between collect and the process that reads objects: length (four bytes), content as MessagePack. Pure."""
+"""Messages between collect and the process that reads objects: length (four bytes), content as MessagePack."""
 
 import socket
 import struct
@@ -14,7 +14,7 @@ _MOST_BYTES: Final = 256 * 1024 * 1024
 _DESCRIPTORS: Final = 1
 
 
-class OpenObject(msgspec.Struct, tag="open"):
+class OpenRequest(msgspec.Struct, tag="open"):
     """Read the file whose descriptor comes with this message."""
 
     form: RowFormat
@@ -51,11 +51,11 @@ class FileFailed(msgspec.Struct, tag="failed"):
     text: str
 
 
-Request: TypeAlias = OpenObject | NextRows
+Request: TypeAlias = OpenRequest | NextRows
 Answer: TypeAlias = Rows | FileFailed
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_requests: Final = msgspec.msgpack.Decoder(OpenObject | NextRows)
+_requests: Final = msgspec.msgpack.Decoder(OpenRequest | NextRows)
 _answers: Final = msgspec.msgpack.Decoder(Rows | FileFailed)
 
 

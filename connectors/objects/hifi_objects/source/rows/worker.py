@@ -24,7 +24,7 @@ from hifi_objects.source.rows.messages import (
     Answer,
     FileFailed,
     NextRows,
-    OpenObject,
+    OpenRequest,
     Rows,
     receive_request,
     send,
@@ -38,7 +38,7 @@ _FIRST_TO_END: Final = "1000"
 class _OpenFile:
     """The object that is read."""
 
-    def __init__(self, message: OpenObject, descriptor: int) -> None:
+    def __init__(self, message: OpenRequest, descriptor: int) -> None:
         os.lseek(descriptor, 0, os.SEEK_SET)
         self._descriptor = os.dup(descriptor)  # readers of compressed files close theirs at the end
         self._file = os.fdopen(descriptor, "rb")
@@ -77,7 +77,7 @@ def main() -> None:
             message, descriptor = receive_request(connection)
             if message is None:
                 return
-            if isinstance(message, OpenObject):
+            if isinstance(message, OpenRequest):
                 if opened is not None:
                     opened.close()
                 assert descriptor is not None
