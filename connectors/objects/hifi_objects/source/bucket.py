@@ -24,7 +24,7 @@ from hifi_objects.source.version import ObjectGone, ObjectRefused, ObjectVersion
 _TIMEOUT_S: Final = 30.0
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 _HIDDEN: Final = (".", "_")
-_UNREADABLE: Final = re.compile(r"//|/\.\.?/")
+_UNREADABLE: Final = re.compile(r"//|/\.\.?/|[\x00-\x1f\x7f\ud800-\udfff]")
 """In a key between slashes: what obstore takes for another key, or refuses."""
 
 
@@ -62,7 +62,7 @@ class ReadableBucket:
         """Why an object cannot be read because of its key; None: it can."""
         if _UNREADABLE.search(f"/{version.path}/"):
             return (
-                "no client can name a key with an empty part, or with the part `.` or `..`; rename the object"
+                "obstore cannot name a key with an empty part, a part `.` or a control character; rename it"
             )
         return None
 
