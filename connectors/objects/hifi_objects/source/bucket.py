@@ -43,6 +43,7 @@ class ReadableBucket:
         """
         self._settings = settings
         self._folder = folder
+        self.problems: list[str] = []
         self._store = open_bucket(settings, _TIMEOUT_S)
         place = settings.bucket if settings.prefix is None else f"{settings.bucket}/{settings.prefix}"
         self.name = f"s3/{place}"

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from hifi.pipe.limits import pipe_limits
 from hifi.runtime.errors import Retryable
 from hifi_objects.source.store import OpenObject
-from hifi_objects.source.version import ObjectGone, ObjectRefused, ObjectVersion
+from hifi_objects.source.version import ObjectGone, ObjectRefused, ObjectVersion, shown
 
 _HIDDEN = (".", "_")
 
@@ -26,6 +26,7 @@ class ReadableFolder:
             root: absolute path.
         """
         self._root = root
+        self.problems: list[str] = []
         self.name = f"folder{root}"
         self.url = f"file://{root}"
 
@@ -65,27 +66,36 @@ class ReadableFolder:
             raise Retryable(f"the file {version.shown_path} cannot be read: {error.strerror}") from error
 
     def _files(self) -> Iterator[ObjectVersion]:
-        root, limits = self._root.resolve(), pipe_limits()
+        root, limits = Path(os.path.realpath(self._root)), pipe_limits()
+        problems: list[str] = []
 
         def fail(error: OSError) -> None:
-            if not isinstance(error, FileNotFoundError) or Path(str(error.filename)) == root:
-                raise Retryable(f"the folder {error.filename} cannot be listed: {error.strerror}") from error
+            name = str(error.filename)
+            problem = f"the folder {shown(name)} cannot be listed: {error.strerror}"
+            if Path(name) == root:
+                raise Retryable(problem) from error
+            if not isinstance(error, FileNotFoundError):
+                problems.append(problem)
 
         for folder, folders, names in os.walk(root, onerror=fail):
             folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
             for name in names:
                 file = Path(folder) / name
                 if name.startswith(_HIDDEN) or (
-                    file.is_symlink() and not file.resolve().is_relative_to(root)
+                    file.is_symlink() and not Path(os.path.realpath(file)).is_relative_to(root)
                 ):
                     continue
-                with contextlib.suppress(FileNotFoundError):
+                try:
                     status = file.stat()
-                    if stat.S_ISREG(status.st_mode) and limits.refuse_source_file(file) is None:
-                        path = file.relative_to(root).as_posix()
-                        yield ObjectVersion(
-                            path, _version(status), status.st_size, status.st_mtime_ns // 1000
-                        )
+                except FileNotFoundError:
+                    continue
+                except OSError as error:  # such as a link to itself
+                    problems.append(f"the file {shown(str(file))} cannot be looked at: {error.strerror}")
+                    continue
+                if stat.S_ISREG(status.st_mode) and limits.refuse_source_file(file) is None:
+                    path = file.relative_to(root).as_posix()
+                    yield ObjectVersion(path, _version(status), status.st_size, status.st_mtime_ns // 1000)
+        self.problems = problems
 
 
 def _version(status: os.stat_result) -> str:

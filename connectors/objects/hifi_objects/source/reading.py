@@ -82,17 +82,22 @@ class ObjectsReading(PolledSource):
             at = await self._add(turn, catalog, at, listed)
             while not turn.over() and (known_object := catalog.next(at.ordinal)) is not None:
                 at = await self._read_object(turn, catalog, known_object, at)
-            if not turn.over() and (forgotten := catalog.forget(at.ordinal, monotonic_s())):
+            complete = not self._store.problems  # what is in a folder that cannot be listed is not gone
+            if complete and not turn.over() and (forgotten := catalog.forget(at.ordinal, monotonic_s())):
                 await turn.keep(forgotten)
             await turn.pause(self._source.interval)
 
     async def _listed(self, turn: SourceTurn) -> list[ObjectVersion]:
         pattern = self._source.pattern
         listed = [version for version in await self._store.listed() if fnmatchcase(version.path, pattern)]
-        refused = [version.shown_path for version in listed if self._store.refusal(version) is not None]
-        more = f" and {len(refused) - 1} others" if len(refused) > 1 else ""
-        warning = f"{refused[0]}{more} cannot be read because of the name" if refused else None
-        turn.warn("names", warning)
+        refused = [
+            f"{version.shown_path}: {refusal}"
+            for version in listed
+            if (refusal := self._store.refusal(version)) is not None
+        ]
+        for subject, problems in (("names", refused), ("listing", self._store.problems)):
+            more = f" (and {len(problems) - 1} others)" if len(problems) > 1 else ""
+            turn.warn(subject, f"{problems[0]}{more}" if problems else None)
         return listed
 
     async def _add(

@@ -155,11 +155,44 @@ async def test_a_name_that_cannot_be_used_is_one_dead_letter_and_a_warning(tmp_p
         ("unreadable-object", "b: rename it"),
         None,
     ]
-    assert turn.warnings == {"names": "b cannot be read because of the name"}
+    assert turn.warnings == {"names": "b: rename it"}
     again = Turn(turn.kept)
     put(tmp_path, "d", 4)
     await read_until(reading(store, tmp_path), again, 1)
     assert again.numbers() == [4]
+
+
+async def test_objects_of_a_folder_that_cannot_be_listed_are_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "FORGET_S", 0.2)
+    (tmp_path / "closed").mkdir()
+    put(tmp_path, "closed/a", 1)
+    put(tmp_path, "b", 2)
+
+    class Closing(ReadableFolder):
+        closed = False
+
+        async def listed(self) -> list[ObjectVersion]:
+            listed = await super().listed()
+            if not self.closed:
+                return listed
+            self.problems = ["the folder closed cannot be listed"]
+            return [version for version in listed if not version.path.startswith("closed")]
+
+    store, turn = Closing(tmp_path), Turn()
+    task = asyncio.create_task(reading(store, tmp_path).read(turn))
+    await turn.until_written(2)
+    store.closed = True
+    while "listing" not in turn.warnings:
+        await asyncio.sleep(0.02)
+    await asyncio.sleep(0.6)  # three times as long as objects are remembered
+    store.closed = False
+    put(tmp_path, "c", 3)
+    await turn.until_written(3)
+    turn._over.set()
+    await task
+    assert turn.numbers() == [1, 2, 3], "what was read is not read again"
 
 
 @pytest.mark.parametrize("seconds", [-1_000_000_000, 0, 200_000_000_000])

@@ -1,7 +1,9 @@
 """A version of an object is read as it was listed, or not at all."""
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -99,6 +101,34 @@ async def test_names_that_are_no_utf_8_are_read_and_what_is_no_file_is_left_out(
         async with store.opened(gone):
             pass
     assert str(raised.value).encode() == b"the file \\xff\\xfe was removed"
+
+
+async def test_what_cannot_be_looked_at_is_told_and_the_rest_is_listed(
+    folder: PolledFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "closed/b", "open/c"):
+        folder.put(name, b"1")
+    (folder.root / "loop").symlink_to(folder.root / "loop")
+    (folder.root / "dangling").symlink_to(folder.root / "none")
+    scandir = os.scandir
+
+    def guarded(path: str) -> Any:
+        """List a folder as one who is not root, if it is another than `closed`."""
+        if str(path).endswith("closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    store = ReadableFolder(folder.root)
+    assert sorted(version.path for version in await store.listed()) == ["a", "open/c"]
+    assert sorted(store.problems) == [
+        f"the file {folder.root}/loop cannot be looked at: Too many levels of symbolic links",
+        f"the folder {folder.root}/closed cannot be listed: Permission denied",
+    ]
+    monkeypatch.undo()
+    (folder.root / "loop").unlink()
+    assert len(await store.listed()) == 3
+    assert store.problems == []
 
 
 async def test_a_folder_that_does_not_exist_can_be_tried_again(tmp_path: Path) -> None:
