@@ -65,10 +65,12 @@ def recognized(head: bytes) -> str | None:
     for mark, name in _MARKS.items():
         if head.startswith(mark):
             return name
+    head = head[: len(head) // 2 * 2]
     even, odd = head[::2].count(0), head[1::2].count(0)
-    if max(even, odd) > len(head) / 2 * _NUL_SHARE and min(even, odd) < max(even, odd) / 10:
-        return "utf-16-be" if even > odd else "utf-16-le"
-    return None
+    if max(even, odd) <= len(head) / 2 * _NUL_SHARE or min(even, odd) >= max(even, odd) / 10:
+        return None
+    name, line_feed = ("utf-16-be", b"\0\n") if even > odd else ("utf-16-le", b"\n\0")
+    return name if b"\n" not in head.replace(line_feed, b"") else None  # otherwise some values have NUL bytes
 
 
 class _Joined(io.RawIOBase):
