@@ -48,7 +48,7 @@ class ObjectsSource(CollectedSource):
         description="Format of the objects; CSV has a header.",
     )
     delimiter: Annotated[str, TextForm.LINES] = Field(
-        ",", pattern=r"^[\t -!#-~]$", description="Delimiter of CSV, one ASCII character."
+        ",", min_length=1, max_length=1, description="Delimiter of CSV, an ASCII character."
     )
     encoding: Literal["utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "windows-1252"] = Field(
         "utf-8",
@@ -68,6 +68,10 @@ class ObjectsSource(CollectedSource):
     def _consistent(self) -> "ObjectsSource":
         if (self.folder is None) == (self.s3 is None):
             raise ValueError("set exactly one of `folder` and `s3`")
+        if not self.delimiter.isascii() or self.delimiter in '"\r\n\0':
+            raise ValueError(
+                f"`delimiter` is {self.delimiter!r}; write an ASCII character that is no quote or line end"
+            )
         if self.encoding != "utf-8" and self.format not in {"ndjson", "csv"}:
             raise ValueError(f"`encoding` is for NDJSON and CSV, and `format` is {self.format}")
         if self.folder is not None:

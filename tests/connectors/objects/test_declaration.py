@@ -27,6 +27,9 @@ def pipe(source: dict[str, Any]) -> Pipe:
         (OBJECTS | {"folder": "data"}, [], "write an absolute path"),
         (OBJECTS | {"format": "xlsx"}, ["format"], "'ndjson', 'csv', 'parquet' or 'avro'"),
         (OBJECTS | {"delimiter": "::"}, ["delimiter"], "at most 1 character"),
+        (OBJECTS | {"delimiter": '"'}, [], "write an ASCII character that is no quote or line end"),
+        (OBJECTS | {"delimiter": "§"}, [], "write an ASCII character that is no quote or line end"),
+        (OBJECTS | {"format": "avro", "encoding": "utf-16"}, [], "`encoding` is for NDJSON and CSV"),
     ],
 )
 def test_a_wrong_key_is_named(source: dict[str, Any], path: list[str], message: str) -> None:

@@ -27,8 +27,9 @@ from postgres_server import PROGRAMS, PostgresServer
 ROWS = 4_000
 BACKFILL = {"rate": "400/s", "after": "0s"}
 """Slow enough that a shift and a kill meet the sources while they are read."""
-UNDER_WAY = 100
-"""Requests of egest to one destination that were under way or not recorded yet when it was killed."""
+UNDER_WAY = 16 + 2000
+"""Requests of egest to one destination that may be under way or not recorded yet when it is killed: the defaults of
+`concurrency` and `HIFI_EGEST_UNACKNOWLEDGED_RECEIPTS`. The lost colour sends them again when it is back."""
 
 
 def declared(pipe: Pipe, name: str, url: str) -> str:
@@ -102,5 +103,11 @@ async def test_each_row_arrives_once_over_a_shift_and_at_most_a_batch_is_repeate
             await until(delivered)
         repeated = [name for name, count in arrivals.counts.items() if count > 1]
         print(f"{len(repeated)} of {len(arrivals.counts)} rows arrived more than once")
-        assert max(arrivals.counts.values()) <= 2
-        assert len(repeated) <= 2 * (MOST_EVENTS + UNDER_WAY)
+        again = sum(arrivals.counts[name] - 1 for name in repeated)
+        thrice = [name for name in repeated if arrivals.counts[name] > 2]
+        print(f"{again} arrivals too many, {len(thrice)} rows more than twice")
+        # Once for each copy of a batch that both colours read, and once more if it was under way when its colour was
+        # killed: how many those are depends on the machine, their bound does not.
+        assert max(arrivals.counts.values()) <= 3
+        assert len(thrice) <= 2 * min(MOST_EVENTS, UNDER_WAY)
+        assert again <= 2 * (MOST_EVENTS + UNDER_WAY)

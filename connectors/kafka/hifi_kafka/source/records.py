@@ -7,6 +7,7 @@ import orjson
 from aiokafka import ConsumerRecord
 
 from hifi.pipe.sources.event import SourceEvent, refused
+from hifi.pipe.sources.partition_key import MAX_KEY_BYTES, partition_key
 from hifi.pipe.sources.timestamps import rfc3339_or_none
 from hifi.record.cloudevents import decode as cloudevents
 from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
@@ -18,7 +19,6 @@ from hifi_kafka.declaration import KafkaSource
 from hifi_kafka.source.avro_records import AvroRecords
 
 _JSON: Final = b"application/json"
-_MAX_KEY_BYTES: Final = 64 * 1024
 _MAX_DEPTH: Final = 64
 _PARTITION_KEY: Final = "ce_partitionkey"
 _TOO_LARGE: Final = 413
@@ -66,8 +66,8 @@ class RecordReader:
             time_us = record.timestamp * 1000
             headers.append(("ce_time", time))
         event = SourceEvent(record.offset, record.key or identifier, record.value, headers, time_us)
-        if len(record.key or b"") > _MAX_KEY_BYTES:
-            detail = f"the key has {len(record.key)} bytes; the limit is {_MAX_KEY_BYTES}"
+        if len(record.key or b"") > MAX_KEY_BYTES:
+            detail = f"the key has {len(record.key)} bytes; the limit is {MAX_KEY_BYTES}"
             event.key = identifier
             return refused(event, "too-large", detail)
         if record.value is None:
@@ -132,19 +132,10 @@ class RecordReader:
         """The event with the partition key that the pipe declares, if the data has it."""
         if self._partition_key is None:
             return event
-        value: Any = data
-        for name in self._partition_key:
-            value = value.get(name) if isinstance(value, dict) else None
-        if value is None or value == "":
-            return event
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            path = ".".join(self._partition_key)
-            return refused(event, "partition-key", f"the field {path} must be a string or an integer")
-        key = str(value).encode()
-        if len(key) > _MAX_KEY_BYTES:
-            detail = f"the partition key has {len(key)} bytes; the limit is {_MAX_KEY_BYTES}"
-            return refused(event, "too-large", detail)
-        event.key = key
+        try:
+            event.key = partition_key(data, event.data or b"", self._partition_key) or event.key
+        except Rejected as why:
+            return refused(event, why.reason, why.detail)
         return event
 
     def _deletion(self, event: SourceEvent, key: bytes | None) -> SourceEvent:

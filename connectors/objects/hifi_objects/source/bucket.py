@@ -19,12 +19,12 @@ from hifi_objects.bucket import first_line, open_bucket
 from hifi_objects.declaration import S3Settings
 from hifi_objects.source.listing import list_bucket
 from hifi_objects.source.store import OpenObject
-from hifi_objects.source.version import ObjectGone, ObjectVersion
+from hifi_objects.source.version import ObjectGone, ObjectRefused, ObjectVersion
 
 _TIMEOUT_S: Final = 30.0
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 _HIDDEN: Final = (".", "_")
-_UNREADABLE: Final = re.compile(r"//|/\.\.?/")
+_UNREADABLE: Final = re.compile(r"//|/\.\.?/|[\x00-\x1f\x7f\ud800-\udfff]")
 """In a key between slashes: what obstore takes for another key, or refuses."""
 
 
@@ -43,6 +43,7 @@ class ReadableBucket:
         """
         self._settings = settings
         self._folder = folder
+        self.problems: list[str] = []
         self._store = open_bucket(settings, _TIMEOUT_S)
         place = settings.bucket if settings.prefix is None else f"{settings.bucket}/{settings.prefix}"
         self.name = f"s3/{place}"
@@ -62,7 +63,7 @@ class ReadableBucket:
         """Why an object cannot be read because of its key; None: it can."""
         if _UNREADABLE.search(f"/{version.path}/"):
             return (
-                "no client can name a key with an empty part, or with the part `.` or `..`; rename the object"
+                "obstore cannot name a key with an empty part, a part `.` or a control character; rename it"
             )
         return None
 
@@ -73,11 +74,13 @@ class ReadableBucket:
             try:
                 await self._copy(version, file)
             except (FileNotFoundError, exceptions.NotFoundError):
-                raise ObjectGone(f"the object {version.path} was removed") from None
+                raise ObjectGone(f"the object {version.shown_path} was removed") from None
+            except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+                raise ObjectRefused(f"the object {version.shown_path}: {first_line(error)}") from error
             except exceptions.BaseError as error:
                 raise self._failure(error) from error
             except OSError as error:
-                raise Retryable(f"the object {version.path} cannot be copied: {error}") from error
+                raise Retryable(f"the object {version.shown_path} cannot be copied: {error}") from error
             file.seek(0)
             yield OpenObject(file, lambda: None)
 
@@ -86,7 +89,7 @@ class ReadableBucket:
         meta: Any = result.meta
         described = _version(version.path, meta["last_modified"], str(meta["e_tag"]), meta["size"])
         if described.version != version.version:
-            raise ObjectGone(f"the object {version.path} was written again")
+            raise ObjectGone(f"the object {version.shown_path} was written again")
         async for chunk in result.stream(min_chunk_size=_CHUNK_BYTES):
             await asyncio.to_thread(file.write, chunk)
 

@@ -16,6 +16,8 @@ AT: Final = "at"
 _OBJECT: Final = "o/"
 _TOKEN_BYTES: Final = 8
 _ROW_BITS: Final = 32
+POSTPONE_S: Final = 60.0
+"""Time after which an object that may not be read is tried again, seconds."""
 FORGET_S: Final = 24 * 3600.0
 """Time without a listing that has an object, after which it is forgotten, seconds."""
 
@@ -77,6 +79,8 @@ class ObjectCatalog:
         self._settle_s = settle_s
         self._seen: dict[str, tuple[str, float]] = {}
         """Path to version and the time since when it has been seen, of versions without an ordinal."""
+        self._postponed: dict[str, float] = {}
+        """Path to the time before which an object gets no ordinal."""
         self._missing: dict[str, float] = {}
         """Path to the time since when it has not been listed."""
         written_down = [
@@ -106,10 +110,12 @@ class ObjectCatalog:
             if version != candidate.version:
                 since_s = now_s
             self._seen[candidate.path] = (candidate.version, since_s)
-            if now_s - since_s >= self._settle_s:
+            if now_s - since_s >= self._settle_s and now_s >= self._postponed.get(candidate.path, now_s):
                 settled.append(candidate)
         for path in self._seen.keys() - paths:
             del self._seen[path]
+        for path in self._postponed.keys() - paths:
+            del self._postponed[path]
         self._missing = {path: self._missing.get(path, now_s) for path in self._newest.keys() - paths}
         return sorted(settled, key=lambda candidate: (candidate.modified_us, candidate.path))
 
@@ -127,6 +133,25 @@ class ObjectCatalog:
             self._seen.pop(version.path, None)
             entries[known_object.entry] = version.entry()
         return entries
+
+    def postpone(self, known_object: KnownObject, now_s: float) -> dict[str, None]:
+        """Take the ordinal away from a version of which no row was written; returns its entry, to remove.
+
+        It gets a later one when it is listed after `POSTPONE_S`.
+
+        Args:
+            known_object: as `next` has returned it.
+            now_s: monotonic time, seconds.
+        """
+        path = known_object.object.path
+        del self._known[known_object.ordinal]
+        earlier = [other for other in self._known.values() if other.object.path == path]
+        if earlier:
+            self._newest[path] = max(earlier)
+        else:
+            del self._newest[path]
+        self._postponed[path] = now_s + POSTPONE_S
+        return {known_object.entry: None}
 
     def next(self, ordinal: int) -> KnownObject | None:
         """The first version to read that has at least this ordinal; None: all are read. Ordinals of calls rise."""

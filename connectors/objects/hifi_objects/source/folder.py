@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import stat
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -10,7 +11,7 @@ from typing import BinaryIO
 from hifi.pipe.limits import pipe_limits
 from hifi.runtime.errors import Retryable
 from hifi_objects.source.store import OpenObject
-from hifi_objects.source.version import ObjectGone, ObjectVersion
+from hifi_objects.source.version import ObjectGone, ObjectRefused, ObjectVersion, shown
 
 _HIDDEN = (".", "_")
 
@@ -25,11 +26,12 @@ class ReadableFolder:
             root: absolute path.
         """
         self._root = root
+        self.problems: list[str] = []
         self.name = f"folder{root}"
         self.url = f"file://{root}"
 
     async def listed(self) -> list[ObjectVersion]:
-        """All files, without hidden ones and links to outside of the folder."""
+        """All files, without hidden ones, pipes, devices and links to outside of the folder."""
         return await asyncio.to_thread(lambda: list(self._files()))
 
     def refusal(self, version: ObjectVersion) -> str | None:  # noqa: ARG002 - any name can be read
@@ -44,7 +46,7 @@ class ReadableFolder:
         def check() -> None:
             """Compare size and time."""
             if _version(os.fstat(file.fileno())) != version.version:
-                raise ObjectGone(f"the file {version.path} was changed while it was read")
+                raise ObjectGone(f"the file {version.shown_path} was changed while it was read")
 
         try:
             check()
@@ -57,32 +59,43 @@ class ReadableFolder:
         try:
             return path.open("rb")
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise ObjectGone(f"the file {version.path} was removed") from None
+            raise ObjectGone(f"the file {version.shown_path} was removed") from None
+        except PermissionError as error:
+            raise ObjectRefused(f"the file {version.shown_path} cannot be read: {error.strerror}") from error
         except OSError as error:
-            raise Retryable(f"the file {path} cannot be read: {error.strerror}") from error
+            raise Retryable(f"the file {version.shown_path} cannot be read: {error.strerror}") from error
 
     def _files(self) -> Iterator[ObjectVersion]:
-        root, limits = self._root.resolve(), pipe_limits()
+        root, limits = Path(os.path.realpath(self._root)), pipe_limits()
+        problems: list[str] = []
 
         def fail(error: OSError) -> None:
-            if not isinstance(error, FileNotFoundError) or Path(str(error.filename)) == root:
-                raise Retryable(f"the folder {error.filename} cannot be listed: {error.strerror}") from error
+            name = str(error.filename)
+            problem = f"the folder {shown(name)} cannot be listed: {error.strerror}"
+            if Path(name) == root:
+                raise Retryable(problem) from error
+            if not isinstance(error, FileNotFoundError):
+                problems.append(problem)
 
         for folder, folders, names in os.walk(root, onerror=fail):
             folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
             for name in names:
                 file = Path(folder) / name
                 if name.startswith(_HIDDEN) or (
-                    file.is_symlink() and not file.resolve().is_relative_to(root)
+                    file.is_symlink() and not Path(os.path.realpath(file)).is_relative_to(root)
                 ):
                     continue
-                with contextlib.suppress(FileNotFoundError):
+                try:
                     status = file.stat()
-                    if limits.refuse_source_file(file) is None:
-                        path = file.relative_to(root).as_posix()
-                        yield ObjectVersion(
-                            path, _version(status), status.st_size, status.st_mtime_ns // 1000
-                        )
+                except FileNotFoundError:
+                    continue
+                except OSError as error:  # such as a link to itself
+                    problems.append(f"the file {shown(str(file))} cannot be looked at: {error.strerror}")
+                    continue
+                if stat.S_ISREG(status.st_mode) and limits.refuse_source_file(file) is None:
+                    path = file.relative_to(root).as_posix()
+                    yield ObjectVersion(path, _version(status), status.st_size, status.st_mtime_ns // 1000)
+        self.problems = problems
 
 
 def _version(status: os.stat_result) -> str:

@@ -62,6 +62,7 @@ class ObjectRows:
         Raises:
             ObjectGone: the object was changed meanwhile.
             OSError: it cannot be read; it may be possible later.
+            Retryable: the worker cannot be started.
         """
         deaths, careful_to, self._is_open = 0, 0, False
         while True:

@@ -21,7 +21,7 @@ from hifi_objects.source.row_worker import RowWorker
 from hifi_objects.source.rows.row import ObjectRow
 from hifi_objects.source.rows.row_format import RowFormat
 from hifi_objects.source.store import OpenObject, ReadableStore
-from hifi_objects.source.version import ObjectGone, ObjectVersion
+from hifi_objects.source.version import ObjectGone, ObjectRefused, ObjectVersion
 
 logger = log.get(__name__)
 
@@ -55,6 +55,8 @@ class ObjectsReading(PolledSource):
         form = RowFormat(source.format, source.delimiter, source.encoding, context.max_event_bytes)
         self._rows = ObjectRows(form, RowWorker(context.reader_memory_bytes))
         self._events = ObjectRowEvents(source, store.url)
+        self._refused_paths: set[str] = set()
+        """Objects that may not be read, as they are shown."""
         self.name = f"objects/{store.name.replace(';', '%3B')}"
         """Name of what is read."""
 
@@ -80,17 +82,22 @@ class ObjectsReading(PolledSource):
             at = await self._add(turn, catalog, at, listed)
             while not turn.over() and (known_object := catalog.next(at.ordinal)) is not None:
                 at = await self._read_object(turn, catalog, known_object, at)
-            if not turn.over() and (forgotten := catalog.forget(at.ordinal, monotonic_s())):
+            complete = not self._store.problems  # what is in a folder that cannot be listed is not gone
+            if complete and not turn.over() and (forgotten := catalog.forget(at.ordinal, monotonic_s())):
                 await turn.keep(forgotten)
             await turn.pause(self._source.interval)
 
     async def _listed(self, turn: SourceTurn) -> list[ObjectVersion]:
         pattern = self._source.pattern
         listed = [version for version in await self._store.listed() if fnmatchcase(version.path, pattern)]
-        refused = [version.shown_path for version in listed if self._store.refusal(version) is not None]
-        more = f" and {len(refused) - 1} others" if len(refused) > 1 else ""
-        warning = f"{refused[0]}{more} cannot be read because of the name" if refused else None
-        turn.warn("names", warning)
+        refused = [
+            f"{version.shown_path}: {refusal}"
+            for version in listed
+            if (refusal := self._store.refusal(version)) is not None
+        ]
+        for subject, problems in (("names", refused), ("listing", self._store.problems)):
+            more = f" (and {len(problems) - 1} others)" if len(problems) > 1 else ""
+            turn.warn(subject, f"{problems[0]}{more}" if problems else None)
         return listed
 
     async def _add(
@@ -111,7 +118,7 @@ class ObjectsReading(PolledSource):
         """Write the rows of a version that are not written yet; a version that is gone is left."""
         if at.ordinal != known_object.ordinal:
             at = at._replace(ordinal=known_object.ordinal, row=0, batch=None)
-        gone = False
+        gone, removed, path = False, dict[str, None](), known_object.object.shown_path
         try:
             if (refusal := self._store.refusal(known_object.object)) is not None:
                 at = await self._write_rows(turn, catalog, at, self._refused(known_object, at, refusal))
@@ -119,16 +126,26 @@ class ObjectsReading(PolledSource):
                 async with self._store.opened(known_object.object) as opened:
                     at = await self._write_rows(turn, catalog, at, self._batches(known_object, at, opened))
                 turn.warn("objects", None)
+                if path in self._refused_paths:
+                    self._refused_paths.discard(path)
+                    turn.warn(f"object {path}", None)
         except ObjectGone as error:
             gone = True
             logger.warning("object-gone", pipe=self._pipe, reason=str(error))
             turn.warn("objects", f"{error}: the rest of its rows was not read")
+        except ObjectRefused as error:
+            if at.row or at.batch is not None:  # rows of it may be written: it has to be read from here on
+                raise Retryable(str(error)) from error
+            gone, removed = True, catalog.postpone(known_object, monotonic_s())
+            logger.warning("object-refused", pipe=self._pipe, reason=str(error))
+            self._refused_paths.add(path)
+            turn.warn(f"object {path}", f"{error}; it is tried again, and others are read")
         except OSError as error:
-            raise Retryable(f"the object {known_object.object.path} cannot be read: {error}") from error
+            raise Retryable(f"the object {known_object.object.shown_path} cannot be read: {error}") from error
         if gone or not turn.over():
             at = at._replace(ordinal=known_object.ordinal + 1, row=0, batch=None)
-        if catalog.next(at.ordinal) is None or turn.over():
-            await turn.keep({AT: at.entry()})  # so that the next reader reads nothing again
+        if removed or catalog.next(at.ordinal) is None or turn.over():
+            await turn.keep({**removed, AT: at.entry()})  # so that the next reader reads nothing again
         return at
 
     async def _write_rows(

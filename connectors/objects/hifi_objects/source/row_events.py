@@ -1,18 +1,17 @@
 """Rows of objects as events. Pure."""
 
 from collections.abc import Sequence
-from typing import Any, Final
 
 import orjson
 
 from hifi.pipe.sources.event import SourceEvent, refused
+from hifi.pipe.sources.partition_key import partition_key
 from hifi.pipe.sources.timestamps import rfc3339_or_none
 from hifi.record.headers import CONTENT_TYPE, Headers
+from hifi.runtime.errors import Rejected
 from hifi_objects.declaration import ObjectsSource
 from hifi_objects.source.catalog import KnownObject
 from hifi_objects.source.rows.row import ObjectRow
-
-_MAX_KEY_BYTES: Final = 64 * 1024
 
 
 class ObjectRowEvents:
@@ -55,20 +54,8 @@ class ObjectRowEvents:
             return refused(event, row.reason, row.detail)
         if self._partition_key is None or row.data is None:
             return event
-        return self._with_key(event, self._partition_key, orjson.loads(row.data))
-
-    def _with_key(self, event: SourceEvent, names: Sequence[str], data: dict[str, Any]) -> SourceEvent:
-        value: Any = data
-        for name in names:
-            value = value.get(name) if isinstance(value, dict) else None
-        if value is None or value == "":
-            return event
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            path = ".".join(names)
-            return refused(event, "partition-key", f"the field {path} must be a string or an integer")
-        key = str(value).encode()
-        if len(key) > _MAX_KEY_BYTES:
-            detail = f"the partition key has {len(key)} bytes; the limit is {_MAX_KEY_BYTES}"
-            return refused(event, "too-large", detail)
-        event.key = key
+        try:
+            event.key = partition_key(orjson.loads(row.data), row.data, self._partition_key) or event.key
+        except Rejected as why:
+            return refused(event, why.reason, why.detail)
         return event

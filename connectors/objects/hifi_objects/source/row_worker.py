@@ -6,12 +6,12 @@ import subprocess
 import sys
 from typing import BinaryIO, Final
 
-from hifi.runtime.errors import HifiError
+from hifi.runtime.errors import HifiError, Retryable
 from hifi.runtime.process.user_code import public_variables
 from hifi_objects.source.rows.messages import (
     FileFailed,
     NextRows,
-    ReadObject,
+    OpenRequest,
     Rows,
     receive_answer,
     send,
@@ -20,6 +20,9 @@ from hifi_objects.source.rows.row_format import RowFormat
 
 _ANSWER_S: Final = 60.0
 """Longest time for one row, seconds; the worker answers every few seconds while it makes progress."""
+
+_START_S: Final = 120.0
+"""Longest time for starting Python and importing the parsers, seconds."""
 
 
 class WorkerDied(HifiError):
@@ -46,11 +49,12 @@ class RowWorker:
 
         Raises:
             WorkerDied: see there.
+            Retryable: the worker cannot be started, which is not due to the object.
         """
         connection = self._connection or self._start()
         file.flush()
         try:
-            send(connection, ReadObject(form, path, skip), file.fileno())
+            send(connection, OpenRequest(form, path, skip), file.fileno())
         except OSError:
             raise self._died() from None
 
@@ -98,15 +102,29 @@ class RowWorker:
         with remote:
             descriptor = remote.fileno()
             program = [sys.executable, "-P", "-m", "hifi_objects.source.rows.worker"]
-            self._process = subprocess.Popen(
-                [*program, str(descriptor), str(self._memory_bytes)],
-                pass_fds=[descriptor],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                env={**public_variables(), "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"},
-            )
-        connection.settimeout(self._answer_s)
+            try:
+                self._process = subprocess.Popen(
+                    [*program, str(descriptor), str(self._memory_bytes)],
+                    pass_fds=[descriptor],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    env={
+                        **public_variables(),
+                        "ARROW_DEFAULT_MEMORY_POOL": "system",
+                        "MALLOC_ARENA_MAX": "1",
+                    },
+                )
+            except OSError as error:
+                connection.close()
+                raise Retryable(f"the process that reads objects cannot be started: {error}") from error
         self._connection = connection
+        connection.settimeout(_START_S)
+        try:
+            receive_answer(connection)
+        except (OSError, EOFError) as error:
+            self.close()
+            raise Retryable(f"the process that reads objects does not start ({error!r})") from error
+        connection.settimeout(self._answer_s)
         return connection
 
     def _died(self, reason: str = "") -> WorkerDied:

@@ -27,6 +27,10 @@ class ReadableStore(Protocol):
     def url(self) -> str:
         """URL, for the attribute `source` of events."""
 
+    @property
+    def problems(self) -> list[str]:
+        """What of the last listing could not be looked at, each in a sentence."""
+
     async def listed(self) -> list[ObjectVersion]:
         """All objects.
 
@@ -42,5 +46,6 @@ class ReadableStore(Protocol):
 
         Raises:
             ObjectGone: there is no such version any more.
+            ObjectRefused: it may not be read, others may.
             Retryable: it does not answer.
         """

@@ -10,6 +10,12 @@ from hifi.runtime.errors import HifiError
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
+def shown(path: str) -> str:
+    """A path in which bytes that are no UTF-8 and control characters are written in hexadecimal."""
+    text = path.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
 class ObjectVersion(NamedTuple):
     """An object with the content that it had when it was listed."""
 
@@ -25,8 +31,7 @@ class ObjectVersion(NamedTuple):
     @property
     def shown_path(self) -> str:
         """The path for ids and reasons: bytes that are no UTF-8 and control characters are written in hexadecimal."""
-        text = self.path.encode(errors="surrogateescape").decode(errors="backslashreplace")
-        return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+        return shown(self.path)
 
     @classmethod
     def read(cls, entry: Sequence[Any]) -> "ObjectVersion":
@@ -45,6 +50,10 @@ class ObjectVersion(NamedTuple):
         except UnicodeEncodeError:
             path = [base64.b64encode(path.encode(errors="surrogateescape")).decode()]
         return [path, *self[1:]]
+
+
+class ObjectRefused(HifiError):
+    """This object may not be read, such as for want of permission: go on with the next one, and try again later."""
 
 
 class ObjectGone(HifiError):

@@ -134,7 +134,7 @@ class KafkaTopicReader:
         await self._prepare(assigned, batch)
         reading = await self._reading(assigned)
         reading.catch_up.begin(batch[-1].offset, self._end(assigned))
-        events = await self._events(batch)
+        events = await self._events(assigned, batch)
         if not self._any_backfill(reading, batch, events):
             await self._write(assigned, batch, events, catching_up=False)
             return
@@ -153,22 +153,34 @@ class KafkaTopicReader:
         oldest_ms = min(record.timestamp for record in batch)
         return reading.catch_up.is_backfill(batch[0].offset, oldest_ms * 1000, now_us())
 
-    async def _events(self, batch: Batch) -> list[SourceEvent]:
+    async def _events(self, assigned: AssignedPartition, batch: Batch) -> list[SourceEvent]:
         """The events of a batch, with turns for everything else in between."""
         events: list[SourceEvent] = []
         for records in loop_slices(batch):
             async with self._turns:
-                events += [self._event_of(record) for record in records]
+                for record in records:
+                    try:
+                        event = self._event(record)
+                    except Exception as error:  # noqa: BLE001 - whatever a hostile record causes
+                        event = await self._event_again(assigned, record, error)
+                    events.append(event)
                 await asyncio.sleep(0)
         return events
 
-    def _event_of(self, record: ConsumerRecord) -> SourceEvent:
-        """The event of a record; one on which the reader fails is refused alone, and its neighbours need not wait."""
+    async def _event_again(
+        self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception
+    ) -> SourceEvent:
+        """The event of a record on which the reader has failed; it is refused alone if it fails again.
+
+        Another partition may have displaced the schema of the record since the batch was prepared.
+        """
+        logger.warning("record-unreadable", pipe=self._pipe, offset=record.offset, error=repr(error))
+        await self._prepare(assigned, [record])
         try:
             return self._event(record)
-        except Exception as error:
-            logger.exception("record-unreadable", pipe=self._pipe, offset=record.offset)
-            return self._failed_event(record, error)
+        except Exception as again:
+            logger.exception("record-refused", pipe=self._pipe, offset=record.offset)
+            return self._failed_event(record, again)
 
     def _failed_event(self, record: ConsumerRecord, error: Exception) -> SourceEvent:
         """A record that normalize makes a dead letter of."""

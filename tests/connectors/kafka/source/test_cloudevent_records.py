@@ -7,6 +7,8 @@ import orjson
 import pytest
 from cloudevents.core.bindings.kafka import to_binary_event, to_structured_event
 from cloudevents.core.v1.event import CloudEvent
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hifi.record.headers import CONTENT_TYPE, REFUSED
 from hifi.record.refusal import parse_refusal
@@ -176,3 +178,43 @@ def test_json_that_is_nested_deeper_than_ingest_accepts_is_refused() -> None:
     assert (refusal.reason, refusal.detail) == ("not-json", "the value is nested deeper than 64 levels")
     assert read(record(b'{"a":' * 64 + b"1" + b"}" * 64, None)).data is not None
     assert REFUSED not in dict(read(record(b'{"a":' * 64 + b"1" + b"}" * 64, None)).headers)
+
+
+HEADERS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                *(f"ce_{name}" for name in ("", "specversion", "id", "source", "type", "time", "subject", "data")),
+                "content-type",
+                "ü",
+            ]
+        ),
+        st.none()
+        | st.sampled_from([b"1.0", b"/s", b"application/cloudevents+json", b"application/json; charset=x", b""])
+        | st.binary(max_size=20),
+    ),
+    max_size=8,
+)  # fmt: skip
+
+
+@settings(max_examples=500)
+@given(
+    st.none() | st.binary(max_size=60) | st.text(st.sampled_from('{}[]",:ab01e-+.\ufeff'), max_size=40).map(str.encode),
+    st.none() | HEADERS,
+    st.none() | st.binary(max_size=20),
+    st.none() | st.integers(-(2**63), 2**63 - 1),
+)  # fmt: skip
+def test_every_record_is_an_event_or_is_refused(
+    value: bytes | None, headers: Any, key: bytes | None, timestamp: int | None
+) -> None:
+    any_record = record(value, headers, key)
+    any_record.timestamp = timestamp
+    event = read(any_record, partition_key="a.b")
+    assert event.position == 3
+    assert all(isinstance(text, bytes) for _, text in event.headers)
+    assert isinstance(event.key, bytes)
+    names = [name for name, _ in event.headers]
+    assert len(names) == len(set(names))
+    assert "ce_id" in names
+    if REFUSED not in names:
+        assert event.data is not None

@@ -156,6 +156,23 @@ def avro_of(schema: Any, records: list[Any], **options: Any) -> bytes:
     return sink.getvalue()
 
 
+def test_a_field_of_avro_that_is_there_twice_is_named_and_the_object_is_refused() -> None:
+    field = {"name": "x", "type": "int"}
+    for schema in (
+        {"type": "record", "name": "R", "fields": [field, {"name": "y", "type": "int"}, field]},
+        {
+            "type": "record",
+            "name": "O",
+            "fields": [{"name": "r", "type": {"type": "record", "name": "R", "fields": [field, field]}}],
+        },
+    ):
+        (only,) = rows("avro", avro_of(schema, []))
+        assert (only.reason, only.detail) == (
+            "duplicate-column",
+            "x: the schema names the column 'x' of R twice",
+        )
+
+
 def record_of(data_type: Any) -> dict[str, Any]:
     return {"type": "record", "name": "R", "fields": [{"name": "v", "type": data_type}]}
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from hifi_objects.source.catalog import FORGET_S, ObjectCatalog, ObjectsAt
+from hifi_objects.source.catalog import FORGET_S, POSTPONE_S, ObjectCatalog, ObjectsAt
 from hifi_objects.source.version import ObjectVersion
 
 
@@ -47,6 +47,21 @@ def test_a_file_is_read_when_it_has_not_changed_for_a_while() -> None:
     assert catalog.unseen([version("a", "2")], 9) == [], "it grows"
     assert catalog.unseen([version("a", "2")], 18) == []
     assert catalog.unseen([version("a", "2")], 19) == [version("a", "2")]
+
+
+def test_an_object_that_may_not_be_read_gets_a_later_ordinal_after_a_while() -> None:
+    catalog = ObjectCatalog({}, 0)
+    catalog.add([version("a"), version("b", "1"), version("b", "2"), version("c")], 0)
+    refused = catalog.next(2)
+    assert refused is not None
+    assert catalog.postpone(refused, 100) == {"o/2": None}
+    assert paths(catalog, 3) == [(3, "c")]
+    listed = [version("a"), version("b", "2"), version("c")]
+    assert catalog.unseen(listed, 100 + POSTPONE_S - 1) == []
+    assert catalog.forget(4, 100) == {}
+    assert catalog.unseen(listed, 100 + POSTPONE_S) == [version("b", "2")]
+    catalog.add([version("b", "2")], 4)
+    assert paths(catalog, 4) == [(4, "b")]
 
 
 def test_objects_are_read_in_the_order_of_their_times() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hifi_objects.source.rows.batches import RowBatches
+from hifi_objects.source.rows.csv_quotes import QuoteScanner
 from hifi_objects.source.rows.row import ObjectRow
 from hifi_objects.source.rows.row_format import RowFormat
 
@@ -129,6 +130,20 @@ def test_another_encoding_is_named_once_for_the_object_and_can_be_declared(
     assert [values for _, values in summary(rows(text, encoding=encoding))] == ["1,a", "2,ü", "3,c"]
 
 
+@pytest.mark.parametrize("actual", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("declared", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "windows-1252"])
+def test_an_object_in_another_encoding_than_the_declared_one_is_never_read_as_nonsense(
+    actual: str, declared: str
+) -> None:
+    read = rows("id,name\n1,a\n2,b\n".encode(actual), encoding=declared)
+    if read[0].reason:
+        (only,) = read
+        assert only.reason == "unknown-encoding"
+        assert declared.upper() in only.detail
+    else:
+        assert [values for _, values in summary(read)] == ["1,a", "2,b"]
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "windows-1252"])
 def test_text_of_one_byte_a_character_is_read_if_its_encoding_is_declared(encoding: str) -> None:
     text = TABLE.encode(encoding)
@@ -148,7 +163,7 @@ def test_nul_bytes_in_values_are_values() -> None:
     assert [row.data for row in read] == [b'{"id":"1","name":"a\\u0000b"}', b'{"id":"\\u0000","name":""}']
 
 
-VALUES = st.text(st.sampled_from('ab1 ,"\n\x00äß'), max_size=8)
+VALUES = st.text(st.sampled_from('ab1 ,"\n\r\x00äß'), max_size=8)
 
 
 @given(st.data(), st.integers(1, 4))
@@ -195,3 +210,20 @@ def test_every_line_belongs_to_one_row_whatever_the_object_contains(content: byt
         *covered
     }
     assert not left, "a line has vanished"
+
+
+@given(st.lists(st.text(st.sampled_from('a,"'), max_size=8), min_size=1, max_size=6))
+def test_the_end_of_a_large_record_is_found_as_the_parser_finds_it(pieces: list[str]) -> None:
+    scanner = QuoteScanner(",")
+    for piece in pieces:
+        scanner.read(piece.encode())
+    whole = QuoteScanner(",")
+    whole.read("".join(pieces).encode())
+    assert scanner.open == whole.open
+    try:
+        list(csv.reader(["".join(pieces)], strict=True))
+    except csv.Error as error:
+        if "unexpected end" in str(error):
+            assert scanner.open
+    else:
+        assert not scanner.open

@@ -5,21 +5,25 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, quote_plus, urlsplit
+from urllib.parse import parse_qs, quote_plus, unquote, urlsplit
 from xml.sax.saxutils import escape
 
+import obstore
 import pytest
+from obstore.store import MemoryStore
 
 from hifi.runtime.errors import Retryable
 from hifi_objects.declaration import S3Settings
 from hifi_objects.source.bucket import ReadableBucket
 from hifi_objects.source.listing import read_page, signed_headers
-from hifi_objects.source.version import ObjectGone
+from hifi_objects.source.version import ObjectGone, ObjectVersion
 
 KEYS = [
     "in/a.csv", "in//b.csv", "in/folder/", "in/folder", "in/c//", "in/../d.csv", "in/./e.csv", "in/f g+h&ü%2f.csv",
     "in/\x01.csv", "in/.hidden", "in/_work/x", "in/", "in/empty", "in/data/",
 ]  # fmt: skip
+ASKED: list[str] = []
+"""Paths of the objects that were read."""
 SIZES = {"in/folder/": 0, "in/": 0, "in/empty": 0}
 
 
@@ -34,6 +38,7 @@ class Server(BaseHTTPRequestHandler):
             assert self.headers["authorization"].startswith("AWS4-HMAC-SHA256 Credential=access/")
             content = page(int(parameters.get("continuation-token", "0")))
         else:
+            ASKED.append(url.path)
             content = b"a,b\n"
         self.send_response(200)
         self.send_header("content-length", str(len(content)))
@@ -93,17 +98,24 @@ async def test_all_keys_are_listed_and_those_that_cannot_be_named_are_told_apart
     store = ReadableBucket(settings, None)
     listed = await store.listed()
     refused = {version.path for version in listed if store.refusal(version) is not None}
-    assert refused == {"/b.csv", "c//", "data/"}, "parts that begin with a point are hidden"
+    assert refused == {"/b.csv", "c//", "data/", "\x01.csv"}, "parts that begin with a point are hidden"
     assert {version.path for version in listed} - refused == {
-        "a.csv", "folder", "f g+h&ü%2f.csv", "\x01.csv", "empty"
+        "a.csv", "folder", "f g+h&ü%2f.csv", "empty"
     }  # fmt: skip
 
 
 async def test_a_version_is_the_same_when_it_is_opened(settings: S3Settings) -> None:
     store = ReadableBucket(settings, None)
     versions = {version.path: version for version in await store.listed()}
-    async with store.opened(versions["f g+h&ü%2f.csv"]) as opened:
-        assert opened.file.read() == b"a,b\n"
+    readable = [version for version in versions.values() if store.refusal(version) is None]
+    assert len(readable) == 4
+    for version in readable:
+        ASKED.clear()
+        async with store.opened(version._replace(size=4)) as opened:
+            assert opened.file.read() == b"a,b\n"
+        assert [unquote(path) for path in ASKED] == [f"/lake/in/{version.path}"], (
+            "it is this key that is read"
+        )
     with pytest.raises(ObjectGone):
         async with store.opened(versions["a.csv"]._replace(version="another")):
             pass
@@ -138,3 +150,19 @@ def test_the_signature_is_that_of_the_example_of_aws() -> None:
     assert headers["authorization"].endswith(
         "Signature=34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"
     )
+
+
+def test_keys_that_obstore_cannot_name_are_refused_before_it_is_asked(settings: S3Settings) -> None:
+    store, names = ReadableBucket(settings, None), MemoryStore()
+    characters = [*map(chr, range(0x300)), "\u2028", "\ufeff", "\uffff", "\U0001f600", "\udcff"]
+    for key in (
+        *(f"a{character}b" for character in characters),
+        "a//b", "/a", "a/", "a/./b", "../a", "a/..", "a/...", "a/.b", "~", "a\\b", "a%2fb", "*",
+    ):  # fmt: skip
+        try:
+            obstore.head(names, key)
+        except FileNotFoundError as error:
+            is_same = f"at location {key} not found" in str(error)
+        except ValueError:
+            is_same = False
+        assert (store.refusal(ObjectVersion(key, "", 1, 0)) is None) == is_same, repr(key)

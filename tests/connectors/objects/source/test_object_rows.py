@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from hifi.runtime.errors import Retryable
 from hifi_objects.source.object_rows import ObjectRows
 from hifi_objects.source.row_worker import RowWorker
 from hifi_objects.source.rows.messages import Rows
@@ -31,13 +33,16 @@ MAX_BYTES = 1024 * 1024
 class EndedWorker(RowWorker):
     """A worker that something ends when it is about to read a certain row, as often as it is told to."""
 
-    def __init__(self, at: int, times: int, answer_s: float = 60.0) -> None:
+    def __init__(self, at: int, times: int, answer_s: float = 60.0, with_signal: str = "SIGKILL") -> None:
         super().__init__(MEMORY_BYTES, answer_s)
+        self._signal = signal.Signals[with_signal]
         self.starts = 0
         self._at, self._times, self._row = at, times, 0
 
     def kill_at_row(self) -> None:
-        self.kill()
+        """End the process as a parser or the kernel would."""
+        assert self._process is not None
+        os.kill(self._process.pid, self._signal)
 
     def open(self, form: RowFormat, file: Any, path: str, skip: int) -> None:
         super().open(form, file, path, skip)
@@ -99,17 +104,20 @@ async def test_a_worker_that_ends_once_loses_and_repeats_no_row(tmp_path: Path, 
         assert worker.starts == 2
 
 
-@pytest.mark.parametrize("at", [1, 2, 2001, 5000])
+@pytest.mark.parametrize(
+    ("at", "with_signal"), [(1, "SIGSEGV"), (2, "SIGKILL"), (2001, "SIGABRT"), (5000, "SIGSEGV")]
+)
 async def test_an_object_that_always_ends_the_worker_has_its_rows_before_and_then_one_that_says_so(
-    tmp_path: Path, at: int
+    tmp_path: Path, at: int, with_signal: str
 ) -> None:
     bad, good = lines(tmp_path / "bad", 5000), lines(tmp_path / "good", 3)
-    async with reader("ndjson", worker := EndedWorker(at, 1000)) as rows:
+    async with reader("ndjson", worker := EndedWorker(at, 1000, with_signal=with_signal)) as rows:
         *before, last = flat(await read(rows, bad))
         assert [(row.number, row.reason) for row in before] == [(number, "") for number in range(1, at)]
         assert (last.number, last.reason, last.data) == (at, "unreadable-object", None)
         assert (
-            last.detail == f"bad: the object cannot be read after row {at - 1}: its reader ended with SIGKILL"
+            last.detail
+            == f"bad: the object cannot be read after row {at - 1}: its reader ended with {with_signal}"
         )
         assert worker.starts <= 3, "it is not started again and again"
         worker._times = 0
@@ -151,21 +159,29 @@ async def test_a_value_of_200_mb_in_a_few_kilobytes_is_refused_alone(tmp_path: P
 
 
 async def test_a_row_that_takes_too_long_ends_its_object_and_not_the_next_one(tmp_path: Path) -> None:
-    class Stopped(EndedWorker):
-        def kill_at_row(self) -> None:
-            assert self._process is not None
-            os.kill(self._process.pid, signal.SIGSTOP)
-
     bad, good = lines(tmp_path / "bad", 10), lines(tmp_path / "good", 3)
-    async with reader("ndjson", worker := Stopped(5, 1000, answer_s=1.0)) as rows:
+    async with reader("ndjson", worker := EndedWorker(5, 1000, 3.0, "SIGSTOP")) as rows:
         *before, last = flat(await read(rows, bad))
         assert [row.number for row in before] == [1, 2, 3, 4]
         assert (
             last.detail
-            == "bad: the object cannot be read after row 4: its reader took longer than 1 s for a row"
+            == "bad: the object cannot be read after row 4: its reader took longer than 3 s for a row"
         )
         worker._times = 0
         assert [row.number for row in flat(await read(rows, good))] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("program", ["/bin/false", "/nonexistent"])
+async def test_a_worker_that_cannot_be_started_is_no_fault_of_the_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    path = lines(tmp_path / "a", 3)
+    async with reader("ndjson", RowWorker(MEMORY_BYTES)) as rows:
+        monkeypatch.setattr(sys, "executable", program)
+        with pytest.raises(Retryable, match="the process that reads objects"):
+            await read(rows, path)
+        monkeypatch.undo()
+        assert [row.number for row in flat(await read(rows, path))] == [1, 2, 3]
 
 
 async def test_a_changed_object_ends_without_its_rows(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import io
+import os
 from pathlib import Path
 
 import orjson
@@ -97,6 +98,78 @@ async def test_a_replaced_object_is_read_again_and_a_damaged_one_becomes_one_dea
     kafka: str, log: Path, bucket: PolledBucket
 ) -> None:
     await replace_and_damage(kafka, log, bucket)
+
+
+def hostile(folder: PolledFolder) -> dict[str, str]:
+    """Objects that cannot be read, each to be refused once; path as it is shown to reason."""
+    value = b"x" * (200 * 1024 * 1024)
+    bomb = io.BytesIO()
+    table = pa.table({"n": ["x" * (190 * 1024 * 1024)]})
+    parquet.write_table(table, bomb, compression="brotli", use_dictionary=False, write_statistics=False)
+    folder.put("bomb.csv.gz", gzip.compress(b'n\n"' + value + b'"\n', 1))
+    folder.put("parquet.csv", bomb.getvalue())
+    folder.put("utf16.csv", "n\n1\n2\n".encode("utf-16"))
+    folder.put("zip.csv", b"PK\x03\x04" + bytes(100))
+    folder.put("twice.csv", b"n,n\n1,2\n")
+    folder.put(os.fsdecode(b"caf\xe9.csv"), b'n\n1,"\n')
+    return {
+        "bomb.csv.gz": "too-large",
+        "parquet.csv": "csv-header",
+        "utf16.csv": "unknown-encoding",
+        "zip.csv": "unknown-compression",
+        "twice.csv": "csv-header",
+        "caf\\xe9.csv": "not-csv",
+    }
+
+
+async def test_each_hostile_object_is_one_dead_letter_and_all_others_are_read(
+    kafka: str, log: Path, folder: PolledFolder
+) -> None:
+    async with collected_stream(kafka, log) as stream:
+        topics = stream.topics
+        folder.put("a.csv", b"n\n1\n2\n")
+        expected = hostile(folder)
+        folder.put(os.fsdecode(b"\xff.csv"), b"n\n3\n")
+        folder.put("z.csv", b"n\n4\n")
+        await stream.publish(folder.pipe(format="csv"))
+        await stream.start("normalize")
+        collect, admin = await stream.start("collect")
+        normalized = await stream.read(topics.normalized, lambda found: len(found) == 4)
+        assert sorted(field(normalized, "n")) == ["1", "2", "3", "4"]
+        assert any(fields(one)["ce_id"].startswith(b"\\xff.csv/") for one in normalized)
+        dead = await stream.read(topics.dead_letter, lambda found: len(found) == len(expected))
+        refused = {
+            fields(one)["ce_id"].rsplit(b"/", 2)[0].decode(): fields(one)["hifi_reason"].decode()
+            for one in dead
+        }
+        assert refused == expected
+        assert {fields(one)["hifi_detail"].partition(b": ")[0].decode() for one in dead} == {*expected}
+        assert collect.poll() is None
+        assert readyz(admin) == (200, readyz(admin)[1])
+        assert readyz(admin)[1]["warnings"] == {}
+        raw = await stream.all(topics.raw)
+        assert len({fields(one)["ce_id"] for one in raw}) == len(raw) == 4 + len(expected)
+
+
+async def test_an_object_that_ends_its_reader_is_one_dead_letter_and_all_others_are_read(
+    kafka: str, log: Path, folder: PolledFolder
+) -> None:
+    async with collected_stream(kafka, log) as stream:
+        topics, good, bomb = stream.topics, io.BytesIO(), io.BytesIO()
+        parquet.write_table(pa.table({"n": [*range(10)]}), good)
+        table = pa.table({"n": ["x" * (190 * 1024 * 1024)]})
+        parquet.write_table(table, bomb, compression="brotli", use_dictionary=False, write_statistics=False)
+        folder.put("a", good.getvalue())
+        folder.put("b", bomb.getvalue())
+        folder.put("c", good.getvalue())
+        await stream.publish(folder.pipe(format="parquet"))
+        await stream.start("normalize")
+        collect, _ = await stream.start("collect", collect_reader_bytes=128 * 1024 * 1024)
+        await stream.read(topics.normalized, lambda found: len(found) == 20)
+        (dead,) = await stream.read(topics.dead_letter, lambda found: len(found) == 1)
+        assert fields(dead)["hifi_reason"] == b"unreadable-object"
+        assert fields(dead)["hifi_detail"].startswith(b"b: the object cannot be read after row 0")
+        assert collect.poll() is None
 
 
 async def test_a_file_that_grows_is_read_when_it_is_complete(

@@ -1,7 +1,11 @@
 """A version of an object is read as it was listed, or not at all."""
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 from polled_objects import PolledBucket, PolledFolder
 
@@ -10,7 +14,7 @@ from hifi_objects.declaration import ObjectsSource, S3Settings
 from hifi_objects.source.bucket import ReadableBucket
 from hifi_objects.source.folder import ReadableFolder
 from hifi_objects.source.store import ReadableStore
-from hifi_objects.source.version import ObjectGone
+from hifi_objects.source.version import ObjectGone, ObjectVersion
 
 
 async def check_versions(put: PolledFolder, store: ReadableStore) -> None:
@@ -76,6 +80,55 @@ async def test_links_to_outside_of_the_folder_and_refused_files_are_left_out(
     folder.put("one", b"1")
     monkeypatch.setenv("HIFI_KAFKA_SECURITY_PASSWORD_FILE", str(folder.root / "own"))
     assert [one.path for one in await ReadableFolder(folder.root).listed()] == ["one"]
+
+
+async def test_names_that_are_no_utf_8_are_read_and_what_is_no_file_is_left_out(folder: PolledFolder) -> None:
+    names = [b"caf\xe9.csv", b"a\nb", b"\xff\xfe", "ü".encode()]
+    for name in names:
+        (folder.root / os.fsdecode(name)).write_bytes(name)
+    os.mkfifo(folder.root / "pipe")
+    store = ReadableFolder(folder.root)
+    listed = await store.listed()
+    assert {os.fsencode(version.path) for version in listed} == {*names}
+    assert {version.shown_path for version in listed} == {"caf\\xe9.csv", "a\\x0ab", "\\xff\\xfe", "ü"}
+    for version in listed:
+        assert ObjectVersion.read(orjson.loads(orjson.dumps(version.entry()))) == version
+        async with store.opened(version) as opened:
+            assert opened.file.read() == os.fsencode(version.path)
+    folder.remove(os.fsdecode(b"\xff\xfe"))
+    gone = next(version for version in listed if version.path.startswith("\udcff"))
+    with pytest.raises(ObjectGone) as raised:
+        async with store.opened(gone):
+            pass
+    assert str(raised.value).encode() == b"the file \\xff\\xfe was removed"
+
+
+async def test_what_cannot_be_looked_at_is_told_and_the_rest_is_listed(
+    folder: PolledFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "closed/b", "open/c"):
+        folder.put(name, b"1")
+    (folder.root / "loop").symlink_to(folder.root / "loop")
+    (folder.root / "dangling").symlink_to(folder.root / "none")
+    scandir = os.scandir
+
+    def guarded(path: str) -> Any:
+        """List a folder as one who is not root, if it is another than `closed`."""
+        if str(path).endswith("closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    store = ReadableFolder(folder.root)
+    assert sorted(version.path for version in await store.listed()) == ["a", "open/c"]
+    assert sorted(store.problems) == [
+        f"the file {folder.root}/loop cannot be looked at: Too many levels of symbolic links",
+        f"the folder {folder.root}/closed cannot be listed: Permission denied",
+    ]
+    monkeypatch.undo()
+    (folder.root / "loop").unlink()
+    assert len(await store.listed()) == 3
+    assert store.problems == []
 
 
 async def test_a_folder_that_does_not_exist_can_be_tried_again(tmp_path: Path) -> None:

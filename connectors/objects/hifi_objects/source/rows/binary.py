@@ -1,5 +1,6 @@
 """Rows of Parquet files and of Avro object container files."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Final
 
@@ -109,6 +110,8 @@ def avro_rows(file: BinaryIO, skip: int) -> Iterator[ObjectRow]:
         schema = read_schema(blocks.metadata["avro.schema"])
     except InvalidSchema as error:
         raise UnreadableObject("unusable-schema", str(error)[:_EXPLAINED]) from None
+    for name, definition in schema.names.items():
+        _refuse_duplicates(name, [field["name"] for field in definition.get("fields", ())])
     if schema.recursive:
         # fastavro's reader in Python: the compiled one overflows the stack of the process on values nested deeply.
         file.seek(0)
@@ -118,6 +121,13 @@ def avro_rows(file: BinaryIO, skip: int) -> Iterator[ObjectRow]:
         if first + block.num_records > skip:
             yield from _rows_of_block(block, first)
         first += block.num_records
+
+
+def _refuse_duplicates(record: str, fields: list[str]) -> None:
+    name, count = Counter(fields).most_common(1)[0] if fields else ("", 0)
+    if count > 1:
+        place = f"the column {name[:_SHOWN]!r} of {record[:_SHOWN]}"
+        raise UnreadableObject("duplicate-column", f"the schema names {place} twice")
 
 
 def _rows_of_block(block: Any, first: int) -> Iterator[ObjectRow]:

@@ -31,6 +31,9 @@ class QuoteScanner:
     def read(self, piece: bytes) -> None:
         """Read the next piece. Behind a quoted field with something after its quote the rest is not quoted."""
         state, at, delimiter = self._state, 0, self._delimiter
+        if state == _AFTER_QUOTE and piece.startswith(b'"'):  # the second one of a pair
+            state, piece = _QUOTED, piece[1:]
+        piece = piece.replace(b'""', b"")  # a pair changes no state, wherever it is
         while at < len(piece):
             if state == _QUOTED:
                 at = piece.find(b'"', at) + 1
@@ -42,7 +45,7 @@ class QuoteScanner:
                 if not at:
                     break
                 state = _FIELD_START
-            elif piece[at] == _QUOTE:  # it begins a quoted field, or is the second one of a pair
+            elif piece[at] == _QUOTE:
                 state, at = _QUOTED, at + 1
             elif piece[at : at + 1] == delimiter:
                 state, at = _FIELD_START, at + 1

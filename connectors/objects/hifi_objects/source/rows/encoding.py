@@ -15,6 +15,7 @@ _MARKS: Final = {
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
+    codecs.BOM_UTF8: UTF8,
 }
 """Byte order marks; that of UTF-32-LE begins with that of UTF-16-LE, so it is looked for first."""
 _NUL_SHARE: Final = 0.3
@@ -32,13 +33,31 @@ def utf8_text(file: BinaryIO, encoding: str) -> BinaryIO:
         UnreadableObject: it is compressed in an unknown way, or is in another encoding.
     """
     content = decompressed(file)
-    if encoding != UTF8:
-        return cast("BinaryIO", io.BufferedReader(_Transcoded(content, encoding), _CHUNK_BYTES))
     head = cast("io.BufferedIOBase", content).read1(_HEAD_BYTES)
-    if (actual := recognized(head)) is not None:
-        remedy = "" if actual == "utf-32" else f"; declare `encoding: {actual}`"
-        raise UnreadableObject("unknown-encoding", f"the object is in {actual.upper()}, not in UTF-8{remedy}")
-    return cast("BinaryIO", io.BufferedReader(_Joined(head, content), _CHUNK_BYTES))
+    if head:
+        _check(head, encoding)
+    joined = io.BufferedReader(_Joined(head, content), _CHUNK_BYTES)
+    if encoding == UTF8:
+        return cast("BinaryIO", joined)
+    return cast("BinaryIO", io.BufferedReader(_Transcoded(cast("BinaryIO", joined), encoding), _CHUNK_BYTES))
+
+
+def _check(head: bytes, encoding: str) -> None:
+    """Refuse text that is obviously in another encoding than the declared one, which would be read as nonsense."""
+    actual = recognized(head)
+    if actual is None:
+        if encoding.startswith("utf-16") and (encoding == "utf-16" or b"\0" not in head):
+            raise UnreadableObject(
+                "unknown-encoding", f"the object is not in {encoding.upper()}, as it is declared"
+            )
+        return
+    marks = {"utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}
+    if actual == encoding or (actual == "utf-16" and encoding in marks and head.startswith(marks[encoding])):
+        return
+    remedy = "" if actual == "utf-32" else f"; declare `encoding: {actual}`"
+    raise UnreadableObject(
+        "unknown-encoding", f"the object is in {actual.upper()}, not in {encoding.upper()}{remedy}"
+    )
 
 
 def recognized(head: bytes) -> str | None:
@@ -46,10 +65,12 @@ def recognized(head: bytes) -> str | None:
     for mark, name in _MARKS.items():
         if head.startswith(mark):
             return name
+    head = head[: len(head) // 2 * 2]
     even, odd = head[::2].count(0), head[1::2].count(0)
-    if max(even, odd) > len(head) / 2 * _NUL_SHARE and min(even, odd) < max(even, odd) / 10:
-        return "utf-16-be" if even > odd else "utf-16-le"
-    return None
+    if max(even, odd) <= len(head) / 2 * _NUL_SHARE or min(even, odd) >= max(even, odd) / 10:
+        return None
+    name, line_feed = ("utf-16-be", b"\0\n") if even > odd else ("utf-16-le", b"\n\0")
+    return name if b"\n" not in head.replace(line_feed, b"") else None  # otherwise some values have NUL bytes
 
 
 class _Joined(io.RawIOBase):

@@ -14,7 +14,7 @@ _MOST_BYTES: Final = 256 * 1024 * 1024
 _DESCRIPTORS: Final = 1
 
 
-class ReadObject(msgspec.Struct, tag="open"):
+class OpenRequest(msgspec.Struct, tag="open"):
     """Read the file whose descriptor comes with this message."""
 
     form: RowFormat
@@ -51,11 +51,11 @@ class FileFailed(msgspec.Struct, tag="failed"):
     text: str
 
 
-Request: TypeAlias = ReadObject | NextRows
+Request: TypeAlias = OpenRequest | NextRows
 Answer: TypeAlias = Rows | FileFailed
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_requests: Final = msgspec.msgpack.Decoder(ReadObject | NextRows)
+_requests: Final = msgspec.msgpack.Decoder(OpenRequest | NextRows)
 _answers: Final = msgspec.msgpack.Decoder(Rows | FileFailed)
 
 

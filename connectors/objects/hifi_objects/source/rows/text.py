@@ -64,7 +64,7 @@ def csv_rows(file: BinaryIO, max_bytes: int, delimiter: str, encoding: str) -> I
     yield from _CsvRecords(Lines(utf8_text(file, encoding), max_bytes), max_bytes, delimiter).rows()
 
 
-class _TooWide(Exception):
+class _RecordTooLarge(Exception):
     """The lines of a record are longer than a record may be."""
 
 
@@ -100,7 +100,7 @@ class _CsvRecords:
         self._taken.append(line)
         self._size += len(line)
         if self._size > self._max_bytes:
-            raise _TooWide
+            raise _RecordTooLarge
         return line.decode("utf-8", "surrogateescape")
 
     def rows(self) -> Iterator[ObjectRow]:
@@ -115,7 +115,7 @@ class _CsvRecords:
                 values = next(parser)
             except StopIteration:
                 return
-            except _TooWide:
+            except _RecordTooLarge:
                 yield self._too_large()
                 continue
             except csv.Error as error:
@@ -135,7 +135,7 @@ class _CsvRecords:
                 columns = next(parser)
         except StopIteration:
             return False
-        except _TooWide:
+        except _RecordTooLarge:
             raise UnreadableObject(
                 "csv-header", f"the header has more than {self._max_bytes} bytes"
             ) from None

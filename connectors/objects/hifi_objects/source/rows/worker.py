@@ -24,7 +24,7 @@ from hifi_objects.source.rows.messages import (
     Answer,
     FileFailed,
     NextRows,
-    ReadObject,
+    OpenRequest,
     Rows,
     receive_request,
     send,
@@ -38,19 +38,26 @@ _FIRST_TO_END: Final = "1000"
 class _OpenFile:
     """The object that is read."""
 
-    def __init__(self, message: ReadObject, descriptor: int) -> None:
-        self.file = os.fdopen(descriptor, "rb")
-        self.file.seek(0)
-        self.batches = RowBatches(message.form, self.file, message.path, message.skip)
+    def __init__(self, message: OpenRequest, descriptor: int) -> None:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        self._descriptor = os.dup(descriptor)  # readers of compressed files close theirs at the end
+        self._file = os.fdopen(descriptor, "rb")
+        self._batches = RowBatches(message.form, self._file, message.path, message.skip)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        os.close(self._descriptor)
 
     def next(self, message: NextRows) -> Answer:
+        """The answer to a request for rows."""
         try:
-            rows = self.batches.next(message.limit, message.through)
-            read_bytes = self.file.tell()
+            rows = self._batches.next(message.limit, message.through)
+            read_bytes = os.lseek(self._descriptor, 0, os.SEEK_CUR)
         except OSError as error:
             return FileFailed(error.errno or 0, str(error.strerror or error))
         content = [(row.number, row.data, row.reason, row.detail) for row in rows]
-        return Rows(content, read_bytes, self.batches.complete)
+        return Rows(content, read_bytes, self._batches.complete)
 
 
 def main() -> None:
@@ -65,13 +72,14 @@ def main() -> None:
     limit_memory(int(sys.argv[2]))
     opened: _OpenFile | None = None
     with socket.socket(fileno=int(sys.argv[1])) as connection:
+        send(connection, Rows([], 0, complete=False))  # it has started
         while True:
             message, descriptor = receive_request(connection)
             if message is None:
                 return
-            if isinstance(message, ReadObject):
+            if isinstance(message, OpenRequest):
                 if opened is not None:
-                    opened.file.close()
+                    opened.close()
                 assert descriptor is not None
                 opened = _OpenFile(message, descriptor)
             else:

@@ -1,0 +1,87 @@
+"""Hostile records of a real topic: each bad one is one dead letter with its id, and its neighbours pass."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from collected_stream import CollectedStream, collected_stream, fields
+
+EVENT = [("ce_specversion", b"1.0"), ("ce_source", b"/shop"), ("ce_type", b"order")]
+MICROSECONDS_AS_MS = 1_790_000_000_000_000
+BOM = b"\xef\xbb\xbf"
+
+GOOD: list[dict[str, Any]] = [
+    {"value": b'{"n":0}'},
+    {"value": b'{"n":1}', "headers": [*EVENT, ("ce_id", b"null-subject"), ("ce_subject", None)]},
+    {"value": b'{"n":2}', "headers": [*EVENT, ("ce_id", b"null-type"), ("content-type", None)]},
+    {"value": b'{"n":3}', "headers": [("content-type", None), ("ce_specversion", None)]},
+    {"value": b'{"n":4}', "timestamp_ms": MICROSECONDS_AS_MS},
+    {"value": b'{"n":5}', "timestamp_ms": 2**63 - 1},
+    {"value": BOM + b'{"n":6}'},
+    {"value": None, "key": b"k", "headers": [*EVENT, ("ce_id", b"without-data")]},
+    {"value": None, "key": b"deleted"},
+]
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"value": b'{"n":'}, "not-json"),
+    ({"value": BOM}, "not-json"),
+    ({"value": b"\x00"}, "not-json"),
+    ({"value": b'{"n":"\xff"}'}, "not-json"),
+    ({"value": b'{"a":' * 20_000 + b"1" + b"}" * 20_000}, "not-json"),
+    ({"value": b"[" * 100_000}, "not-json"),
+    ({"value": b'{"n":1e999999}'}, "not-json"),
+    ({"value": None, "key": b""}, "no-data"),
+    ({"value": None, "key": b"\xff"}, "no-data"),
+    ({"value": b"{}", "headers": [*EVENT, ("ce_id", None)]}, "not-a-cloudevent"),
+    (
+        {"value": None, "key": b"k", "headers": [("content-type", b"application/cloudevents+json")]},
+        "not-a-cloudevent",
+    ),
+    ({"value": b"{}", "headers": [*EVENT, ("ce_id", b"\xff")]}, "not-a-cloudevent"),
+    ({"value": b"x" * 70_000, "key": b"k" * 70_000}, "too-large"),
+]
+
+
+async def put(stream: CollectedStream, topic: str) -> None:
+    """Write all records to a new topic, good ones between bad ones."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=stream.kafka)
+    await admin.start()
+    # As before Kafka 3.6: a producer may give its records any time.
+    accepts = {"message.timestamp.type": "CreateTime", "message.timestamp.after.max.ms": str(2**63 - 1)}
+    created = await admin.create_topics([NewTopic(topic, 1, 1, topic_configs=accepts)])
+    assert all(error[1] == 0 for error in created.topic_errors), created
+    await admin.close()
+    producer = AIOKafkaProducer(bootstrap_servers=stream.kafka)
+    await producer.start()
+    bad = [record for record, _ in BAD]
+    for index in range(max(len(GOOD), len(bad))):
+        for record in (*GOOD[index : index + 1], *bad[index : index + 1]):
+            await producer.send_and_wait(topic, partition=0, **record)
+    await producer.stop()
+
+
+async def test_each_bad_record_is_one_dead_letter_with_its_id_and_all_others_pass(
+    kafka: str, log: Path
+) -> None:
+    async with collected_stream(kafka, log) as stream:
+        topics = stream.topics
+        await put(stream, topic := f"{stream.source}-hostile")
+        await stream.publish(stream.pipe(topic=topic))
+        await stream.start("normalize")
+        collect, _ = await stream.start("collect")
+        normalized = await stream.read(topics.normalized, lambda found: len(found) == len(GOOD))
+        dead = await stream.read(topics.dead_letter, lambda found: len(found) == len(BAD))
+        assert sorted(fields(one)["hifi_reason"].decode() for one in dead) == sorted(
+            reason for _, reason in BAD
+        )
+        ids = [fields(one)["ce_id"] for one in (*normalized, *dead)]
+        assert len(set(ids)) == len(ids) == len(GOOD) + len(BAD)
+        by_id = {fields(one)["ce_id"]: one for one in normalized}
+        assert not by_id[b"without-data"].value
+        assert fields(by_id[b"without-data"])["ce_type"] == b"order"
+        data = [orjson.loads(one.value) for one in normalized if one.value]
+        assert sorted(document["n"] for document in data if "n" in document) == [*range(7)]
+        assert [document for document in data if "n" not in document] == [{"key": "deleted", "deleted": True}]
+        assert "handler-failed" not in log.read_text()
+        assert collect.poll() is None

@@ -1,0 +1,68 @@
+"""Hostile objects: each bad row is refused once with its place, rows beside it are read, and the reader lives on."""
+
+from pathlib import Path
+
+import pytest
+from hostile_objects import MAX_BYTES, Item, corpus
+
+from hifi_objects.source.object_rows import ObjectRows
+from hifi_objects.source.row_worker import RowWorker
+from hifi_objects.source.rows.row_format import RowFormat
+from hifi_objects.source.store import OpenObject
+
+MEMORY_BYTES = 160 * 1024 * 1024
+ITEMS = list(corpus())
+
+
+async def read(rows: ObjectRows, item: Item, path: Path) -> dict[int, tuple[str, str]]:
+    """Reason and detail of each row, by its number."""
+    path.write_bytes(item.content())
+    found: dict[int, tuple[str, str]] = {}
+    last = 0
+    with path.open("rb") as file:
+        async for batch, _ in rows.batches(OpenObject(file, lambda: None), item.name, 0, None):
+            for row in batch:
+                assert row.number > last, "numbers rise"
+                last = row.number
+                assert bool(row.reason) == bool(row.detail)
+                assert len(row.data or b"") <= MAX_BYTES + 1
+                found[row.number] = row.reason, row.detail
+    return found
+
+
+@pytest.mark.parametrize("form", ["ndjson", "csv", "avro", "parquet"])
+async def test_hostile_objects_refuse_what_is_bad_and_nothing_else(form: str, tmp_path: Path) -> None:
+    starts = 0
+
+    class CountedWorker(RowWorker):
+        def _start(self):  # type: ignore[no-untyped-def]
+            nonlocal starts
+            starts += 1
+            return super()._start()
+
+    rows = ObjectRows(RowFormat(form, ",", "utf-8", MAX_BYTES), CountedWorker(MEMORY_BYTES))
+    wrong: list[str] = []
+    items = [item for item in ITEMS if item.form == form]
+    assert len(items) >= 13
+    for item in items:
+        found = await read(rows, item, tmp_path / "object")
+        good = [number for number, (reason, _) in found.items() if not reason]
+        refused = {number: reason for number, (reason, _) in found.items() if reason}
+        for number, (reason, detail) in found.items():
+            if reason and not detail.startswith(f"{item.name}: "):
+                wrong.append(f"{item.name}: row {number} does not name its place: {detail}")
+        if item.good is None:
+            if not refused:
+                wrong.append(f"{item.name}: nothing of it is refused")
+        elif (good, refused) != (item.good, item.refused):
+            wrong.append(f"{item.name}: {good[:10]} {refused}")
+    await rows.close()
+    assert wrong == []
+    assert starts <= 1 + 2 * sum(
+        "unreadable-object" in item.refused.values() or item.good is None for item in items
+    )
+
+
+def test_the_corpus_has_no_item_twice() -> None:
+    names = [item.name for item in ITEMS]
+    assert len(names) == len(set(names))

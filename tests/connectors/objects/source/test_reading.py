@@ -1,0 +1,205 @@
+"""One object that cannot be read holds no other up, and every row has one id, without a Kafka."""
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from hifi.pipe.sources.event import SourceEvent
+from hifi.pipe.sources.kind import SourceContext, SourceTurn
+from hifi.record.headers import REFUSED
+from hifi.record.refusal import parse_refusal
+from hifi_objects.declaration import ObjectsSource
+from hifi_objects.source import catalog
+from hifi_objects.source.folder import ReadableFolder
+from hifi_objects.source.reading import ObjectsReading
+from hifi_objects.source.store import OpenObject
+from hifi_objects.source.version import ObjectRefused, ObjectVersion
+
+
+class Turn(SourceTurn):
+    """Keeps everything in memory, as JSON."""
+
+    def __init__(self, entries: dict[str, Any] | None = None) -> None:
+        self.kept: dict[str, Any] = entries or {}
+        self.written: list[SourceEvent] = []
+        self.warnings: dict[str, str] = {}
+        self._over = asyncio.Event()
+
+    @property
+    def entries(self) -> Mapping[str, Any]:
+        return self.kept
+
+    def over(self) -> bool:
+        return self._over.is_set()
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(min(seconds, 0.05))
+
+    async def keep(self, entries: Mapping[str, Any]) -> None:
+        for name, entry in entries.items():
+            if entry is None:
+                self.kept.pop(name, None)
+            else:
+                self.kept[name] = orjson.loads(orjson.dumps(entry))
+
+    async def write(
+        self,
+        partition: str,  # noqa: ARG002
+        events: Sequence[SourceEvent],
+        accepted_us: int,  # noqa: ARG002
+        remaining: int | None = None,  # noqa: ARG002
+    ) -> None:
+        assert self.written == [] or events[0].position > self.written[-1].position, "positions rise"
+        self.written += events
+
+    def warn(self, subject: str, reason: str | None) -> None:
+        if reason is None:
+            self.warnings.pop(subject, None)
+        else:
+            self.warnings[subject] = reason
+
+    def works(self) -> None:
+        pass
+
+    def numbers(self) -> list[int]:
+        """Of the rows that were written."""
+        return [orjson.loads(event.data or b"")["n"] for event in self.written]
+
+    async def until_written(self, count: int) -> None:
+        async with asyncio.timeout(60):
+            while len(self.written) < count:
+                await asyncio.sleep(0.02)
+
+
+class GuardedFolder(ReadableFolder):
+    """A folder with files that may not be read for now, or whose names cannot be used."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.guarded: set[str] = set()
+        self.unusable: set[str] = set()
+
+    def refusal(self, version: ObjectVersion) -> str | None:
+        return "rename it" if version.path in self.unusable else None
+
+    def opened(self, version: ObjectVersion) -> AbstractAsyncContextManager[OpenObject]:
+        if version.path in self.guarded:
+            raise ObjectRefused(f"the file {version.path} cannot be read: Permission denied")
+        return super().opened(version)
+
+
+def reading(store: ReadableFolder, folder: Path) -> ObjectsReading:
+    source = ObjectsSource.model_validate(
+        {"kind": "objects", "format": "ndjson", "folder": str(folder), "settle": "0s", "interval": "100ms"}
+    )
+    return ObjectsReading(source, store, SourceContext("s", "p", 1000, None, 128 * 1024 * 1024))
+
+
+def put(folder: Path, name: str, number: int) -> None:
+    (folder / name).write_bytes(b'{"n":%d}\n' % number)
+    os.utime(folder / name, (number, number))
+
+
+async def read_until(read: ObjectsReading, turn: Turn, count: int) -> None:
+    task = asyncio.create_task(read.read(turn))
+    await turn.until_written(count)
+    turn._over.set()
+    await task
+
+
+async def test_an_object_that_may_not_be_read_is_read_later_and_others_need_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "POSTPONE_S", 1.0)
+    for number, name in enumerate("abc", 1):
+        put(tmp_path, name, number)
+    store, turn = GuardedFolder(tmp_path), Turn()
+    store.guarded.add("b")
+    task = asyncio.create_task(reading(store, tmp_path).read(turn))
+    await turn.until_written(2)
+    assert turn.numbers() == [1, 3]
+    assert turn.warnings == {
+        "object b": "the file b cannot be read: Permission denied; it is tried again, and others are read"
+    }
+    put(tmp_path, "d", 4)
+    await turn.until_written(3)
+    store.guarded.clear()
+    await turn.until_written(4)
+    turn._over.set()
+    await task
+    assert turn.numbers() == [1, 3, 4, 2]
+    assert turn.warnings == {}
+    assert len({dict(event.headers)["ce_id"] for event in turn.written}) == 4
+
+    again = Turn(turn.kept)
+    put(tmp_path, "e", 5)
+    await read_until(reading(store, tmp_path), again, 1)
+    assert again.numbers() == [5], "the next reader reads nothing again"
+
+
+async def test_a_name_that_cannot_be_used_is_one_dead_letter_and_a_warning(tmp_path: Path) -> None:
+    for number, name in enumerate("abc", 1):
+        put(tmp_path, name, number)
+    store, turn = GuardedFolder(tmp_path), Turn()
+    store.unusable.add("b")
+    await read_until(reading(store, tmp_path), turn, 3)
+    refusals = [dict(event.headers).get(REFUSED) for event in turn.written]
+    assert [None if refusal is None else parse_refusal(refusal) for refusal in refusals] == [
+        None,
+        ("unreadable-object", "b: rename it"),
+        None,
+    ]
+    assert turn.warnings == {"names": "b: rename it"}
+    again = Turn(turn.kept)
+    put(tmp_path, "d", 4)
+    await read_until(reading(store, tmp_path), again, 1)
+    assert again.numbers() == [4]
+
+
+async def test_objects_of_a_folder_that_cannot_be_listed_are_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "FORGET_S", 0.2)
+    (tmp_path / "closed").mkdir()
+    put(tmp_path, "closed/a", 1)
+    put(tmp_path, "b", 2)
+
+    class Closing(ReadableFolder):
+        closed = False
+
+        async def listed(self) -> list[ObjectVersion]:
+            listed = await super().listed()
+            if not self.closed:
+                return listed
+            self.problems = ["the folder closed cannot be listed"]
+            return [version for version in listed if not version.path.startswith("closed")]
+
+    store, turn = Closing(tmp_path), Turn()
+    task = asyncio.create_task(reading(store, tmp_path).read(turn))
+    await turn.until_written(2)
+    store.closed = True
+    while "listing" not in turn.warnings:
+        await asyncio.sleep(0.02)
+    await asyncio.sleep(0.6)  # three times as long as objects are remembered
+    store.closed = False
+    put(tmp_path, "c", 3)
+    await turn.until_written(3)
+    turn._over.set()
+    await task
+    assert turn.numbers() == [1, 2, 3], "what was read is not read again"
+
+
+@pytest.mark.parametrize("seconds", [-1_000_000_000, 0, 200_000_000_000])
+async def test_the_time_of_a_file_may_be_any(tmp_path: Path, seconds: int) -> None:
+    put(tmp_path, "a", 1)
+    os.utime(tmp_path / "a", (seconds, seconds))
+    turn = Turn()
+    await read_until(reading(ReadableFolder(tmp_path), tmp_path), turn, 1)
+    (event,) = turn.written
+    assert ("ce_time" in dict(event.headers)) == (seconds >= 0)
