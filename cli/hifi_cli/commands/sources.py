@@ -34,6 +34,9 @@ def sources(data: Data = DEFAULT_DATA, url: ObserveUrl = None, *, as_json: AsJso
         console.print("No source is read: senders send events over HTTP, or collect does not run.")
     else:
         print_table(sources_table(rows, time.time()), console)
+        for row in rows:
+            if row["held"]:
+                console.print(f"[yellow]{row['pipe']}: {row['held']}[/]", highlight=False)
 
 
 def sources_of(url: str) -> list[dict[str, Any]]:

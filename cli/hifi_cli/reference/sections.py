@@ -1,5 +1,6 @@
 """Generated sections of hand-written pages: the text between two comments is replaced by a table."""
 
+import importlib
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,15 +16,23 @@ SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "layers": layers,
     "sqlite-destination": lambda: _python("examples/connectors/sqlite/sqlite_destination.py"),
     "sqlite-source": lambda: _python("examples/connectors/sqlite/sqlite_source.py"),
+    "types-of-changes": lambda: _table("hifi_debezium.type_table"),
+    "values-of-columns": lambda: _table("hifi_postgres.value_table"),
     "topics-of-a-stream": stream_topics_table,
     "topics-of-a-control-plane": control_topics_table,
 }
 """Name of a section to what generates it."""
-PAGES: Final = ("architecture.md", "connectors.md", "topics.md")
+PAGES: Final = ("architecture.md", "connectors.md", "destinations.md", "sources.md", "topics.md")
 """The pages in `docs/` that have such sections."""
 _SECTION: Final = re.compile(
     r"(?P<begin><!-- generated: (?P<name>\S+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
 )
+
+
+def _table(module: str) -> str:
+    """Show a table of a connector, which the command line does not import."""
+    markdown: str = importlib.import_module(module).markdown()
+    return markdown
 
 
 def _python(path: str) -> str:

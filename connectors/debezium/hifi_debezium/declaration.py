@@ -53,6 +53,12 @@ class DebeziumSource(TopicSource):
     tables: list[TableName] = Field(
         min_length=1, description="Tables as `SCHEMA.TABLE`, each with a primary key."
     )
+    most_held: int = Field(
+        1024**3,
+        ge=1,
+        description="Bytes of the database's log that its slot may keep before a warning and an alarm. They are known "
+        "if collect can read the password file, too.",
+    )
     type: str = Field("hifi.change", min_length=1, description="CloudEvents `type`.")
     settings: dict[str, str] = Field(
         {},

@@ -18,6 +18,10 @@ class SourceReport(TypedDict):
     """Rate of the backfill at the moment."""
     late: str
     """What holds the backfill back: the stage that is late, or `scarce CPU`; empty: nothing."""
+    held_bytes: int
+    """Bytes that the source keeps for hifi until they are read, such as the log of a replication slot; 0: unknown."""
+    held: str
+    """What the source keeps, if that is more than it should be; empty: it is not."""
 
 
 def seconds_left(report: SourceReport) -> float | None:
@@ -42,4 +46,6 @@ def add_up(reports: list[SourceReport]) -> SourceReport:
         arriving_per_s=sum(report["arriving_per_s"] for report in reports),
         limit_per_s=sum(report["limit_per_s"] for report in reports),
         late=next((report["late"] for report in reports if report["late"]), ""),
+        held_bytes=max(report["held_bytes"] for report in reports),
+        held=next((report["held"] for report in reports if report["held"]), ""),
     )

@@ -85,6 +85,11 @@ BACKFILL_LIMIT = Gauge(
     "Rate of the backfill on this instance.",
     ["pipe"],
 )
+SOURCE_HELD = Gauge(
+    "hifi_collect_source_held_bytes",
+    "Bytes that a source keeps until they are read, such as the log of a replication slot; 0: unknown.",
+    ["pipe"],
+)
 # Every service that uses hifi.kafka
 READ = Counter("hifi_records_read_total", "Records read from a topic.", ["topic"])
 WRITTEN = Counter("hifi_records_written_total", "Records that Kafka acknowledged.", ["topic"])

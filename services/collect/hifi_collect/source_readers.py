@@ -199,6 +199,7 @@ class SourceReaders:
             health.warn("topic", None)
             health.warn("settings", None)
             with self._paces.reading(pipe, source.backfill) as pace:
+                pace.held = lambda: events.held
                 topic = KafkaTopicReader(
                     reader,
                     self._settings,

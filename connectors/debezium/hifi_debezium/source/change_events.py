@@ -1,10 +1,16 @@
 """The events of a topic that Debezium writes: its changes. The connector is declared and watched."""
 
+import asyncio
+from typing import Final
+
 from hifi.pipe.sources.event import EventReader
 from hifi.pipe.sources.kind import SourceContext, TopicEvents, Warn
 from hifi_debezium.declaration import DebeziumSource
 from hifi_debezium.source.changes import ChangeReader
 from hifi_debezium.source.connector import Connector
+from hifi_debezium.source.slot import held_by_slot
+
+_LOOK_S: Final = 15.0
 
 
 class ChangeEvents(TopicEvents):
@@ -30,5 +36,14 @@ class ChangeEvents(TopicEvents):
         await self._connector.declare()
 
     async def watch_topic(self, warn: Warn) -> None:
-        """Show why the connector does not run, and restart what has failed of it, until cancelled."""
-        await self._connector.watch(warn)
+        """Show why the connector does not run, restart what has failed of it, and look at its slot, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._connector.watch(warn))
+            tasks.create_task(self._watch_slot(warn))
+
+    async def _watch_slot(self, warn: Warn) -> None:
+        slot = self._connector.config()["slot.name"]
+        while True:
+            self.held = await held_by_slot(self._source, slot)
+            warn("slot", self.held.excess or None)
+            await asyncio.sleep(_LOOK_S)

@@ -12,12 +12,18 @@ from aiokafka import ConsumerRecord
 from hifi.pipe.sources.event import SourceEvent, refused
 from hifi.pipe.sources.timestamps import rfc3339
 from hifi.record.headers import CONTENT_TYPE
+from hifi.runtime import exact_json
 from hifi_debezium.declaration import DebeziumSource
+from hifi_debezium.source.columns import Field, Row, Unreadable, placeholder, read_fields, read_row
 
 _JSON: Final = b"application/json"
 _OPERATIONS: Final = {"r": "snapshot", "c": "insert", "u": "update", "d": "delete", "t": "truncate"}
 CHANGE: Final = "change"
 """Name of the member beside the columns; a column of this name is in conflict with it."""
+_PAYLOAD: Final = b',"payload":'
+"""Between the schema of a record and its payload. Quotes within the schema have a backslash."""
+_OLD_KEY: Final = "__debezium.oldkey"
+"""Header of the insert that a changed key makes."""
 
 
 class ChangeReader:
@@ -29,7 +35,7 @@ class ChangeReader:
         Args:
             source: as the pipe declares it.
             cluster: id of the Kafka cluster.
-            max_bytes: largest value of a record.
+            max_bytes: largest payload of a record.
         """
         database = source.database
         self._id = f"{cluster}/{source.topic}"
@@ -40,6 +46,11 @@ class ChangeReader:
             ("ce_type", source.type.encode()),
         ]
         self._max_bytes = max_bytes
+        self._placeholder = placeholder(source.topic)
+        self._schemas: dict[bytes, list[Field]] = {}
+        """Columns by the schema of a record, as it is written. A table has another one after each change of it."""
+        self._full: dict[str, bool] = {}
+        """Table to whether its replica identity is FULL, by its last update or delete."""
 
     def __call__(self, record: ConsumerRecord) -> SourceEvent:
         """The event of a record; one that cannot be read is marked as refused."""
@@ -50,36 +61,83 @@ class ChangeReader:
             return refused(
                 event, "no-data", "the record has no value; Debezium writes none with hifi's settings"
             )
-        if len(record.value) > self._max_bytes:
-            detail = f"the value has {len(record.value)} bytes; the limit is {self._max_bytes}"
+        schema, _, payload = record.value.partition(_PAYLOAD)
+        if len(payload or record.value) > self._max_bytes:
+            detail = f"the value has {len(payload or record.value)} bytes; the limit is {self._max_bytes}"
             return refused(event, "too-large", detail)
         try:
-            return _change(event, orjson.loads(record.value), record)
+            return self._event(event, self._fields(schema), orjson.loads(payload[:-1]), record)
+        except Unreadable as why:
+            return refused(event, "unreadable-column", str(why))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             return refused(
                 event, "not-a-change", f"the value is no change of Debezium ({type(error).__name__})"
             )
 
+    def _fields(self, schema: bytes) -> list[Field]:
+        fields = self._schemas.get(schema)
+        if fields is None:
+            envelope = orjson.loads(schema + b"}")["schema"]
+            row = next(member for member in envelope["fields"] if member["field"] == "after")
+            if len(self._schemas) > _MOST_SCHEMAS:
+                self._schemas.clear()
+            fields = self._schemas[schema] = read_fields(row, self._placeholder)
+        return fields
 
-def _change(event: SourceEvent, envelope: dict[str, Any], record: ConsumerRecord) -> SourceEvent:
-    source, operation = envelope["source"], _OPERATIONS[envelope["op"]]
-    table = f"{source['schema']}.{source['table']}"
-    before, after = envelope.get("before"), envelope.get("after")
-    row = (before if operation == "delete" else after) or {}
-    if CHANGE in row:
-        return refused(
-            event, "reserved-column", f"{table} has a column {CHANGE}, which hifi adds to each event"
-        )
-    key = orjson.loads(record.key) if record.key else {}
-    # A deleted row has only its key where the table's replica identity is not FULL; the other columns are null then.
-    committed_ms = record.timestamp if operation == "snapshot" else int(source["ts_ms"])
-    committed = rfc3339(committed_ms)
-    change = {"op": operation, "table": table, "key": key, "committed": committed.decode()}
-    if operation == "update" and before is not None:
-        change["before"] = before
-    event.data = orjson.dumps({**row, **key, CHANGE: change})
-    event.key = record.key or table.encode()
-    event.headers += [("ce_time", committed), ("ce_subject", table.encode())]
-    event.time_us = committed_ms * 1000
-    event.backfill = operation == "snapshot"
-    return event
+    def _event(
+        self, event: SourceEvent, fields: list[Field], envelope: dict[str, Any], record: ConsumerRecord
+    ) -> SourceEvent:
+        source, operation = envelope["source"], _OPERATIONS[envelope["op"]]
+        table = f"{source['schema']}.{source['table']}"
+        before, after = envelope.get("before"), envelope.get("after")
+        key_names = list(orjson.loads(record.key)) if record.key else []
+        if any(field.name == CHANGE for field in fields):
+            return refused(
+                event, "reserved-column", f"{table} has a column {CHANGE}, which hifi adds to each event"
+            )
+        partial = False
+        if operation == "update":
+            partial = before is None
+            self._full[table] = not partial
+        elif operation == "delete" and _has_values(before, key_names):
+            self._full[table] = True
+        elif operation == "insert" and any(name == _OLD_KEY for name, _ in record.headers or ()):
+            partial = not self._full.get(table, False)
+        if operation == "delete" and before is not None:
+            row = _deleted_row(fields, before, key_names)
+        else:
+            row = (
+                read_row(fields, after, snapshot=operation == "snapshot", partial=partial)
+                if after
+                else _EMPTY
+            )
+        key = {name: row.values.get(name) for name in key_names}
+        committed_ms = record.timestamp if operation == "snapshot" else int(source["ts_ms"])
+        committed = rfc3339(committed_ms)
+        change = {"op": operation, "table": table, "key": key, "committed": committed.decode()}
+        if row.unchanged:
+            change["unchanged"] = row.unchanged
+        if operation == "update" and before is not None:
+            change["before"] = read_row(fields, before, snapshot=False, partial=False).values
+        event.data = exact_json.dumps({**row.values, CHANGE: change})
+        event.key = record.key or table.encode()
+        event.headers += [("ce_time", committed), ("ce_subject", table.encode())]
+        event.time_us = committed_ms * 1000
+        event.backfill = operation == "snapshot"
+        return event
+
+
+_EMPTY: Final = Row({}, [])
+_MOST_SCHEMAS: Final = 1_000
+
+
+def _deleted_row(fields: list[Field], before: dict[str, Any], key_names: list[str]) -> Row:
+    """The row that was deleted, or its key: where the replica identity is not FULL, the other columns are null."""
+    if not _has_values(before, key_names):
+        fields = [field for field in fields if field.name in key_names]
+    return read_row(fields, before, snapshot=False, partial=False)
+
+
+def _has_values(row: dict[str, Any] | None, key_names: list[str]) -> bool:
+    """Whether a row has values beside its key."""
+    return row is not None and any(value is not None for name, value in row.items() if name not in key_names)

@@ -1,6 +1,7 @@
 """Declare the connector of a source to Kafka Connect, and watch it."""
 
 import asyncio
+import hashlib
 import re
 from typing import Any, Final
 
@@ -10,12 +11,19 @@ from hifi.pipe.sources.kind import Warn
 from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_debezium.declaration import DebeziumSource
+from hifi_debezium.source.columns import NAMED_TYPES, placeholder
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=60)
 _WATCH_S: Final = 5.0
 _SUBJECT: Final = "connector"
 _LONGEST_NAME: Final = 63
 """Of a replication slot and a publication, bytes."""
+_PLAIN_NAME: Final = re.compile(r"^[a-z0-9]+$")
+_HEARTBEAT: Final = "hifi-heartbeat"
+"""Prefix of the messages that move a slot."""
+_SLOT: Final = ("database.hostname", "database.port", "database.dbname", "slot.name")
+"""Settings that name a slot."""
+_OK: Final = 200
 _BAD_REQUEST: Final = 400
 _CONFLICT: Final = 409
 _JSON: Final = {"Content-Type": "application/json"}
@@ -25,16 +33,17 @@ logger = log.get(__name__)
 
 
 class Connector:
-    """The connector of one pipe, `<stream>.<pipe>`. Its slot and its publication are `hifi_<stream>_<pipe>`."""
+    """The connector of one pipe, `<stream>.<pipe>`, with a slot and a publication of one name."""
 
     def __init__(self, stream: str, pipe: str, source: DebeziumSource) -> None:
         self.name: Final = f"{stream}.{pipe}"
+        self._stream, self._pipe = stream, pipe
         self._source = source
 
     def config(self) -> dict[str, str]:
         """Its configuration."""
         source, database = self._source, self._source.database
-        slot = re.sub(r"[^a-z0-9_]", "_", f"hifi_{self.name}".lower())[:_LONGEST_NAME]
+        slot = slot_name(self._stream, self._pipe)
         converter = "org.apache.kafka.connect.json.JsonConverter"
         fixed = {
             "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
@@ -63,22 +72,42 @@ class Connector:
             "key.converter": converter,
             "key.converter.schemas.enable": "false",
             "value.converter": converter,
-            "value.converter.schemas.enable": "false",
+            # The types of the columns are in each record; compressed they take little room.
+            "value.converter.schemas.enable": "true",
+            "producer.override.compression.type": "zstd",
             "tombstones.on.delete": "false",
             "skipped.operations": "none",
+            # No value is changed, as far as Debezium lets it be.
             "decimal.handling.mode": "string",
+            "interval.handling.mode": "string",
+            "time.precision.mode": "adaptive",
+            "binary.handling.mode": "bytes",
+            "hstore.handling.mode": "json",
+            "include.unknown.datatypes": "true",
+            "datatype.propagate.source.type": NAMED_TYPES,
+            "unavailable.value.placeholder": placeholder(source.topic),
         }
-        defaults = {"poll.interval.ms": "50", "heartbeat.interval.ms": "10000"}
+        defaults = {
+            "poll.interval.ms": "50",
+            "heartbeat.interval.ms": "10000",
+            # While other tables are busy and these are not, the slot moves by this message.
+            "heartbeat.action.query": f"SELECT pg_logical_emit_message(false, '{_HEARTBEAT}', '')",
+            "logical_decoding_message.prefix.exclude.list": _HEARTBEAT,
+            # A slot that another one reads is told soon.
+            "slot.max.retries": "2",
+            "slot.retry.delay.ms": "5000",
+        }
         return {**defaults, **source.settings, **fixed}
 
     async def declare(self) -> None:
         """Create the connector, or change it if it differs.
 
         Raises:
-            Misconfigured: Kafka Connect refuses the configuration; the message says why.
+            Misconfigured: Kafka Connect refuses the configuration, or the slot is another one's; the message says why.
             Retryable: Kafka Connect does not answer, or not yet.
         """
         config = self.config()
+        await self._require_slot(config)
         status, current = await self._request("GET", f"/connectors/{self.name}/config")
         if status == 200 and {name: current.get(name) for name in config} == config:
             return
@@ -89,6 +118,18 @@ class Connector:
             raise Retryable(f"Kafka Connect does not accept the connector yet: {_reason(status, answer)}")
         else:
             raise Misconfigured(f"Kafka Connect refuses the connector {self.name}: {_reason(status, answer)}")
+
+    async def _require_slot(self, config: dict[str, str]) -> None:
+        status, connectors = await self._request("GET", "/connectors?expand=info")
+        if status != _OK:
+            return  # it does not list them; whoever reads the slot first has it
+        for name, facts in connectors.items():
+            other = facts.get("info", {}).get("config", {})
+            if name != self.name and all(other.get(setting) == config[setting] for setting in _SLOT):
+                raise Misconfigured(
+                    f"the replication slot {config['slot.name']} of the database {config['database.dbname']} belongs "
+                    f"to the connector {name}: delete that one, or give the pipe another name"
+                )
 
     async def watch(self, warn: Warn) -> None:
         """Show why the connector does not run, and restart what has failed of it, until cancelled."""
@@ -137,6 +178,15 @@ class Connector:
                 return response.status, await response.json() if is_json and text else {}
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise Retryable(f"Kafka Connect does not answer at {url}: {error!r}") from error
+
+
+def slot_name(stream: str, pipe: str) -> str:
+    """Name of the slot and the publication of a pipe: `hifi_<stream>_<pipe>`, with a hash where that is ambiguous."""
+    name = re.sub(r"[^a-z0-9_]", "_", f"hifi_{stream}_{pipe}".lower())
+    if _PLAIN_NAME.match(stream) and _PLAIN_NAME.match(pipe) and len(name) <= _LONGEST_NAME:
+        return name
+    told_apart = hashlib.sha256(f"{stream}.{pipe}".encode()).hexdigest()[:8]
+    return f"{name[: _LONGEST_NAME - len(told_apart) - 1]}_{told_apart}"
 
 
 def _reason(status: int, answer: Any) -> str:

@@ -6,7 +6,18 @@ from typing import Any
 
 from hifi.pipe.model import MapRule, Normalize
 from hifi.pipe.normalize.casting import CASTS, Converter
-from hifi.pipe.normalize.lazy_json import MISSING, KeyPath, LazyObject, frozen, get, is_null, key_path, put
+from hifi.pipe.normalize.lazy_json import (
+    MISSING,
+    KeyPath,
+    LazyObject,
+    frozen,
+    get,
+    is_null,
+    key_path,
+    put,
+    to_python,
+)
+from hifi.pipe.normalize.left_out import LeavesOut
 from hifi.pipe.normalize.time_parsing import time_reader
 from hifi.runtime.errors import Rejected
 from hifi.runtime.json_pointer import json_pointer
@@ -24,10 +35,18 @@ class _Field:
     default: Any
     """Frozen: an event that opens it must not change the default of the next event."""
     required: bool
+    leaves_out: LeavesOut | None
+    """Whether an event leaves out a member."""
 
     def value(self, root: LazyObject) -> Any:
         """The value of the field for one event; MISSING: the field is not set."""
         value = get(root, self.source)
+        if (
+            value is MISSING
+            and self.leaves_out is not None
+            and self.leaves_out(_with_change(root), self.source[0])
+        ):
+            return MISSING
         if value is MISSING or is_null(value):
             if self.default is not None:
                 return self.default
@@ -44,13 +63,19 @@ class _Field:
             ) from None
 
 
-def field_mapper(declared: Normalize) -> Callable[[LazyObject], LazyObject]:
+def field_mapper(
+    declared: Normalize, leaves_out: LeavesOut | None = None
+) -> Callable[[LazyObject], LazyObject]:
     """A function that maps the fields of an event. All values are read before any field is set.
+
+    Args:
+        declared: rules of the pipe.
+        leaves_out: whether an event leaves out a member, which is neither required nor has its default then.
 
     Raises:
         Misconfigured: a rule names a time zone that does not exist.
     """
-    fields = [_field(target, rule) for target, rule in (declared.fields or {}).items()]
+    fields = [_field(target, rule, leaves_out) for target, rule in (declared.fields or {}).items()]
     keep_all = declared.keep == "all"
 
     def apply(root: LazyObject) -> LazyObject:
@@ -64,7 +89,7 @@ def field_mapper(declared: Normalize) -> Callable[[LazyObject], LazyObject]:
     return apply
 
 
-def _field(target: str, rule: str | MapRule) -> _Field:
+def _field(target: str, rule: str | MapRule, leaves_out: LeavesOut | None) -> _Field:
     if isinstance(rule, str):
         rule = MapRule(from_=rule)
     convert, reason, expected = None, "", ""
@@ -74,4 +99,11 @@ def _field(target: str, rule: str | MapRule) -> _Field:
     elif rule.time is not None:
         convert, reason, expected = time_reader(rule.time), "time", f"a time of the format {rule.time.format}"
     source = key_path(rule.from_ or target)
-    return _Field(key_path(target), source, convert, reason, expected, frozen(rule.default), rule.required)
+    return _Field(
+        key_path(target), source, convert, reason, expected, frozen(rule.default), rule.required, leaves_out
+    )
+
+
+def _with_change(root: LazyObject) -> dict[str, Any]:
+    """The members of an event, with `change` decoded."""
+    return {**root, "change": to_python(root["change"])} if "change" in root else root

@@ -6,6 +6,7 @@ from typing import Any, Final
 import jsonschema_rs
 
 from hifi.pipe.normalize.lazy_json import decode
+from hifi.pipe.normalize.left_out import LeavesOut
 from hifi.runtime.errors import Misconfigured, Rejected
 from hifi.runtime.json_pointer import json_pointer
 
@@ -13,11 +14,12 @@ _MASK: Final = "the value"
 """Stands for values in messages."""
 
 
-def validator(schema: dict[str, Any]) -> Callable[[bytes], None]:
+def validator(schema: dict[str, Any], leaves_out: LeavesOut | None = None) -> Callable[[bytes], None]:
     """A function that raises Rejected (`schema`) with the pointer of the first invalid value; it quotes no values.
 
     Args:
         schema: JSON Schema; a remote `$ref` is not resolved.
+        leaves_out: whether an event leaves out a member, which is not required then; None: none does.
 
     Raises:
         Misconfigured: not a JSON Schema, or with a remote `$ref`.
@@ -31,8 +33,20 @@ def validator(schema: dict[str, Any]) -> Callable[[bytes], None]:
         instance = decode(data)
         if compiled.is_valid(instance):
             return
-        error = next(iter(compiled.iter_errors(instance)))
+        invalid = compiled.iter_errors(instance)
+        if leaves_out is not None:
+            invalid = (error for error in invalid if not _is_left_out(error, instance, leaves_out))
+        error = next(iter(invalid), None)
+        if error is None:
+            return
         pointer = json_pointer(str(key) for key in error.instance_path)
         raise Rejected("schema", str(error.message), pointer)
 
     return validate
+
+
+def _is_left_out(error: jsonschema_rs.ValidationError, data: Any, leaves_out: LeavesOut) -> bool:
+    """Whether an error is only that a member is missing which the event leaves out."""
+    if error.instance_path or not isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Required):
+        return False
+    return leaves_out(data, error.kind.property)

@@ -14,6 +14,7 @@ from hifi.pipe.model import Pipe
 from hifi.pipe.normalize.field_mapping import field_mapper
 from hifi.pipe.normalize.json_schema import validator
 from hifi.pipe.normalize.lazy_json import LazyObject, encode, open_object
+from hifi.pipe.normalize.left_out import leaves_out
 from hifi.pipe.normalize.masking import Masker
 from hifi.runtime.errors import Misconfigured, Rejected
 from hifi.runtime.http.media_type import is_json
@@ -84,15 +85,16 @@ def compile_pipe(pipe: Pipe) -> NormalizeProgram:
         Misconfigured: a schema, secret, function or time zone of the pipe cannot be used.
     """
     declared = pipe.normalize
+    unjudged = leaves_out(pipe)
     steps: list[Callable[[bytes], bytes]] = []
     if declared.json_schema is not None:
-        steps.append(_validate(validator(_schema(declared.json_schema))))
+        steps.append(_validate(validator(_schema(declared.json_schema), unjudged)))
     prepared = len(steps)
     if declared.function is not None:
         require_function(declared.function)
     changes: list[Callable[[LazyObject], LazyObject]] = []
     if declared.fields is not None:
-        changes.append(field_mapper(declared))
+        changes.append(field_mapper(declared, unjudged))
     masker = Masker(declared.mask) if declared.mask else None
     if masker is not None:
         changes.append(_in_place(masker.apply))

@@ -121,8 +121,29 @@ class PolledSource(ABC):
         """
 
 
+class Held(NamedTuple):
+    """What a source keeps for hifi until it is read.
+
+    Attributes:
+        bytes: how much; 0: nothing, or it is not known.
+        excess: one sentence if that is more than it should be; empty: it is not.
+    """
+
+    bytes: int
+    excess: str
+
+
+NOTHING_HELD: Final = Held(0, "")
+
+
 class TopicEvents(ABC):
-    """Makes events of the records of the topic that a `TopicSource` names. Every instance of collect reads a part."""
+    """Makes events of the records of the topic that a `TopicSource` names. Every instance of collect reads a part.
+
+    Attributes:
+        held: what the source keeps, as of the last look.
+    """
+
+    held: Held = NOTHING_HELD
 
     @abstractmethod
     def event_reader(self, cluster: str) -> EventReader:

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 from hifi.delivery.source_report import SourceReport
 from hifi.pipe.sources.collected import Backfill
+from hifi.pipe.sources.kind import NOTHING_HELD, Held
 from hifi.runtime.clock import monotonic_s
 from hifi.runtime.token_bucket import TokenBucket
 from hifi_collect.pace.backfill_rate import BackfillRate
@@ -36,6 +37,8 @@ class SourcePace:
         self.after_s: Final = declared.after
         self.rate: Final = BackfillRate(declared.rate)
         self.progress: Final = SourceProgress()
+        self.held: Callable[[], Held] = _nothing_held
+        """What the source keeps for hifi."""
         self.share = 1.0
         """Share of the source that this instance reads."""
         self._now_s = now_s
@@ -95,6 +98,7 @@ class SourcePace:
     def report(self) -> SourceReport:
         """The progress, for the ack report."""
         active, progress = self.active, self.progress
+        held = self.held()
         return SourceReport(
             backfill=active,
             done=progress.done(),
@@ -103,4 +107,10 @@ class SourcePace:
             arriving_per_s=round(progress.arriving_per_s(), 1),
             limit_per_s=round(self.per_s, 1),
             late=self.rate.late if active else "",
+            held_bytes=held.bytes,
+            held=held.excess,
         )
+
+
+def _nothing_held() -> Held:
+    return NOTHING_HELD

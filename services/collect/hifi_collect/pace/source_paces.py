@@ -26,6 +26,7 @@ _GAUGES: Final = (
     metrics.SOURCE_REMAINING,
     metrics.SOURCE_LEFT,
     metrics.BACKFILL_LIMIT,
+    metrics.SOURCE_HELD,
 )
 
 logger = log.get(__name__)
@@ -71,6 +72,7 @@ class SourcePaces:
             metrics.SOURCE_REMAINING.labels(pipe).set(report["remaining"])
             metrics.SOURCE_LEFT.labels(pipe).set(math.nan if left_s is None else left_s)
             metrics.BACKFILL_LIMIT.labels(pipe).set(report["limit_per_s"])
+            metrics.SOURCE_HELD.labels(pipe).set(report["held_bytes"])
         return reports
 
     async def run(self) -> None:

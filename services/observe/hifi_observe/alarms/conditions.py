@@ -73,6 +73,8 @@ def find_conditions(
         if dead:
             letters = "dead letter" if dead == 1 else "dead letters"
             conditions["dead-letters", pipe, ""] = f"{dead:,} {letters} in the last minute"
+        if now["source"] and now["source"]["held"]:
+            conditions["source-held", pipe, ""] = now["source"]["held"]
         for bad in now["failing"]:
             if bad["in_a_row"] >= SAME_ANSWERS and bad["destination"] in destinations.get(pipe, ()):
                 held = sum(w["records"] for w in now["waiting"] if w["destination"] == bad["destination"])

@@ -13,6 +13,7 @@ from hifi.record.refusal import parse_refusal
 from hifi_debezium.connector_settings import SETTINGS
 from hifi_debezium.declaration import DebeziumSource
 from hifi_debezium.source.changes import ChangeReader
+from hifi_debezium.source.columns import placeholder
 from hifi_debezium.source.connector import Connector
 
 SOURCE = {
@@ -28,6 +29,23 @@ ROW = {
     "distance": 184, "delay": 63,
 }  # fmt: skip
 EMPTY = dict.fromkeys(ROW)
+TYPES = {"flight": "int32", "distance": "int32", "delay": "int32"}
+SCHEMA = {
+    "type": "struct",
+    "fields": [
+        {
+            "type": "struct",
+            "optional": True,
+            "field": side,
+            "fields": [
+                {"type": TYPES.get(name, "string"), "optional": True, "field": name}
+                for name in [*ROW, "payload"]
+            ],
+        }
+        for side in ("before", "after")
+    ],
+}
+UNCHANGED = placeholder("changes.flights")
 COMMITTED_MS = 1795494468562
 
 
@@ -46,13 +64,22 @@ def envelope(operation: str, before: Any, after: Any, snapshot: str = "false") -
     }  # fmt: skip
 
 
-def record(value: Any, key: Any = None, offset: int = 7) -> Any:
+def with_schema(value: Any, schema: Any) -> bytes:
+    """A record's value as the JSON converter of Kafka Connect writes it."""
+    for side in ("before", "after"):
+        if value.get(side):
+            value = {**value, side: {"payload": None} | value[side]}
+    return orjson.dumps({"schema": schema, "payload": value})
+
+
+def record(value: Any, key: Any = None, offset: int = 7, headers: Any = (), schema: Any = None) -> Any:
     return SimpleNamespace(
         partition=0,
         offset=offset,
         timestamp=COMMITTED_MS + 70,
         key=orjson.dumps({"id": ROW["id"]} if key is None else key),
-        value=value if value is None or isinstance(value, bytes) else orjson.dumps(value),
+        value=value if value is None or isinstance(value, bytes) else with_schema(value, schema or SCHEMA),
+        headers=headers,
     )
 
 
@@ -77,7 +104,7 @@ def test_the_row_after_a_change_is_the_data(operation: str, before: Any, after: 
         "key": {"id": ROW["id"]},
         "committed": "2026-11-24T04:27:48.632Z" if name == "snapshot" else "2026-11-24T04:27:48.562Z",
     }
-    assert data == ROW
+    assert data == ROW | {"payload": None}
     assert event.key == b'{"id":"flight-161684"}'
     headers = dict(event.headers)
     assert headers["ce_id"] == b"cluster/changes.flights/0/7"
@@ -90,13 +117,15 @@ def test_a_deleted_row_has_its_key_and_the_commit_is_the_time_of_the_event() -> 
     event = read(record(envelope("d", {**EMPTY, "id": ROW["id"]}, None)))
     data = orjson.loads(event.data)
     assert data.pop("change")["op"] == "delete"
-    assert data == {**EMPTY, "id": ROW["id"]}
+    assert data == {"id": ROW["id"]}
     assert event.time_us == COMMITTED_MS * 1000
 
 
 def test_a_full_replica_identity_gives_the_row_before_an_update() -> None:
     before = {**ROW, "delay": 3}
-    assert orjson.loads(read(record(envelope("u", before, ROW))).data)["change"]["before"] == before
+    assert orjson.loads(read(record(envelope("u", before, ROW))).data)["change"]["before"] == before | {
+        "payload": None
+    }
 
 
 def test_a_truncated_table_is_told() -> None:
@@ -114,7 +143,6 @@ def test_a_truncated_table_is_told() -> None:
         (b"{", "not-a-change"),
         ({"status": "BEGIN"}, "not-a-change"),
         (envelope("m", None, ROW), "not-a-change"),
-        (envelope("c", None, {**ROW, "change": 1}), "reserved-column"),
         (b"x" * 1025, "too-large"),
     ],
 )
@@ -124,11 +152,46 @@ def test_what_is_no_change_becomes_a_dead_letter_with_the_reason(value: Any, rea
     assert event.data is None
 
 
+def test_a_column_with_the_name_of_the_member_beside_the_columns_is_told() -> None:
+    schema = {"fields": [{"field": "after", "fields": [{"field": "change", "type": "int32"}]}]}
+    assert refusal(read(record(envelope("c", None, {"change": 1}), schema=schema))) == "reserved-column"
+
+
+def test_a_deleted_row_has_all_its_columns_where_the_replica_identity_is_full() -> None:
+    data = orjson.loads(read(record(envelope("d", ROW, None))).data)
+    data.pop("change")
+    assert data == ROW | {"payload": None}
+
+
+@pytest.mark.parametrize(("operation", "headers"), [("u", ()), ("c", [("__debezium.oldkey", b"{}")])])
+def test_long_values_that_did_not_change_are_left_out_and_named(operation: str, headers: Any) -> None:
+    one = record(
+        envelope(operation, None, {**ROW, "carrier": UNCHANGED, "payload": UNCHANGED}), headers=headers
+    )
+    data = orjson.loads(read(one).data)
+    assert data.pop("change")["unchanged"] == ["carrier", "payload"]
+    assert data == {name: value for name, value in ROW.items() if name != "carrier"}
+
+
+def test_the_schema_of_a_record_is_read_once_and_a_new_one_when_the_table_changes() -> None:
+    reader = ChangeReader(DebeziumSource.model_validate(SOURCE), "cluster", 1024)
+    assert all(
+        orjson.loads(reader(record(envelope("c", None, ROW), offset=at)).data)["flight"] == 2120
+        for at in (1, 2)
+    )
+    day = {"field": "flight", "type": "int32", "name": "io.debezium.time.Date"}
+    schema = {"fields": [{"field": "after", "fields": [day, {"field": "id", "type": "string"}]}]}
+    changed = reader(record(envelope("c", None, {"flight": 0, "id": "x"}), schema=schema))
+    assert orjson.loads(changed.data)["flight"] == "1970-01-01"
+    assert orjson.loads(reader(record(envelope("c", None, ROW))).data)["flight"] == 2120
+
+
 def test_the_connector_names_the_password_and_does_not_hold_it() -> None:
     config = Connector("hifi", "My-pipe", DebeziumSource.model_validate(SOURCE)).config()
     assert config["database.password"] == "${dir:/etc/hifi:shop}"
     assert config["exactly.once.support"] == "required"
-    assert config["slot.name"] == config["publication.name"] == "hifi_hifi_my_pipe"
+    assert config["slot.name"] == config["publication.name"]
+    assert config["slot.name"].startswith("hifi_hifi_my_pipe_")
     assert config["table.include.list"] == r"public\.flights"
 
 

@@ -22,6 +22,7 @@ from hifi.record.headers import DETAIL
 from hifi.runtime.errors import Rejected, RejectedEvents, Retryable
 from hifi_infra.ports import free_port
 from hifi_postgres.destination.writer import PostgresWriter
+from hifi_postgres.value_table import VALUES
 
 COLUMNS_OF_V = {"columns": {"key": "key", "number": "number", "v": "v"}}
 
@@ -107,6 +108,25 @@ async def test_values_are_exact_whatever_the_role_has(postgres: PostgresTable, f
             differences.append((column_type, value, rows))
         postgres.execute(f"TRUNCATE {postgres.name}")
     assert differences == []
+
+
+async def test_the_table_of_values_is_true(postgres: PostgresTable) -> None:
+    for row in VALUES:
+        column = "text" if row.column == "any type" else row.column
+        postgres.execute("CREATE EXTENSION IF NOT EXISTS hstore")
+        postgres.execute(f"ALTER TABLE {postgres.name} DROP COLUMN IF EXISTS v, ADD v {column}")
+        one = writer(postgres)
+        if row.outcome == "refused":
+            with pytest.raises(Rejected, match="column v"):
+                await one.write([event(1, row.example)])
+        else:
+            await one.write([event(1, row.example)])
+            with psycopg.connect(postgres.url) as connection:
+                connection.execute("SET TimeZone = 'UTC'")
+                stored = connection.execute(f"SELECT v::text FROM {postgres.name}").fetchall()
+            assert stored == [(row.stored,)], row
+        await one.close()
+        postgres.execute(f"TRUNCATE {postgres.name}")
 
 
 REFUSED = [

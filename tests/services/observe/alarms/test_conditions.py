@@ -155,6 +155,20 @@ def test_deleted_records_of_a_source_are_reported_with_their_offsets_for_a_while
     assert ("source-deleted", "flights", "src[1]") not in later
 
 
+def test_a_source_that_keeps_too_much_is_told_with_what_it_keeps() -> None:
+    store = closed(MINUTE)
+    ledger = PartitionLedger(0, ClosingRules())
+    source = {
+        "backfill": False, "done": 1, "remaining": 0, "read_per_s": 0, "arriving_per_s": 0, "limit_per_s": 1,
+        "late": "", "held_bytes": 5, "held": "5 bytes",
+    }  # fmt: skip
+    for at, held in enumerate(("", "5 bytes")):
+        report = {"epoch": "0a", "service": "collect", "sources": {"flights": source | {"held": held}}}
+        ledger.take("accepted", [Row(at, NOW_US // 1000, [], orjson.dumps(report))])
+        tell(store, 0, ledger)
+        assert look(store).get(("source-held", "flights", "")) == (held or None)
+
+
 def dead_letters(ledger: PartitionLedger, count: int) -> None:
     why = {SERVICE: b"normalize", REASON: b"schema"}
     first = ledger.positions.get("dead-letter", 0)

@@ -1,0 +1,49 @@
+"""How much of its log a database keeps for a replication slot."""
+
+import asyncio
+from typing import Final
+
+from psycopg import AsyncConnection, Error
+from psycopg.conninfo import make_conninfo
+
+from hifi.pipe.sources.kind import NOTHING_HELD, Held
+from hifi_debezium.declaration import DebeziumSource
+
+_TIMEOUT_S: Final = 10
+_HELD: Final = """
+    SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint, active FROM pg_replication_slots
+    WHERE slot_name = %s AND restart_lsn IS NOT NULL
+"""
+
+
+async def held_by_slot(source: DebeziumSource, slot: str) -> Held:
+    """What the database keeps; nothing where that is not known: no password here, no connection, no slot yet."""
+    database = source.database
+    try:
+        password = await asyncio.to_thread(database.password_file.read_text, "utf-8")
+        conninfo = make_conninfo(
+            "",
+            host=database.host,
+            port=database.port,
+            dbname=database.name,
+            user=database.user,
+            password=password.rstrip("\r\n"),
+            sslmode=database.sslmode,
+            connect_timeout=_TIMEOUT_S,
+            application_name="hifi collect",
+        )
+        async with asyncio.timeout(2 * _TIMEOUT_S), await AsyncConnection.connect(conninfo) as connection:
+            row = await (await connection.execute(_HELD, [slot])).fetchone()
+    except (OSError, UnicodeDecodeError, TimeoutError, Error):
+        return NOTHING_HELD
+    if row is None:
+        return NOTHING_HELD
+    held_bytes, active = row
+    if held_bytes <= source.most_held:
+        return Held(held_bytes, "")
+    by = "which is read" if active else "which nobody reads"
+    return Held(
+        held_bytes,
+        f"the database {database.name} at {database.host} keeps {held_bytes / 1024**2:.0f} MiB of its log for the slot "
+        f"{slot}, {by}; more than {source.most_held / 1024**2:.0f} MiB",
+    )

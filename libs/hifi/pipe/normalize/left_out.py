@@ -1,0 +1,48 @@
+"""Columns that the events of a database's changes do not carry, and so are not judged by rules on them. Pure.
+
+A delete has its key and, by the table's replica identity, the other columns or not; an update leaves out long values
+that did not change and names them in `change.unchanged`. Events of other sources may have such members, too, with no
+such meaning.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from hifi.pipe.model import Pipe
+
+LeavesOut = Callable[[Mapping[str, Any], str], bool]
+"""Whether an event leaves out a member of its data, by the data and the member's name."""
+_CHANGES: Final = "debezium"
+"""Kind of sources that read changes."""
+_CHANGE: Final = "change"
+
+
+def leaves_out(pipe: Pipe) -> LeavesOut | None:
+    """Whether an event of a pipe leaves out a member; None: its source has no such events."""
+    return _change_leaves_out if pipe.source.kind == _CHANGES else None
+
+
+def note(pipe: Pipe) -> str | None:
+    """What a pipe's author should know of rules on its columns; None: nothing."""
+    declared = pipe.normalize
+    rules = [
+        *(["schema"] if declared.json_schema is not None else []),
+        *(
+            f"fields.{target}"
+            for target, rule in (declared.fields or {}).items()
+            if not isinstance(rule, str) and (rule.required or rule.default is not None)
+        ),
+    ]
+    if pipe.source.kind != _CHANGES or not rules:
+        return None
+    return (
+        f"{pipe.pipe}: normalize: {', '.join(rules)}: deletes, and updates that leave long values as they are, are not "
+        "judged for columns that they do not carry; with REPLICA IDENTITY FULL they carry all"
+    )
+
+
+def _change_leaves_out(data: Mapping[str, Any], name: str) -> bool:
+    change = data.get(_CHANGE)
+    if name in data or not isinstance(change, Mapping):
+        return False
+    return change.get("op") == "delete" or name in (change.get("unchanged") or ())

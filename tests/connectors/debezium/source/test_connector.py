@@ -1,0 +1,107 @@
+"""The connector that hifi declares to Kafka Connect. Kafka Connect is a stand-in."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hifi.runtime.errors import Misconfigured
+from hifi_debezium.declaration import DebeziumSource
+from hifi_debezium.source.connector import Connector, slot_name
+
+names = st.from_regex(r"[a-z][a-z0-9-]{0,62}", fullmatch=True)
+
+
+@given(st.lists(st.tuples(names, names), min_size=2, max_size=20, unique=True))
+def test_each_pipe_has_a_slot_of_its_own(pipes: list[tuple[str, str]]) -> None:
+    slots = [slot_name(stream, pipe) for stream, pipe in pipes]
+    assert len(set(slots)) == len(slots)
+    assert all(re.fullmatch(r"hifi_[a-z0-9_]{1,58}", slot) for slot in slots)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("shop", "eu-orders"), ("shop-eu", "orders")),
+        (("shop", "a" * 60), ("shop", "a" * 59 + "b")),
+        (("shop", "eu-orders"), ("shop-eu-orders", "x")),
+    ],
+)
+def test_pipes_with_similar_names_have_different_slots(
+    first: tuple[str, str], second: tuple[str, str]
+) -> None:
+    assert slot_name(*first) != slot_name(*second)
+
+
+def test_a_plain_name_stays_readable() -> None:
+    assert slot_name("hifi", "flights") == "hifi_hifi_flights"
+
+
+class KafkaConnect:
+    """Keeps configurations."""
+
+    def __init__(self) -> None:
+        self.configs: dict[str, Any] = {}
+        self.app = web.Application()
+        self.app.router.add_get("/connectors", self._list)
+        self.app.router.add_get("/connectors/{name}/config", self._get)
+        self.app.router.add_put("/connectors/{name}/config", self._put)
+
+    async def _list(self, _: web.Request) -> web.Response:
+        return web.json_response(
+            {name: {"info": {"config": config}} for name, config in self.configs.items()}
+        )
+
+    async def _get(self, request: web.Request) -> web.Response:
+        config = self.configs.get(request.match_info["name"])
+        return web.json_response(config or {"message": "none"}, status=200 if config else 404)
+
+    async def _put(self, request: web.Request) -> web.Response:
+        self.configs[request.match_info["name"]] = await request.json()
+        return web.json_response({}, status=201)
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[tuple[KafkaConnect, DebeziumSource]]:
+    connect = KafkaConnect()
+    async with TestServer(connect.app) as server:
+        yield (
+            connect,
+            DebeziumSource.model_validate(
+                {
+                    "kind": "debezium",
+                    "connect": f"http://127.0.0.1:{server.port}",
+                    "bootstrap": "127.0.0.1:9092",
+                    "topic": "changes.flights",
+                    "database": {
+                        "host": "db",
+                        "name": "shop",
+                        "user": "hifi",
+                        "password_file": "/etc/hifi/shop",
+                    },
+                    "tables": ["public.flights"],
+                }
+            ),
+        )
+
+
+async def test_a_slot_that_belongs_to_another_connector_is_refused(
+    connect: tuple[KafkaConnect, DebeziumSource],
+) -> None:
+    served, source = connect
+    connector = Connector("hifi", "flights", source)
+    served.configs["other.flights"] = connector.config()
+    with pytest.raises(
+        Misconfigured, match=r"slot hifi_hifi_flights .* belongs to the connector other\.flights"
+    ):
+        await connector.declare()
+    assert list(served.configs) == ["other.flights"]
+    served.configs["other.flights"]["database.hostname"] = "another"
+    await connector.declare()
+    await connector.declare()
+    assert served.configs["hifi.flights"] == connector.config()

@@ -1,0 +1,239 @@
+"""Random tables, and random transactions that change them."""
+
+import random
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg.sql import SQL, Identifier
+
+from equivalence.columns import KINDS, ColumnKind
+
+_WRITERS = 3
+_NULLS = 0.15
+_LONGS = 0.3
+
+
+class Column(NamedTuple):
+    """A column."""
+
+    name: str
+    kind: ColumnKind
+
+
+class Table:
+    """A table with a random key and random columns; a third of the tables have every type."""
+
+    def __init__(self, name: str, made: random.Random) -> None:
+        self.name = name
+        self.full = made.random() < 0.5
+        keys = [kind for kind in KINDS if kind.is_key]
+        self.key = [Column(f"k{at}", made.choice(keys)) for at in range(made.choice([1, 1, 2]))]
+        # Without FULL a null of some types is refused, as test_columns.py shows.
+        fitting = [kind for kind in KINDS if self.full or not kind.ambiguous]
+        kinds = fitting if made.random() < 0.34 else made.sample(fitting, made.randint(4, 15))
+        self.columns = [Column(f"c{at}", kind) for at, kind in enumerate(kinds)]
+        if made.random() < 0.7:
+            long = [kind for kind in KINDS if kind.long]
+            self.columns += [Column(f"long{at}", made.choice(long)) for at in range(made.randint(1, 3))]
+
+    def create(self, *, source: bool) -> str:
+        """SQL that makes the table of the source or of the destination."""
+        columns = [f"{column.name} {column.kind.sql}" for column in (*self.key, *self.columns)]
+        if not source:
+            columns += ["hifi_partition integer", "hifi_offset bigint", "hifi_unchanged jsonb"]
+        key = ", ".join(column.name for column in self.key)
+        made = [f"CREATE TABLE {self.name} ({', '.join(columns)}, PRIMARY KEY ({key}))"]
+        if source:
+            if self.full:
+                made.append(f"ALTER TABLE {self.name} REPLICA IDENTITY FULL")
+            made += [
+                f"ALTER TABLE {self.name} ALTER {column.name} SET STORAGE EXTERNAL"
+                for column in self.columns
+                if column.kind.long
+            ]
+        else:
+            made.append(
+                f"CREATE TABLE {self.name}_gone (key text PRIMARY KEY, hifi_partition integer, hifi_offset bigint)"
+            )
+        return "; ".join(made)
+
+    def value(self, column: Column, made: random.Random) -> str | None:
+        """A random value of a column that is not in the key."""
+        if made.random() < _NULLS:
+            return None
+        if column.kind.long and column.name.startswith("long") and made.random() < _LONGS * 2:
+            return column.kind.long(made)
+        return column.kind.value(made)
+
+
+class TableWriter:
+    """Changes tables at random over one connection, with keys of its own: it never waits for another writer."""
+
+    def __init__(self, number: int, url: str, tables: list[Table], made: random.Random) -> None:
+        self._number = number
+        self._tables = tables
+        self._made = made
+        self._rows: dict[str, list[tuple[str, ...]]] = {table.name: [] for table in tables}
+        self._used: dict[str, set[tuple[str, ...]]] = {table.name: set() for table in tables}
+        self._connection = psycopg.connect(url, autocommit=False)
+        self._connection.execute("SET TimeZone = 'UTC'")
+        self._count = 0
+
+    def transaction(self, most: int) -> Iterator[int]:
+        """One transaction: yields after each statement, so that others interleave; the number of changes kept."""
+        before = {name: list(rows) for name, rows in self._rows.items()}
+        done = 0
+        for _ in range(self._made.randint(1, most)):
+            if self._made.random() < 0.1:
+                kept = {name: list(rows) for name, rows in self._rows.items()}
+                self._connection.execute("SAVEPOINT s")
+                for _ in range(3):
+                    self._change()
+                self._connection.execute("ROLLBACK TO SAVEPOINT s")
+                self._rows = kept
+            done += self._change()
+            yield 0
+        if self._made.random() < 0.1:
+            self._connection.rollback()
+            self._rows = before
+            done = 0
+        else:
+            self._connection.commit()
+        yield done
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _change(self) -> int:
+        table = self._made.choice(self._tables)
+        rows = self._rows[table.name]
+        kind = self._made.choices(["insert", "update", "delete", "key"], [0.3, 0.5, 0.12, 0.08])[0]
+        if kind == "insert" or not rows:
+            return self._insert(table)
+        at = self._made.randrange(len(rows))
+        if kind == "delete":
+            self._execute(table, SQL("DELETE FROM {table} WHERE {where}"), rows.pop(at))
+            return 1
+        columns = table.columns
+        changed = self._made.sample(columns, self._made.randint(1, len(columns)))
+        if kind == "update":
+            self._update(table, changed, rows[at], ())
+            return 1
+        # Without FULL an insert that a changed key makes lacks its long values, as the page says: they change, too.
+        key = self._key(table)
+        if not table.full:
+            changed = [column for column in columns if column in changed or column.kind.long]
+        self._update(table, changed, rows[at], key)
+        rows[at] = key
+        return 2
+
+    def _key(self, table: Table) -> tuple[str, ...]:
+        """A new key, which no other writer uses."""
+        while True:
+            self._count += 1
+            key = tuple(self._key_value(column) for column in table.key)
+            if key not in self._used[table.name]:
+                self._used[table.name].add(key)
+                return key
+
+    def _key_value(self, column: Column) -> str:
+        number = self._count * _WRITERS + self._number
+        kinds = {
+            "uuid": f"00000000-0000-4000-8000-{number:012}",
+            "bytea": f"\\x{number:08x}",
+            "timestamp": f"2024-01-{1 + number % 28:02} 00:00:00.{number:06}",
+            "numeric(20, 4)": f"{number}.1000",
+        }
+        words = column.kind.sql in ("text", "varchar(40)")
+        return f'k"{number} ü' if words else kinds.get(column.kind.sql, str(number))
+
+    def _insert(self, table: Table) -> int:
+        key = self._key(table)
+        columns = [*table.key, *table.columns]
+        values = [*key, *(table.value(column, self._made) for column in table.columns)]
+        self._connection.execute(
+            SQL("INSERT INTO {} ({}) VALUES ({})").format(
+                Identifier(table.name),
+                SQL(", ").join(Identifier(column.name) for column in columns),
+                SQL(", ").join(SQL("%s::text::" + column.kind.sql) for column in columns),
+            ),
+            values,
+        )
+        self._rows[table.name].append(key)
+        return 1
+
+    def _update(
+        self, table: Table, changed: list[Column], key: tuple[str, ...], new_key: tuple[str, ...]
+    ) -> None:
+        columns = [*changed, *(table.key if new_key else [])]
+        sets = SQL(", ").join(
+            SQL("{} = %s::text::" + column.kind.sql).format(Identifier(column.name)) for column in columns
+        )
+        values = [*(table.value(column, self._made) for column in changed), *new_key]
+        self._execute(table, SQL("UPDATE {table} SET {sets} WHERE {where}"), key, values, sets=sets)
+
+    def _execute(
+        self,
+        table: Table,
+        statement: SQL,
+        key: tuple[str, ...],
+        values: list[Any] | None = None,
+        **parts: Any,
+    ) -> None:
+        where = SQL(" AND ").join(
+            SQL("{} = %s::text::" + column.kind.sql).format(Identifier(column.name)) for column in table.key
+        )
+        cursor = self._connection.execute(
+            statement.format(table=Identifier(table.name), where=where, **parts), [*(values or []), *key]
+        )
+        assert cursor.rowcount == 1
+
+
+def change_at_random(
+    url: str, tables: list[Table], changes: int, made: random.Random, *, first: int = 0
+) -> int:
+    """Change the tables over several connections whose transactions interleave.
+
+    Args:
+        url: of the database.
+        tables: to change.
+        changes: how many, at least.
+        made: source of randomness.
+        first: begin of the numbers from which keys are made.
+
+    Returns:
+        How many changes were committed.
+    """
+    writers = [TableWriter(number, url, tables, made) for number in range(_WRITERS)]
+    for writer in writers:
+        writer._count = first
+    done = 0
+    running = [writer.transaction(12) for writer in writers]
+    while done < changes:
+        at = made.randrange(_WRITERS)
+        kept = next(running[at], None)
+        if kept is None:
+            running[at] = writers[at].transaction(made.choice([1, 5, 12, 60]))
+        else:
+            done += kept
+    for transaction in running:
+        done += sum(transaction)
+    for writer in writers:
+        writer.close()
+    return done
+
+
+def rows_of(url: str, table: Table) -> dict[tuple[str, ...], dict[str, str | None]]:
+    """All rows by their key, as texts."""
+    columns = [*table.key, *table.columns]
+    with psycopg.connect(url) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        listed = ", ".join(
+            f"{column.name}::jsonb::text" if column.kind.sql == "json" else f"{column.name}::text"
+            for column in columns
+        )
+        rows = connection.execute(f"SELECT {listed} FROM {table.name}").fetchall()
+    names = [column.name for column in columns]
+    return {row[: len(table.key)]: dict(zip(names, row, strict=True)) for row in rows}

@@ -1,0 +1,120 @@
+"""Short runs of what `make equivalence` does at length, and the table of types on docs/sources.md."""
+
+import asyncio
+from typing import Any
+
+import orjson
+import psycopg
+import pytest
+from aiokafka import AIOKafkaConsumer
+
+from equivalence.run import Systems, declare, run_seed
+from hifi.record.headers import REFUSED
+from hifi.record.refusal import parse_refusal
+from hifi_debezium.declaration import DebeziumSource
+from hifi_debezium.source.changes import ChangeReader
+from hifi_debezium.source.connector import Connector
+from hifi_debezium.source.slot import held_by_slot
+from hifi_debezium.type_table import TYPES
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+
+def changes_of(cdc: Systems, name: str, tables: list[str], **more: Any) -> DebeziumSource:
+    return DebeziumSource.model_validate(
+        {
+            "kind": "debezium",
+            "connect": cdc.worker.url,
+            "bootstrap": cdc.kafka.bootstrap,
+            "topic": f"changes.{name}",
+            "database": {
+                "host": "127.0.0.1",
+                "port": cdc.source.port,
+                "name": "postgres",
+                "user": "postgres",
+                "password_file": str(cdc.folder / "password"),
+            },
+            "tables": [f"public.{table}" for table in tables],
+            **more,
+        }
+    )
+
+
+async def test_source_and_destination_are_equal_row_by_row(cdc: Systems) -> None:
+    told: list[str] = []
+    numbers = await run_seed(cdc, 1, 500, told.append)
+    assert (numbers["differences"], numbers["refused"]) == (0, 0), "\n".join(told)
+    assert numbers["changes"] >= 500
+    assert numbers["rows"] > 50
+
+
+async def test_the_slot_moves_while_the_captured_tables_are_idle_and_others_are_busy(cdc: Systems) -> None:
+    with psycopg.connect(cdc.source.url, autocommit=True) as connection:
+        connection.execute(
+            "CREATE TABLE idle (id integer PRIMARY KEY); CREATE TABLE busy (id bigserial, v text)"
+        )
+        connection.execute("INSERT INTO idle VALUES (1)")
+        source = changes_of(cdc, "idle", ["idle"], most_held=1000, settings={"heartbeat.interval.ms": "500"})
+        connector = Connector("equivalence", "idle", source)
+        await declare(connector)
+        slot = connector.config()["slot.name"]
+        position = "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = %s"
+        async with asyncio.timeout(60):
+            while not connection.execute(position, [slot]).fetchall():
+                await asyncio.sleep(0.5)
+        connection.execute("INSERT INTO busy (v) SELECT repeat('x', 1000) FROM generate_series(1, 5000)")
+        written = connection.execute("SELECT pg_current_wal_lsn()").fetchone()
+        assert written is not None
+        moved = "SELECT confirmed_flush_lsn > %s FROM pg_replication_slots WHERE slot_name = %s"
+        async with asyncio.timeout(60):
+            while connection.execute(moved, [written[0], slot]).fetchone() != (True,):
+                await asyncio.sleep(0.5)
+        held = await held_by_slot(source, slot)
+        assert held.bytes > 0
+        assert f"for the slot {slot}, which is read" in held.excess
+        unknown = source.model_copy(
+            update={"database": source.database.model_copy(update={"password_file": cdc.folder / "none"})}
+        )
+        assert (await held_by_slot(unknown, slot)).bytes == 0
+
+
+async def test_the_table_of_types_is_true(cdc: Systems) -> None:
+    names = [f"types{at}" for at in range(len(TYPES))]
+    inserts = []
+    with psycopg.connect(cdc.source.url) as connection:
+        for name, row in zip(names, TYPES, strict=True):
+            connection.execute(f"CREATE TABLE {name} (id integer PRIMARY KEY, v {row.sql})")
+            inserts.append(f"INSERT INTO {name} VALUES (%s, %s::text::{row.sql})")
+            connection.execute(inserts[-1], [1, row.example])
+    source = changes_of(cdc, "types", names)
+    await declare(Connector("equivalence", "types", source))
+    reader = ChangeReader(source, "cluster", 1_000_000)
+    consumer = AIOKafkaConsumer(
+        source.topic, bootstrap_servers=cdc.kafka.bootstrap, auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    )  # fmt: skip
+    await consumer.start()
+    read: list[tuple[str, Any]] = []
+    for turn in (1, 2):
+        if turn == 2:
+            with psycopg.connect(cdc.source.url) as connection:
+                for row, insert in zip(TYPES, inserts, strict=True):
+                    connection.execute(insert, [2, row.example])
+        while len(read) < turn * len(TYPES):
+            event = reader(await consumer.getone())
+            if event.data is None:
+                read.append(("refused", parse_refusal(dict(event.headers)[REFUSED]).detail))
+            else:
+                data = orjson.loads(event.data)
+                read.append((data["change"]["op"], data.get("v", "absent")))
+    await consumer.stop()
+    for at, (outcome, value) in enumerate(read):
+        row = TYPES[at % len(TYPES)]
+        if row.outcome == "refused":
+            assert outcome == "refused", row
+            assert value.startswith("the column v "), row
+        else:
+            expected = None if row.value == "null" else row.value
+            if row.sql == "money" and outcome == "snapshot":
+                expected = "1234.5"
+            assert (outcome, value) == (("snapshot", "insert")[at // len(TYPES)], expected), row
