@@ -288,7 +288,9 @@ class Destination(StrictModel):
 
     name: Name = Field(description="Name, unique in the pipe.")
     when: str | None = Field(
-        None, min_length=1, description="Spark SQL condition on all fields; default: every event."
+        None,
+        min_length=1,
+        description="Spark SQL condition on all fields, not met where it is null; default: every event.",
     )
     transform: str | None = Field(
         None,
