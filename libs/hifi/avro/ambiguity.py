@@ -12,10 +12,10 @@ _TEXT: Final = {"string", "enum", *_BASE64}
 
 def ambiguous_unions(schema: AvroSchema) -> list[str]:
     """Each union with two types of which a JSON value may be either, with the field and both types."""
-    return list(dict.fromkeys(_Walk(schema.names).ambiguous(schema.parsed, "", ())))
+    return list(dict.fromkeys(_UnionSearch(schema.names).ambiguous(schema.parsed, "", ())))
 
 
-class _Walk:
+class _UnionSearch:
     def __init__(self, names: Mapping[str, Any]) -> None:
         self._names = names
 
