@@ -50,14 +50,16 @@ def check(
 
     Checks keys and values, JSON Schemas, lookup files and their columns, Python
     functions and SQL expressions, and with --rating whether the mesh carries the
-    quotas of all pipes. Exit status: 0 if the pipes are valid, 1 if there is a
-    problem.
+    quotas of all pipes. Notes name what is valid but may surprise, such as
+    arithmetic that can overflow. Exit status: 0 if the pipes are valid, 1 if there
+    is a problem.
 
     Examples:
       hifi check examples/flights
       hifi check --quick pipes/       (for editors and commit hooks)
     """
-    pipes, problems = check_folder(folder, trigger, sql=not quick)
+    notes: list[PipeProblem] = []
+    pipes, problems = check_folder(folder, trigger, sql=not quick, notes=notes)
     if not problems and (excess := overload(pipes, MeshRating(rating))):
         problems = [PipeProblem(folder, 1, "source.quota.events", excess)]
     if as_json:
@@ -68,13 +70,16 @@ def check(
                     "line": problem.line,
                     "where": problem.where,
                     "message": problem.message,
+                    "note": problem in notes,
                 }
-                for problem in problems
+                for problem in [*problems, *notes]
             ]
         )
     elif problems:
         print_problems(problems)
     else:
+        for note in notes:
+            print(f"note: {note}")
         names = ", ".join(pipe.pipe for pipe in pipes)
         console.print(f"{len(pipes)} valid pipe(s): {names}", highlight=False)
         for told in filter(None, map(note, pipes)):

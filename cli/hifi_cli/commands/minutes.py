@@ -28,6 +28,7 @@ _COLUMNS: Final[list[tuple[str, bool, _Cell]]] = [
         True,
         lambda row: f"[bold red]{row['lost']:,}[/]" if row["lost"] else count(row["lost"]),
     ),
+    ("filtered\nevents", False, lambda row: count(row.get("filtered"))),
     ("in flight\nrecords", False, lambda row: count(row["in_flight"])),
     ("waiting\nretries", False, lambda row: count(row["waiting"])),
     ("parked\ndeliveries", False, lambda row: count(row["parked"])),

@@ -1,11 +1,12 @@
 """Declaration of destinations that are Iceberg tables: settings and columns. Imports no Iceberg library."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
+from hifi.delivery.kind import Declared
 from hifi.pipe.model import ConnectorDestination, Pipe, SqlType
 from hifi.pipe.secret import Secret
 from hifi.pipe.strict_model import StrictModel
@@ -24,6 +25,9 @@ OFFSET: Final = "hifi_offset"
 DAY: Final = "hifi_accepted_day"
 """Name of the partition by day, and in the paths of data files. It is no column."""
 OWN_COLUMNS: Final = (ACCEPTED, SEQ, PARTITION, OFFSET, DAY)
+
+_KEPT: Final = {(SqlType.INT.value, SqlType.BIGINT.value)}
+"""Declared types that Iceberg promotes, before and after."""
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
 Column = Annotated[str, StringConstraints(pattern=f"^{_NAME}$")]
@@ -90,6 +94,11 @@ def data_columns(pipe: Pipe, settings: IcebergSettings) -> Mapping[str, SqlType]
         Misconfigured: the type of a field is not declared, or a key is no column.
     """
     columns = dict(settings.columns) or _declared_types(pipe)
+    names = [*columns, *(name for name in settings.attributes if name not in columns), *OWN_COLUMNS]
+    if alike := alike_names(names):
+        raise Misconfigured(
+            f"{alike}: many readers of tables, Spark among them, ignore case; rename one of them"
+        )
     if unknown := [name for name in settings.key if name not in columns and name not in settings.attributes]:
         raise Misconfigured(f"`key` names {unknown}, which are no columns of the table: {', '.join(columns)}")
     if repeated := sorted(columns.keys() & {*settings.attributes, *OWN_COLUMNS}):
@@ -98,6 +107,50 @@ def data_columns(pipe: Pipe, settings: IcebergSettings) -> Mapping[str, SqlType]
             "fields to store in `columns`"
         )
     return columns
+
+
+def alike_names(names: Iterable[str]) -> str:
+    """Two names that differ in upper and lower case only, as `a and A`; empty: there are none."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            return f"the columns {other} and {name} differ in upper and lower case only"
+    return ""
+
+
+def require_possible_change(before: Declared[IcebergSettings], after: Declared[IcebergSettings]) -> None:
+    """Check that the table of the version in force can become the declared one.
+
+    Raises:
+        Misconfigured: a column would get a type that Iceberg does not promote to, a name only differs in case, or the
+            partition changes.
+    """
+    settings = after.settings
+    if (before.settings.table, before.settings.warehouse, before.settings.catalog) != (
+        settings.table,
+        settings.warehouse,
+        settings.catalog,
+    ):
+        return
+    old, new = _types(before), _types(after)
+    for name in new:
+        if name in old and (old[name], new[name]) not in _KEPT and old[name] != new[name]:
+            raise Misconfigured(
+                f"the column {name} of {settings.table} is {old[name]} and cannot become {new[name]}: only int becomes"
+                " bigint; keep the type, or declare another column"
+            )
+    if alike := alike_names([*old, *(name for name in new if name not in old)]):
+        raise Misconfigured(f"{alike}, and the table {settings.table} keeps the old one; choose another name")
+    if before.settings.partition != settings.partition:
+        raise Misconfigured(
+            f"the table {settings.table} keeps `partition: {before.settings.partition}`; choose another table"
+        )
+
+
+def _types(declared: Declared[IcebergSettings]) -> dict[str, str]:
+    types = {name: kind.value for name, kind in data_columns(declared.pipe, declared.settings).items()}
+    return types | dict.fromkeys(declared.settings.attributes, SqlType.STRING.value)
 
 
 def _declared_types(pipe: Pipe) -> dict[str, SqlType]:

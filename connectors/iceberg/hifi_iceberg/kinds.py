@@ -5,7 +5,7 @@ from typing import Final
 from hifi.delivery.kind import DestinationKind, DestinationWriter, WriterContext
 from hifi.pipe.model import ConnectorDestination, Pipe
 from hifi.runtime.errors import Misconfigured
-from hifi_iceberg.declaration import IcebergSettings, data_columns
+from hifi_iceberg.declaration import IcebergSettings, data_columns, require_possible_change
 
 
 def _check(destination: ConnectorDestination, pipe: Pipe, settings: IcebergSettings) -> None:
@@ -20,4 +20,6 @@ def _refuse_to_open(_settings: IcebergSettings, _context: WriterContext) -> Dest
     raise Misconfigured("tables are written by the service lake, not by egest")
 
 
-ICEBERG: Final = DestinationKind(IcebergSettings, _refuse_to_open, _check)
+ICEBERG: Final = DestinationKind(
+    IcebergSettings, _refuse_to_open, _check, check_change=require_possible_change
+)

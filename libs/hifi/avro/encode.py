@@ -1,7 +1,8 @@
 """JSON to Avro values, by a schema. Pure.
 
 It accepts what `decode` writes: text for logical types, base64 for bytes. A part of a timestamp or a time that is finer
-than its type is cut off. Of a union the first type that fits is taken.
+than its type is cut off, and a number with a fraction becomes the nearest of its type; a whole number never changes. Of
+a union the first type that keeps the whole value is taken, else the one that loses the least.
 """
 
 import base64
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 from io import BytesIO
+from struct import pack, unpack
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -25,6 +27,8 @@ Convert: TypeAlias = Callable[[Any], Any]
 _INT: Final = 2**31
 _LONG: Final = 2**63
 _LARGEST_FLOAT: Final = 3.4028234663852886e38
+_LARGEST_DOUBLE: Final = 1.7976931348623157e308
+_EXACT_DOUBLE: Final = 2.0**53
 
 
 class _Unfit(Exception):
@@ -48,17 +52,19 @@ class Encoder:
 
     def __init__(self, schema: AvroSchema, unknown: Literal["reject", "drop"] = "reject") -> None:
         self._parsed = schema.parsed
-        self._convert = _Compiler(schema.names, drop=unknown == "drop").convert(schema.parsed)
+        self._compiler = _Compiler(schema.names, drop=unknown == "drop")
+        self._convert = self._compiler.convert(schema.parsed)
 
     def __call__(self, value: Any) -> bytes:
         """The value in Avro, without a header.
 
         Args:
-            value: decoded JSON.
+            value: decoded JSON; numbers with a fraction as float or Decimal.
 
         Raises:
             Rejected: it does not fit; the detail names the field.
         """
+        self._compiler.losses = 0
         try:
             converted = self._convert(value)
         except _Unfit as why:
@@ -84,15 +90,30 @@ class _Compiler:
         self._names = names
         self._drop = drop
         self._of_names: dict[str, Convert] = {}
+        self.losses = 0
+        """Parts of the current value that were left out or rounded so far."""
+
+    def _counted(self, of: Convert, keeps: Callable[[Any, Any], bool]) -> Convert:
+        """A conversion that counts a loss where a value is not kept."""
+
+        def convert(value: Any) -> Any:
+            converted = of(value)
+            if not keeps(value, converted):
+                self.losses += 1
+            return converted
+
+        return convert
 
     def convert(self, node: Any) -> Convert:
         if isinstance(node, list):
             return self._union(node)
         if isinstance(node, str):
+            if node in _ROUNDING:
+                return self._counted(_PRIMITIVE[node], _ROUNDING[node])
             return _PRIMITIVE[node] if node in _PRIMITIVE else self._named(node)
-        logical = _LOGICAL.get((str(node["type"]), str(node.get("logicalType"))))
-        if logical is not None:
-            return logical
+        kind = str(node["type"]), str(node.get("logicalType"))
+        if kind in _LOGICAL:
+            return self._counted(_LOGICAL[kind], _in_milliseconds) if "millis" in kind[1] else _LOGICAL[kind]
         return self._complex(node["type"], node)
 
     def _complex(self, kind: Any, node: Mapping[str, Any]) -> Convert:
@@ -131,13 +152,24 @@ class _Compiler:
         def convert(value: Any) -> Any:
             if value is None and "null" in branches:
                 return None
+            before, least, nearest = self.losses, -1, None
             for tag, of in typed:
+                self.losses = before
                 try:
-                    return tag, of(value)
+                    converted = of(value)
                 except _Unfit:
                     if len(typed) == 1:
                         raise  # it names the field within
-            raise _Unfit(f"it is none of {names}")
+                    continue
+                lost = self.losses - before
+                if least < 0 or lost < least:
+                    least, nearest = lost, (tag, converted)
+                if not lost:
+                    break
+            self.losses = before + max(least, 0)
+            if nearest is None:
+                raise _Unfit(f"it is none of {names}")
+            return nearest
 
         return convert
 
@@ -160,7 +192,10 @@ class _Compiler:
                         raise why.within(name) from None
                 elif not has_default and not nullable:
                     raise _Unfit("it is missing, and the schema has no default", (name,))
-            if not drop and len(value) > len(names.intersection(value)):
+            unknown_count = len(value) - len(names.intersection(value))
+            if unknown_count and drop:
+                self.losses += unknown_count
+            elif unknown_count:
                 unknown = next(name for name in value if name not in names)
                 raise _Unfit("the schema does not have the field", (unknown,))
             return encoded_fields
@@ -185,8 +220,10 @@ def _boolean(value: Any) -> bool:
 
 def _integer(limit: int) -> Convert:
     def convert(value: Any) -> int:
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
+        if isinstance(value, float | Decimal):
+            if value < -limit or value >= limit:
+                raise _Unfit(f"it is no integer of {limit.bit_length()} bits")
+            value = int(value) if value == int(value) else None
         if not isinstance(value, int) or isinstance(value, bool):
             raise _Unfit("it is no integer")
         if not -limit <= value < limit:
@@ -196,17 +233,44 @@ def _integer(limit: int) -> Convert:
     return convert
 
 
-def _number(largest: float) -> Convert:
+def _number(largest: float, nearest: Callable[[Any], float]) -> Convert:
     def convert(value: Any) -> float:
-        if not isinstance(value, int | float) or isinstance(value, bool):
+        if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
             raise _Unfit("it is no number")
-        if abs(value) > largest:
+        if value > largest or value < -largest:
             raise _Unfit("the number is too large")
-        if float(value) != value:
-            raise _Unfit("the integer has more digits than a floating-point number")
-        return float(value)
+        try:
+            number = nearest(value)
+        except OverflowError:
+            raise _Unfit("the number is too large") from None
+        if _is_whole(value) and number != value:
+            raise _Unfit("the integer has more digits than the floating-point type")
+        return number
 
     return convert
+
+
+def _single(value: Any) -> float:
+    """The nearest number of 32 bits."""
+    number: float = unpack("f", pack("f", value))[0]
+    return number
+
+
+def _is_whole(value: float | Decimal) -> bool:
+    """Whether a number is written as a whole one; 1e300 is not."""
+    if isinstance(value, Decimal):
+        exponent = value.as_tuple().exponent
+        return isinstance(exponent, int) and exponent <= 0 and value == value.to_integral_value()
+    return isinstance(value, int) or (value.is_integer() and abs(value) < _EXACT_DOUBLE)
+
+
+def _same_number(value: Any, number: float) -> bool:
+    """Whether a number of 64 bits is the value, as far as its shortest text tells."""
+    return number == value or (isinstance(value, Decimal) and Decimal(repr(number)) == value)
+
+
+def _in_milliseconds(_: Any, moment: datetime | time) -> bool:
+    return moment.microsecond % 1000 == 0
 
 
 def _text(value: Any) -> str:
@@ -275,7 +339,7 @@ def _map(of: Convert) -> Convert:
 
 def _decimal(precision: int, scale: int) -> Convert:
     def convert(value: Any) -> Decimal:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
+        if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
             raise _Unfit("it is no decimal")
         try:
             decimal = Decimal(str(value))
@@ -329,10 +393,14 @@ _PRIMITIVE: Final[Mapping[str, Convert]] = {
     "boolean": _boolean,
     "int": _integer(_INT),
     "long": _integer(_LONG),
-    "float": _number(_LARGEST_FLOAT),
-    "double": _number(float("inf")),
+    "float": _number(_LARGEST_FLOAT, _single),
+    "double": _number(_LARGEST_DOUBLE, float),
     "string": _text,
     "bytes": _bytes,
+}
+_ROUNDING: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "float": lambda value, number: number == value,
+    "double": _same_number,
 }
 _LOGICAL: Final[Mapping[tuple[str, str], Convert]] = {
     ("long", "timestamp-millis"): _timestamp,

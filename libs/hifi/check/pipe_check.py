@@ -28,6 +28,7 @@ def check_folder(
     sql: bool = True,
     passed: Path | None = None,
     function_folders: Sequence[Path] | None = None,
+    notes: list[PipeProblem] | None = None,
 ) -> tuple[list[Pipe], list[PipeProblem]]:
     """Load a folder of pipes and check them.
 
@@ -38,6 +39,7 @@ def check_folder(
         passed: folder that records which pipes passed the SQL check, so that unchanged pipes skip it.
         function_folders: where the running mesh finds Python functions; None: in `folder` and in
             HIFI_PIPES_FUNCTION_FOLDERS.
+        notes: to add what is valid but may surprise, such as an expression that can overflow.
 
     Returns:
         The pipes that could be loaded, as they are published if there is no problem, and all problems by file and line.
@@ -53,7 +55,7 @@ def check_folder(
         problems += _check_destinations(loaded_pipe)
     if sql and not problems:
         unchecked = [loaded_pipe for loaded_pipe in loaded if not _has_passed(loaded_pipe, trigger, passed)]
-        sql_problems = _check_sql(unchecked, trigger)
+        sql_problems = _check_sql(unchecked, trigger, [] if notes is None else notes)
         problems += sql_problems
         if not sql_problems and passed is not None:
             for loaded_pipe in unchecked:
@@ -168,7 +170,7 @@ def _check_settings(destination: ConnectorDestination, pipe: Pipe) -> None:
         compile_transform(destination.transform)
 
 
-def _check_sql(loaded: Sequence[LoadedPipe], trigger: Trigger) -> list[PipeProblem]:
+def _check_sql(loaded: Sequence[LoadedPipe], trigger: Trigger, notes: list[PipeProblem]) -> list[PipeProblem]:
     """SQL expressions must be valid for Spark."""
     loaded = [loaded_pipe for loaded_pipe in loaded if _has_sql(loaded_pipe.pipe)]
     if not loaded:
@@ -177,8 +179,12 @@ def _check_sql(loaded: Sequence[LoadedPipe], trigger: Trigger) -> list[PipeProbl
 
     by_name = {loaded_pipe.pipe.pipe: loaded_pipe for loaded_pipe in loaded}
     with _stderr_kept():
-        sql_problems = check_sql([loaded_pipe.pipe for loaded_pipe in loaded], trigger)
-    return [by_name[problem.pipe].problem(problem.path, problem.message) for problem in sql_problems]
+        findings = check_sql([loaded_pipe.pipe for loaded_pipe in loaded], trigger)
+    problems: list[PipeProblem] = []
+    for finding in findings:
+        listed = notes if finding.is_note else problems
+        listed.append(by_name[finding.pipe].problem(finding.path, finding.message))
+    return problems
 
 
 def _has_sql(pipe: Pipe) -> bool:

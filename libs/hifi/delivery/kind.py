@@ -98,6 +98,14 @@ class WriterContext(NamedTuple):
     timeout_s: float
 
 
+class Declared(NamedTuple, Generic[SettingsT]):
+    """A destination in a version of its pipe."""
+
+    destination: ConnectorDestination
+    pipe: Pipe
+    settings: SettingsT
+
+
 @dataclass(frozen=True)
 class DestinationKind(Generic[SettingsT]):
     """A kind of destinations: a package names an object of this class in the entry-point group `hifi.destinations`.
@@ -109,6 +117,8 @@ class DestinationKind(Generic[SettingsT]):
         check: raises `Misconfigured` if the settings do not fit the rest of the declaration; None: they always do.
         complete: the settings with what follows from the rest of the declaration, as they are published; it raises
             `Misconfigured` if nothing follows. None: they are published as they are declared.
+        check_change: raises `Misconfigured` if the settings cannot follow those of the version in force, given as the
+            destination, its pipe and settings before and after; None: they always can.
         several_logs: whether such a destination may get the events of several logs of a stream: of two colours, or of a
             stream that is made anew. Their offsets all begin at 0, so it must not know an event by `partition` and
             `offset`. False, the default: pipes with it are refused where there are several logs.
@@ -118,4 +128,5 @@ class DestinationKind(Generic[SettingsT]):
     open: Callable[[SettingsT, WriterContext], DestinationWriter]
     check: Callable[[ConnectorDestination, Pipe, SettingsT], None] | None = None
     complete: Callable[[ConnectorDestination, Pipe, SettingsT], Mapping[str, Any]] | None = None
+    check_change: Callable[["Declared[SettingsT]", "Declared[SettingsT]"], None] | None = None
     several_logs: bool = False

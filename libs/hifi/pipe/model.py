@@ -137,6 +137,13 @@ class Lookup(StrictModel):
     expire: Seconds = Field(
         30 * 86400, gt=0, description="Age from which a table that cannot be reloaded is unused."
     )
+    shrink: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Largest share of rows, or of a field's values, that a reload may lose; else the old table "
+        "stays, with a warning on `/readyz`. 1: any.",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> "Lookup":
@@ -300,7 +307,9 @@ class Destination(StrictModel):
 
     name: Name = Field(description="Name, unique in the pipe.")
     when: Annotated[str | None, TextForm.SQL] = Field(
-        None, min_length=1, description="Spark SQL condition on all fields; default: every event."
+        None,
+        min_length=1,
+        description="Spark SQL condition on all fields, not met where it is null; default: every event.",
     )
     transform: Annotated[str | None, TextForm.LINES] = Field(
         None,

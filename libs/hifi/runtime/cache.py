@@ -24,6 +24,7 @@ class Cache(Generic[T]):
         refresh_s: float = 120,
         expire_s: float = 30 * 86400,
         changed: Callable[[T], None] | None = None,
+        refreshed: Callable[[str | None], None] | None = None,
         clock: Callable[[], float] = monotonic_s,
     ) -> None:
         """Load nothing before `start`.
@@ -34,6 +35,7 @@ class Cache(Generic[T]):
             refresh_s: time between two refreshes, seconds.
             expire_s: age from which a value is no longer served, seconds.
             changed: called with the new value when a refresh returned another one than before.
+            refreshed: called after each refresh in the background, with the reason if it failed.
             clock: monotonic, seconds.
         """
         self.name = name
@@ -41,6 +43,7 @@ class Cache(Generic[T]):
         self._refresh_s = refresh_s
         self._expire_s = expire_s
         self._changed = changed
+        self._refreshed = refreshed
         self._clock = clock
         self._value: T | None = None
         self._loaded_s: float | None = None
@@ -89,9 +92,14 @@ class Cache(Generic[T]):
     async def _refresh_periodically(self) -> None:
         while True:
             await asyncio.sleep(self._refresh_s)
+            reason = None
             try:
                 await self.refresh()
             except (HifiError, OSError) as error:
-                logger.error("refresh-failed", cache=self.name, error=str(error))  # noqa: TRY400 - no traceback needed
-            except Exception:  # the next refresh may succeed, whatever a loader raises
+                reason = str(error)
+                logger.error("refresh-failed", cache=self.name, error=reason)  # noqa: TRY400 - no traceback needed
+            except Exception as error:  # the next refresh may succeed, whatever a loader raises
+                reason = f"{type(error).__name__}: {error}"
                 logger.exception("refresh-failed", cache=self.name)
+            if self._refreshed is not None:
+                self._refreshed(reason)

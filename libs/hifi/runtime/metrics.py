@@ -191,6 +191,11 @@ FUNCTION_FAILURES = Counter(
 QUERY_RESTARTS = Counter(
     "hifi_enrich_query_restarts_total", "Restarts of the Spark query, by cause.", ["cause"]
 )
+LOOKUP_PROBLEMS = Gauge(
+    "hifi_enrich_lookup_problems",
+    "1: the table of a lookup (`pipe/lookup`) is empty, or could not be reloaded; else 0.",
+    ["lookup"],
+)
 BATCH_SECONDS = Histogram("hifi_enrich_batch_duration_seconds", "Duration of a batch.", buckets=_SECONDS)
 # Lake
 LAKE_ROWS = Counter("hifi_lake_rows_total", "Events committed to a table.", ["pipe", "destination"])

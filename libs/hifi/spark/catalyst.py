@@ -10,6 +10,8 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -38,6 +40,7 @@ FUNCTION: Final = "scala.Function1"
 CODE_GENERATION: Final = "spark.sql.codegen.factoryMode"
 ALWAYS: Final = "CODEGEN_ONLY"
 """Value of `CODE_GENERATION` that makes it an error if code cannot be generated."""
+_EXACT_ARITHMETIC: Final = Path(__file__).with_name("ExactArithmetic.java")
 _HIDDEN: Final = re.compile(r"(, )?`hifi\.\w+`")
 """A generated column in the names that Spark suggests for an unknown one."""
 
@@ -66,7 +69,9 @@ class Catalyst:
         self._to_seq = jvm.org.apache.spark.api.python.PythonUtils.toSeq
         self._list = jvm.java.util.ArrayList
         self._columns = jvm.org.apache.spark.sql.classic.ExpressionUtils
-        self._parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
+        self._session: JavaObject = spark._jsparkSession.sessionState()  # noqa: SLF001
+        self._all_commands = getattr(self._session, "executePlan$default$2")()
+        self._parser = self._session.sqlParser()
         self._input: DataFrame | None = None
         self._refused: dict[str, str] | None = None
         self._classes: dict[str, JavaObject] = {}
@@ -120,7 +125,9 @@ class Catalyst:
         try:
             for step in steps:
                 frame = frame.selectExpr(*step)
-            projections = self._single_row_projections(frame)
+            self._require_single_row(frame)
+            exact = self._exact_arithmetic.exact(frame._jdf.queryExecution().analyzed())  # noqa: SLF001
+            projections = self._projections(self._session.executePlan(exact, self._all_commands))
         except PySparkException as error:
             raise SqlProblem(_HIDDEN.sub("", one_line(error)).replace("[, ", "[")) from None
         except Py4JJavaError as error:
@@ -152,7 +159,8 @@ class Catalyst:
             self.jvm.org.apache.spark.sql.catalyst.encoders, "ExpressionEncoder$Deserializer"
         )
         first, *others = [
-            deserializer(self._sequence([self._row(projection)])) for projection in self._projections(frame)
+            deserializer(self._sequence([self._row(projection)]))
+            for projection in self._projections(frame._jdf.queryExecution())  # noqa: SLF001
         ]
         function = first
         for other in others:
@@ -198,21 +206,37 @@ class Catalyst:
         Raises:
             SqlProblem: one aggregates, generates rows, reads the clock, or is random.
         """
-        self._single_row_projections(frame)
+        self._require_single_row(frame)
+        self._projections(frame._jdf.queryExecution())  # noqa: SLF001
 
-    def _single_row_projections(self, frame: DataFrame) -> list[JavaObject]:
-        """`_projections`, checked as by `require_single_row`."""
+    def overflowing(self, frame: DataFrame) -> list[tuple[str, str]]:
+        """The arithmetic of a frame whose result may not fit its type: SQL and type of sums in int, and of products."""
+        analysed = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
+        return [(sql, kind) for sql, kind in self._exact_arithmetic.overflowing(analysed)]
+
+    @cached_property
+    def _exact_arithmetic(self) -> JavaObject:
+        compiler = self.jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(self.jvm.java.lang.Thread.currentThread().getContextClassLoader())
+        compiler.cook(_EXACT_ARITHMETIC.read_text())
+        (constructor,) = compiler.getClassLoader().loadClass(_EXACT_ARITHMETIC.stem).getConstructors()
+        return constructor.newInstance(self.array([]))
+
+    def _require_single_row(self, frame: DataFrame) -> None:
         analysed: JavaObject = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
         if analysed.containsPattern(self._current_like):
             raise SqlProblem(f"it {READS_CLOCK}")
         if not analysed.deterministic():
             raise SqlProblem("its result differs each time, so a replayed event would get another one")
-        return self._projections(frame)
 
-    def _projections(self, frame: DataFrame) -> list[JavaObject]:
-        """The projections of an empty DataFrame, in the order of evaluation; raises `SqlProblem` for other nodes."""
+    def _projections(self, execution: JavaObject) -> list[JavaObject]:
+        """The projections of a query of an empty DataFrame, in the order of evaluation.
+
+        Raises:
+            SqlProblem: it has other nodes.
+        """
         # Optimized, since analysed trees still contain expressions that only the optimizer replaces.
-        plan: JavaObject = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001
+        plan: JavaObject = execution.optimizedPlan()
         projections = []
         while (name := plan.nodeName()) == "Project":
             projections.append(plan)

@@ -18,11 +18,12 @@ YamlPath = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class SqlFinding:
-    """A problem of an expression: the pipe, the path in its YAML, and a message."""
+    """A problem of an expression, or a note on it: the pipe, the path in its YAML, and a message."""
 
     pipe: str
     path: YamlPath
     message: str
+    is_note: bool = False
 
 
 def check_sql(pipes: Iterable[Pipe], trigger: Trigger = "auto") -> list[SqlFinding]:
@@ -33,7 +34,7 @@ def check_sql(pipes: Iterable[Pipe], trigger: Trigger = "auto") -> list[SqlFindi
         trigger: of the mesh on which they are to run; `real-time` allows no UDF.
 
     Returns:
-        All problems, in the order of the pipes and their keys.
+        All problems and notes, in the order of the pipes and their keys.
     """
     with local_spark() as spark:
         catalyst = Catalyst(spark)
@@ -41,8 +42,9 @@ def check_sql(pipes: Iterable[Pipe], trigger: Trigger = "auto") -> list[SqlFindi
 
 
 def check_pipe(catalyst: Catalyst, pipe: Pipe, trigger: Trigger) -> Iterator[SqlFinding]:
-    """Yield the problems of one pipe."""
-    problems = list(_expressions(catalyst, pipe))
+    """Yield the problems of one pipe, and what is valid but may surprise."""
+    notes: list[tuple[YamlPath, str]] = []
+    problems = list(_expressions(catalyst, pipe, notes))
     if not problems:
         try:
             for query in generator.generate_sql(pipe).queries():
@@ -51,6 +53,8 @@ def check_pipe(catalyst: Catalyst, pipe: Pipe, trigger: Trigger) -> Iterator[Sql
             problems.append((("enrich",), str(problem)))
     for path, message in [*_lookups(pipe), *_udf(pipe, trigger), *problems]:
         yield SqlFinding(pipe.pipe, path, message)
+    for path, message in notes:
+        yield SqlFinding(pipe.pipe, path, message, is_note=True)
 
 
 def _lookups(pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:
@@ -71,7 +75,9 @@ def _udf(pipe: Pipe, trigger: Trigger) -> Iterator[tuple[YamlPath, str]]:
         )
 
 
-def _expressions(catalyst: Catalyst, pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:
+def _expressions(
+    catalyst: Catalyst, pipe: Pipe, notes: list[tuple[YamlPath, str]]
+) -> Iterator[tuple[YamlPath, str]]:
     enrich = pipe.enrich
     scope = StructType()
     for name, declared in generator.field_types(enrich).items():
@@ -80,6 +86,7 @@ def _expressions(catalyst: Catalyst, pipe: Pipe) -> Iterator[tuple[YamlPath, str
         kind: DataType = StringType()
         try:
             kind = _derived(catalyst, scope, generator.derived_sql(derived))
+            notes += _overflows(catalyst, scope, generator.derived_sql(derived), ("enrich", "derive", name))
         except SqlProblem as problem:
             path: YamlPath = ("enrich", "derive", name)
             yield (path if isinstance(derived, str) else (*path, "sql")), str(problem)
@@ -91,12 +98,46 @@ def _expressions(catalyst: Catalyst, pipe: Pipe) -> Iterator[tuple[YamlPath, str
         (("destinations", index, "when"), destination.when)
         for index, destination in enumerate(pipe.destinations)
     ]
+    valid = True
     for path, text in conditions:
         try:
             if text:
                 _condition(catalyst, scope, text)
+                notes += _overflows(catalyst, scope, text, path)
         except SqlProblem as problem:
+            valid = False
             yield path, str(problem)
+    if valid:
+        notes += _unrouted(catalyst, scope, pipe)
+
+
+def _overflows(
+    catalyst: Catalyst, scope: StructType, text: str, path: YamlPath
+) -> Iterator[tuple[YamlPath, str]]:
+    frame = catalyst.spark.createDataFrame([], scope).select(F.expr(text))
+    for sql, kind in catalyst.overflowing(frame):
+        wider = "declare its fields bigint" if kind == "int" else "cast a factor to decimal(38, 0)"
+        yield path, f"{sql} is null where it does not fit {kind}; {wider} if that can happen"
+
+
+def _unrouted(catalyst: Catalyst, scope: StructType, pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:
+    """Conditions of which none is true while all fields are null."""
+    conditions = [destination.when for destination in pipe.destinations]
+    texts = [text for text in conditions if text]
+    if len(texts) < max(len(conditions), 2):
+        return
+    nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in scope.fields]
+    frame = catalyst.spark.range(1).select(*nulls)
+    try:
+        (met,) = frame.select(F.expr(" or ".join(f"coalesce(({text}\n), false)" for text in texts))).collect()
+    except PySparkException:  # such as an error that only a value causes
+        return
+    if not met[0]:
+        message = (
+            "a comparison with null is neither true nor false, so an event whose fields are null or absent reaches no"
+            " destination and ends as filtered; compare with `is distinct from` or `coalesce` to route it"
+        )
+        yield ("destinations", 0, "when"), message
 
 
 def _derived(catalyst: Catalyst, scope: StructType, text: str) -> DataType:

@@ -188,8 +188,7 @@ def _key_part(field: str, kind: SqlType) -> str:
 def _values(enrich: Enrich, positions: Mapping[str, RowPosition]) -> dict[str, str]:
     """Name to SQL of the value, of the declared fields and of the fields of the lookups with these positions."""
     values = {
-        name: f"cast({FIELDS}[{index}] as {kind.value})"
-        for index, (name, kind) in enumerate(enrich.fields.items())
+        name: _read(f"{FIELDS}[{index}]", kind) for index, (name, kind) in enumerate(enrich.fields.items())
     }
     for name, position in positions.items():
         lookup = enrich.lookups[name]
@@ -199,9 +198,18 @@ def _values(enrich: Enrich, positions: Mapping[str, RowPosition]) -> dict[str, s
     return values
 
 
+def _read(text: str, kind: SqlType) -> str:
+    """SQL of the value of a text; null where it does not fit. `5.0` and `1e3` are whole numbers, `5.5` is none."""
+    if kind not in (SqlType.INT, SqlType.BIGINT):
+        return f"cast({text} as {kind.value})"
+    number = f"try_cast({text} as decimal(38, 18))"
+    whole = f"if({number} % 1 = 0, try_cast({number} as {kind.value}), null)"
+    return f"coalesce(try_cast({text} as {kind.value}), {whole})"
+
+
 def _looked_up(lookup: Lookup, field: str, index: int, position: RowPosition) -> str:
     kind = lookup.types.get(lookup.fields[field], SqlType.STRING)
-    value = f"cast({position.sql()}[{index}] as {kind.value})"
+    value = _read(f"{position.sql()}[{index}]", kind)
     if lookup.miss != "default":
         return value
     default = text_of(typed(lookup.default.get(field), kind))
@@ -249,7 +257,7 @@ def _after_udf(enrich: Enrich, query: RowQuery) -> RowQuery:
     schema = ", ".join(f"`{name}` string" for name in enrich.udf.returns)
     query = query.extend_unless_failed({"hifi.return": f"from_json({RETURNED}, '{schema}')"})
     return query.extend(
-        {name: f"cast(`hifi.return`.`{name}` as {kind.value})" for name, kind in enrich.udf.returns.items()}
+        {name: _read(f"`hifi.return`.`{name}`", kind) for name, kind in enrich.udf.returns.items()}
     )
 
 

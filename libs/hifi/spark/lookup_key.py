@@ -13,7 +13,7 @@ from hifi.pipe.model import Lookup, SqlType
 def table_id(lookup: Lookup) -> str:
     """Identifies the table of a lookup: equal for lookups with the same rows and columns, which then share memory."""
     declaration = lookup.model_dump_json(
-        include={"file", "sql", "key", "fields", "types", "refresh", "expire"}
+        include={"file", "sql", "key", "fields", "types", "refresh", "expire", "shrink"}
     )
     columns = "|".join([*lookup.key.values(), "", *lookup.fields.values()])
     return hashlib.blake2b(f"{declaration}{columns}".encode(), digest_size=8).hexdigest()

@@ -22,6 +22,8 @@ _LOCAL: Final = re.compile(r"local\[(\d+)\]")
 
 SEMANTICS: Final = {
     "spark.sql.ansi.enabled": "false",  # a failed cast gives null instead of an error
+    # It would change where a sum overflows: (n + a) + b would be n + (a + b).
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ReorderAssociativeOperator",
     "spark.sql.caseSensitive": "true",  # as JSON is
     "spark.sql.variable.substitute": "false",  # `${env:…}` in an expression would read a variable
     "spark.sql.session.timeZone": "UTC",

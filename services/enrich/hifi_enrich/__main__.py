@@ -21,7 +21,7 @@ async def enrich(service: Service, settings: EnrichSettings) -> None:
     topics = settings.topics
     with scratch_folder(settings.enrich_temp) as scratch:
         registry = PipeRegistry(settings.kafka, topics, service.health)
-        tables = LookupTables(scratch)
+        tables = LookupTables(scratch, service.health)
         engine = SparkEngine(settings, topics, registry, tables, scratch)
         election = LeaderElection(settings, topics.group("enrich-leader"), topics.enrich_leader)
         supervisor = Supervisor(service, settings, topics, registry, engine, election)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from hifi.control.capacity import MeshRating, over_capacity
 from hifi.control.steps import StepRefused
+from hifi.delivery.destination_changes import require_possible_changes
 from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.pipe.function_import import require_function
 from hifi.pipe.limit_check import functions, require_allowed, require_mask_keys
@@ -27,6 +28,7 @@ def require_valid(pipe: Pipe, published: Mapping[str, Pipe], *, coloured: bool) 
     for _, path in functions(pipe):
         require_function(path)
     require_mask_keys([pipe], dict(published))
+    require_possible_changes(pipe, published)
 
 
 def require_capacity(pipe: Pipe, published: Mapping[str, Pipe], rating: MeshRating) -> None:

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from hifi.delivery.destination_changes import require_possible_changes
 from hifi.delivery.installed_kinds import InvalidDestination, read_settings
 from hifi.pipe.limit_check import refusals
 from hifi.pipe.limits import PipeLimits
-from hifi.pipe.model import ConnectorDestination, Pipe
+from hifi.pipe.model import ConnectorDestination, Pipe, SqlType
 from hifi.pipe.reader import reader
 from hifi.runtime.errors import Misconfigured
 
@@ -118,3 +119,48 @@ def test_a_link_out_of_the_allowed_folder_is_refused(tmp_path: Path) -> None:
     [(path, reason)] = refusals(pipe({"warehouse": str(tmp_path / "lake" / "out")}), limits)
     assert path == ("destinations", 0, "settings", "warehouse")
     assert "LAKE_WAREHOUSES" in reason
+
+
+@pytest.mark.parametrize(
+    ("settings", "enrich"),
+    [
+        ({"columns": {"userId": "int", "userid": "int"}}, {}),
+        ({"columns": {"ID": "int"}, "attributes": {"id": "subject"}}, {}),
+        ({"columns": {"HIFI_seq": "string"}}, {}),
+        ({}, {"fields": {"a": "int", "A": "int"}}),
+    ],
+)
+def test_columns_that_differ_in_case_only_are_refused(
+    settings: dict[str, Any], enrich: dict[str, Any]
+) -> None:
+    with pytest.raises(Misconfigured, match="upper and lower case only"):
+        check(pipe(settings, **enrich))
+
+
+@pytest.mark.parametrize("before", SqlType)
+@pytest.mark.parametrize("after", SqlType)
+def test_a_type_changes_only_as_iceberg_promotes_it(before: SqlType, after: SqlType) -> None:
+    old, new = pipe({"columns": {"a": before}}), pipe({"columns": {"a": after}})
+    if before == after or (before, after) == (SqlType.INT, SqlType.BIGINT):
+        require_possible_changes(new, {"p": old})
+    else:
+        with pytest.raises(Misconfigured, match=r"destination lake: the column a of shop\.orders"):
+            require_possible_changes(new, {"p": old})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"columns": {"A": "int"}}, "upper and lower case only"),
+        ({"columns": {"b": "int"}, "attributes": {"a": "subject"}}, "is int and cannot become string"),
+        ({"columns": {"a": "int"}, "partition": "none"}, "keeps `partition: day`"),
+    ],
+)
+def test_a_change_that_the_table_cannot_follow_is_not_published(
+    settings: dict[str, Any], message: str
+) -> None:
+    old = pipe({"columns": {"a": "int"}})
+    with pytest.raises(Misconfigured, match=message):
+        require_possible_changes(pipe(settings), {"p": old})
+    require_possible_changes(pipe(settings | {"table": "shop.other"}), {"p": old})
+    require_possible_changes(pipe(settings), {})

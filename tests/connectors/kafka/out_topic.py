@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from egest_stream import pipe_to
 from kind_under_test import EventLog
 
@@ -37,6 +38,20 @@ class OutTopic(EventLog):
         (declared,) = self.pipe(settings=settings).destinations
         kind, read = read_settings(declared)
         return kind.open(read, WriterContext("s", "flights", "d", 16, 10.0))
+
+    async def configure(self, limit: int) -> None:
+        """Set the topic's `max.message.bytes`."""
+        configs = {"max.message.bytes": str(limit)}
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.kafka)
+        await admin.start()
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, self.name, configs)])
+        await admin.close()
+
+    async def delete_positions(self) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.kafka)
+        await admin.start()
+        await admin.delete_topics([f"{self.name}-positions"])
+        await admin.close()
 
     async def records(self, isolation: str = "read_committed") -> list[ConsumerRecord]:
         """All records of the topic, in their order within a partition, once their transactions are decided."""

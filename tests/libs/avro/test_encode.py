@@ -10,10 +10,14 @@ import fastavro
 import orjson
 import pytest
 from fastavro.utils import generate_many
+from hypothesis import given
+from hypothesis import strategies as st
 
+from hifi.avro.ambiguity import ambiguous_unions
 from hifi.avro.decode import decode
 from hifi.avro.encode import Encoder
 from hifi.avro.schema import InvalidSchema, read_schema
+from hifi.runtime import exact_json
 from hifi.runtime.errors import Rejected
 
 
@@ -146,3 +150,72 @@ def test_values_that_are_nested_without_bound_are_refused_and_end_no_process() -
 def test_what_is_no_schema_or_could_stand_for_endless_values_is_refused(text: str) -> None:
     with pytest.raises(InvalidSchema):
         read_schema(text)
+
+
+PRECISE = of("bytes", "decimal", precision=20, scale=17)
+XYZ = {"x": 1, "y": 2, "z": 3}
+
+
+def encoded_and_read(branches: Any, value: Any, unknown: Any = "reject") -> Any:
+    schema = read_schema(json.dumps(record(a=branches)))
+    return exact_json.loads(decode(schema, Encoder(schema, unknown)({"a": value})))["a"]
+
+
+@pytest.mark.parametrize(
+    ("branches", "value", "expected"),
+    [
+        (["null", "float", "double"], 0.1, Decimal("0.1")),
+        (["null", "float", "double"], 0.5, 0.5),
+        (["null", "float", "double"], 16777217, 16777217),
+        (["float", "double", "long"], 9007199254740993, 9007199254740993),
+        (["int", "long"], 2**40, 2**40),
+        (["double", "string"], Decimal("1.10"), Decimal("1.1")),
+        (["double", PRECISE], Decimal("1.12345678901234567"), "1.12345678901234567"),
+        ([record("P", x="int", y="int"), record("Q", x="int", y="int", z="int")], XYZ, XYZ),
+        ([of("long", "timestamp-millis"), "string"], "2026-01-01T00:00:00.123456Z", "2026-01-01T00:00:00.123456Z"),
+        ({"type": "array", "items": ["float", "double"]}, [0.5, 0.1], [0.5, Decimal("0.1")]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("unknown", ["reject", "drop"])
+def test_a_union_takes_the_first_type_that_keeps_the_whole_value(
+    branches: Any, value: Any, expected: Any, unknown: Any
+) -> None:
+    assert encoded_and_read(branches, value, unknown) == expected
+
+
+def test_what_no_type_keeps_whole_loses_the_least() -> None:
+    branches = [record("P", x="int"), record("Q", x="int", y="int")]
+    assert encoded_and_read(branches, {"x": 1, "y": 2, "z": 3}, "drop") == {"x": 1, "y": 2}
+
+
+@given(st.integers(-(2**70), 2**70) | st.integers(-(2**54), 2**54))
+def test_a_whole_number_is_kept_or_refused(number: int) -> None:
+    for kind in ("int", "long", "float", "double"):
+        for value in (number, Decimal(number), Decimal(f"{number}.0")):
+            try:
+                read = encoded_and_read(kind, value)
+            except Rejected:
+                continue
+            assert read == number or float(read) == number
+
+
+@pytest.mark.parametrize(
+    ("branches", "alike"),
+    [
+        (["null", "float", "double"], False),
+        (["int", "long", "boolean", "string"], False),
+        (["string", {"type": "enum", "name": "E", "symbols": ["X"]}], False),
+        (["string", "bytes"], True),
+        (["bytes", {"type": "fixed", "name": "F", "size": 3}], True),
+        ([record("P", x="int"), record("Q", x="string")], True),
+        ([record("P", x="int"), record("Q", x="int", y="int")], False),
+        ([record("P", x="int"), record("Q", x="int", y=["null", "int"])], True),
+        ([record("P", x="int"), {"type": "map", "values": "int"}], True),
+        ({"type": "array", "items": ["string", "bytes"]}, True),
+        (record("In", x=["null", "string", "bytes"]), True),
+    ],
+)
+def test_unions_that_json_cannot_tell_apart_are_named(branches: Any, alike: bool) -> None:
+    named = ambiguous_unions(read_schema(json.dumps(record(a=branches))))
+    assert bool(named) is alike
+    assert all(text.startswith("/a") for text in named)

@@ -33,7 +33,7 @@ def test_pipes_that_passed_are_not_checked_by_spark_again(
     checked: list[list[str]] = []
     monkeypatch.setattr(
         "hifi.check.pipe_check._check_sql",
-        lambda loaded, trigger: (
+        lambda loaded, trigger, _: (
             checked.append([trigger, *(loaded_pipe.pipe.pipe for loaded_pipe in loaded)]) or []
         ),
     )

@@ -23,7 +23,12 @@ def catalyst() -> Iterator[Catalyst]:
 
 
 def problems(
-    catalyst: Catalyst, trigger: Trigger = "micro-batch", destinations: Any = (), **enrich: Any
+    catalyst: Catalyst,
+    trigger: Trigger = "micro-batch",
+    destinations: Any = (),
+    *,
+    notes: bool = False,
+    **enrich: Any,
 ) -> dict[str, str]:
     declared = [
         destination if isinstance(destination, tuple) else (destination, None)
@@ -40,8 +45,8 @@ def problems(
             ],
         }
     )
-    pipe_problems = check_pipe(catalyst, pipe, trigger)
-    return {".".join(map(str, problem.path)): problem.message for problem in pipe_problems}
+    findings = [finding for finding in check_pipe(catalyst, pipe, trigger) if finding.is_note is notes]
+    return {".".join(map(str, finding.path)): finding.message for finding in findings}
 
 
 def test_a_good_pipe_has_no_problems(catalyst: Catalyst) -> None:
@@ -213,3 +218,49 @@ def test_parsing_takes_one_expression_only(catalyst: Catalyst) -> None:
     for text in ("1, 2", "1; 2", "", "1) + (2"):
         with pytest.raises(SqlProblem):
             catalyst.parse(text)
+
+
+def test_arithmetic_that_can_overflow_is_named(catalyst: Catalyst) -> None:
+    fields = {"qty": "int", "cents": "int", "big": "bigint", "x": "double"}
+    derive = {
+        "total": "qty * cents",
+        "sum": "qty + 1",
+        "wide": "big + qty",
+        "square": "big * qty",
+        "half": "x * 2",
+    }
+    notes = problems(
+        catalyst, notes=True, fields=fields, derive=derive, destinations=[("a", "qty - cents > 1"), "b"]
+    )
+    assert list(notes) == [
+        "enrich.derive.total",
+        "enrich.derive.sum",
+        "enrich.derive.square",
+        "destinations.0.when",
+    ]
+    assert (
+        "(qty * cents) is null where it does not fit int; declare its fields bigint"
+        in notes["enrich.derive.total"]
+    )
+    assert "decimal(38, 0)" in notes["enrich.derive.square"]
+
+
+@pytest.mark.parametrize(
+    ("destinations", "noted"),
+    [
+        ([("a", "status = 'paid'"), ("b", "status <> 'paid'")], True),
+        ([("a", "status = 'paid'"), ("b", "not (status = 'paid')")], True),
+        ([("a", "status in ('paid')"), ("b", "status not in ('paid')")], True),
+        ([("a", "status = 'paid'"), ("b", "status is distinct from 'paid'")], False),
+        ([("a", "status = 'paid'"), ("b", "coalesce(status, '') <> 'paid'")], False),
+        ([("a", "status = 'paid'"), "b"], False),
+        ([("a", "status = 'paid'")], False),
+    ],
+)
+def test_conditions_that_null_meets_nowhere_are_named(
+    catalyst: Catalyst, destinations: Any, noted: bool
+) -> None:
+    notes = problems(catalyst, notes=True, destinations=destinations, fields={"status": "string"})
+    assert bool(notes) is noted
+    if noted:
+        assert "is distinct from" in notes["destinations.0.when"]

@@ -133,7 +133,7 @@ class EnrichInstance:
         self.registry = PipeRegistry(stream.kafka, stream.topics, self.service.health)
         folder = folder / name
         folder.mkdir(exist_ok=True)
-        self.tables = LookupTables(folder)
+        self.tables = LookupTables(folder, self.service.health)
         self.engine = SparkEngine(self.settings, stream.topics, self.registry, self.tables, folder)
         self.election = LeaderElection(
             self.settings, stream.topics.group("enrich-leader"), stream.topics.enrich_leader

@@ -26,7 +26,16 @@ from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import SqlType
 from hifi.pipe.secret import Secret
 from hifi.runtime.errors import Misconfigured
-from hifi_iceberg.declaration import ACCEPTED, DAY, OFFSET, PARTITION, SEQ, IcebergSettings, LakeTable
+from hifi_iceberg.declaration import (
+    ACCEPTED,
+    DAY,
+    OFFSET,
+    PARTITION,
+    SEQ,
+    IcebergSettings,
+    LakeTable,
+    alike_names,
+)
 from hifi_iceberg.destination.restricted_catalog import RestrictedRestCatalog, RestrictedSqlCatalog
 
 TYPES: Final[Mapping[SqlType, IcebergType]] = {
@@ -46,6 +55,7 @@ _OWN: Final[Mapping[str, IcebergType]] = {
 }
 
 
+_PROMOTED: Final = (IntegerType(), LongType())
 _SPARK: Final = {
     **{name: name for name in ("boolean", "int", "float", "double", "date", "string", "binary")},
     "long": "bigint",
@@ -159,23 +169,34 @@ def spark_types(table: Table) -> dict[str, str]:
 
 
 def _add_columns(table: Table, types: Mapping[str, IcebergType]) -> None:
-    """Add the columns that the table does not have; another instance may do the same at this moment."""
+    """Add the columns that the table does not have, and promote int to long as declared.
+
+    Another instance may do the same at this moment.
+    """
     existing = {column.name: column.field_type for column in table.schema().fields}
+    promoted = {name for name, kind in types.items() if (existing.get(name), kind) == _PROMOTED}
     if wrong := [
         f"{name} is {existing[name]}, not {kind}"
         for name, kind in types.items()
-        if name in existing and existing[name] != kind
+        if name in existing and existing[name] != kind and name not in promoted
     ]:
         raise Misconfigured(
             f"the table {'.'.join(table.name())} has columns of other types than the pipe declares: "
             f"{'; '.join(wrong)}. Declare the type that the table has, or another column"
         )
-    if missing := {name: kind for name, kind in types.items() if name not in existing}:
-        try:
-            with table.update_schema() as change:
-                for name, kind in missing.items():
-                    change.add_column(name, kind)
-        except CommitFailedException:
-            table.refresh()
-            if not missing.keys() <= {column.name for column in table.schema().fields}:
-                raise
+    missing = {name: kind for name, kind in types.items() if name not in existing}
+    if alike := alike_names([*existing, *missing]):
+        raise Misconfigured(f"the table {'.'.join(table.name())}: {alike}; declare the name that it has")
+    if not missing and not promoted:
+        return
+    try:
+        with table.update_schema() as change:
+            for name, kind in missing.items():
+                change.add_column(name, kind)
+            for name in promoted:
+                change.update_column(name, types[name])
+    except CommitFailedException:
+        table.refresh()
+        now = {column.name: column.field_type for column in table.schema().fields}
+        if any(now.get(name) != types[name] for name in (*missing, *promoted)):
+            raise

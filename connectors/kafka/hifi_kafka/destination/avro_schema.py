@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 
 from hifi.avro.agreement import disagreements
+from hifi.avro.ambiguity import ambiguous_unions
 from hifi.avro.derive import derive
 from hifi.avro.schema import AvroSchema, InvalidSchema, read_schema
 from hifi.pipe.avro_data import changes_after_check, described_data
@@ -59,6 +60,8 @@ def check_avro(destination: ConnectorDestination, pipe: Pipe, settings: KafkaDes
         derive(described_data(pipe, destination), pipe.pipe)
         return
     declared = declared_schema(avro)
+    if ambiguous := ambiguous_unions(declared):
+        raise Misconfigured("avro.schema has unions that JSON cannot tell apart: " + "; ".join(ambiguous))
     if not isinstance(pipe.normalize.json_schema, dict) or changes_after_check(pipe, destination):
         return  # nothing describes what comes here
     problems = disagreements(

@@ -12,14 +12,18 @@ from hifi.delivery.written_offsets import WrittenOffsets
 from hifi.kafka.clients import close
 from hifi.kafka.security import client_options
 from hifi.kafka.topic_reader import read_ranges
+from hifi.runtime import log
 from hifi.runtime.errors import Retryable
 from hifi_kafka.declaration import KafkaDestinationSettings
+from hifi_kafka.destination.topic_limit import TopicLimit
 
 PARTITIONS: Final = 8
 """Partitions of a positions topic that egest creates."""
 MOST_REPLICAS: Final = 3
 """Replicas of its partitions, if there are as many brokers."""
 _METADATA_S: Final = 0.05
+
+logger = log.get(__name__)
 
 
 class Position(NamedTuple):
@@ -57,6 +61,8 @@ class PositionReader:
         self._clients: tuple[AIOKafkaConsumer, AIOKafkaConsumer] | None = None
         self.partitions = 0
         """Partitions of the topic, known after the first `read`."""
+        self.topic_limit = TopicLimit(settings)
+        self._closing: list[asyncio.Task[None]] = []
 
     async def read(self, position: Position, since: int, into: dict[bytes, WrittenOffsets]) -> int:
         """Read everything that is written until now, and wait until its transactions are decided.
@@ -70,26 +76,39 @@ class PositionReader:
             The offset after the last one read.
         """
         async with self._lock:
-            if self._clients is None:
-                await self._connect()
-            assert self._clients is not None
-            committed, all_records = self._clients
-            tp = TopicPartition(self._topic, position.partition(self.partitions))
-            # The end includes open transactions: reading committed records up to it waits until they are decided.
-            starts, ends = await all_records.beginning_offsets([tp]), await all_records.end_offsets([tp])
-            offsets = range(max(since, starts[tp]), ends[tp])
-            async for records in read_ranges(committed, {tp: offsets}):
-                for record in records:
-                    if record.key.startswith(position.owner):
-                        line, _, chunk = record.key[len(position.owner) :].partition(b";")
-                        into.setdefault(line, WrittenOffsets()).merge(int(chunk), record.value)
-            return max(since, offsets.stop)
+            try:
+                return await self._read(position, since, into)
+            except BaseException:
+                # The next read connects anew, and makes the topic again if somebody deleted it.
+                clients, self._clients = self._clients, None
+                self._closing = [asyncio.create_task(close(client)) for client in clients or ()]
+                raise
+
+    async def _read(self, position: Position, since: int, into: dict[bytes, WrittenOffsets]) -> int:
+        if self._clients is None:
+            await self._connect()
+        assert self._clients is not None
+        committed, all_records = self._clients
+        tp = TopicPartition(self._topic, position.partition(self.partitions))
+        # The end includes open transactions: reading committed records up to it waits until they are decided.
+        starts, ends = await all_records.beginning_offsets([tp]), await all_records.end_offsets([tp])
+        if since > ends[tp]:  # the topic was made again
+            since = 0
+        offsets = range(max(since, starts[tp]), ends[tp])
+        async for records in read_ranges(committed, {tp: offsets}):
+            for record in records:
+                if record.key.startswith(position.owner):
+                    line, _, chunk = record.key[len(position.owner) :].partition(b";")
+                    into.setdefault(line, WrittenOffsets()).merge(int(chunk), record.value)
+        return max(since, offsets.stop)
 
     async def stop(self) -> None:
         """Close the connections."""
         clients, self._clients = self._clients, None
         for client in clients or ():
             await close(client)
+        if self._closing:
+            await asyncio.wait(self._closing)
 
     async def _connect(self) -> None:
         partitions = await self._partitions_of_topic()
@@ -122,6 +141,7 @@ class PositionReader:
                     f"the topic {self._events_topic} does not exist at the destination; create it"
                 )
             if self._topic not in topics:
+                logger.warning("positions-topic-made", topic=self._topic, cluster=self._settings.bootstrap)
                 await self._create(admin)
             while True:  # until the brokers know the new topic; the write has a time-out
                 [described] = await admin.describe_topics([self._topic])

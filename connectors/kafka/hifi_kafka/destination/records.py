@@ -1,17 +1,20 @@
 """The records of a Kafka destination. Pure."""
 
 import base64
+import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from hifi.delivery.kind import OutboundEvent
 from hifi.kafka.topics import MAX_RECORD_BYTES
+from hifi.runtime import exact_json
 from hifi.runtime.errors import Rejected
 from hifi.runtime.http.media_type import is_json
 from hifi_kafka.declaration import KafkaDestinationSettings
 
+_MANY_DIGITS: Final = re.compile(rb"[0-9][0-9.]{15}|[0-9][eE]")
 STRUCTURED = "application/cloudevents+json"
 
 
@@ -56,10 +59,20 @@ def destination_record(
         headers += [(f"ce_{name}", text.encode()) for name, text in event.attributes.items()]
         headers.append(("content-type", event.content_type.encode()))
     elif avro is not None:
-        value = avro(event.json())
+        value = avro(_exact(event))
     if len(value) > MAX_RECORD_BYTES:
         raise Rejected("too-large", f"the record is larger than {MAX_RECORD_BYTES:,} bytes")
     return DestinationRecord(key, value, headers)
+
+
+def _exact(event: OutboundEvent) -> Any:
+    """The data, with every digit of numbers that `orjson` may round."""
+    if _MANY_DIGITS.search(event.data) is None:
+        return event.json()
+    try:
+        return exact_json.loads(event.data)
+    except ValueError as error:
+        raise Rejected("not-json", f"the data cannot be read as JSON: {error}") from None
 
 
 def _structured(event: OutboundEvent) -> bytes:

@@ -25,8 +25,6 @@ from hifi_kafka.destination.records import DestinationRecord
 
 RETRIED: Final = b"retried"
 MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
-MAX_BATCH_BYTES: Final = 128 * 1024
-"""Of several records. Where a topic accepts less (Kafka's default is 1 MiB), egest divides the batch."""
 _TRANSACTION_S: Final = 30
 
 
@@ -54,33 +52,40 @@ class TransactionalPartition:
         self._producer: AIOKafkaProducer | None = None
         self._written: dict[bytes, WrittenOffsets] = {}
         self._read_through = 0
+        self._batch_bytes = 0
         self._closing: set[asyncio.Task[None]] = set()
 
     async def write(self, events: Sequence[tuple[OutboundEvent, DestinationRecord]]) -> None:
-        """Write those events that are not written yet, in one transaction."""
+        """Write those events that are not written yet, in one transaction; again if Kafka wants smaller batches."""
         async with self._lock:
-            committing = False
-            try:
-                producer = await self._ready_producer()
-                missing = {
-                    event.offset: record for event, record in events if not self._is_written(event.offset)
-                }
-                if not missing:
-                    return
-                written = self._written.setdefault(self._position.line, WrittenOffsets())
-                bitmaps = written.with_offsets(missing)
-                await self._send(producer, list(missing.values()), bitmaps)
-                committing = True
-                await producer.commit_transaction()
-            except BaseException as error:
-                self._discard()
-                if isinstance(error, MessageSizeTooLargeError):
-                    raise Rejected("too-large", "the cluster refuses a record of this size") from error
-                if isinstance(error, KafkaError):
-                    raise _failure(error, committing=committing) from error
-                raise
-            for chunk, bitmap in bitmaps.items():
-                written.merge(chunk, bitmap)
+            while not await self._write(events):
+                pass
+
+    async def _write(self, events: Sequence[tuple[OutboundEvent, DestinationRecord]]) -> bool:
+        """Whether the events are written now; if not, smaller batches may be."""
+        committing = False
+        try:
+            producer = await self._ready_producer()
+            missing = {event.offset: record for event, record in events if not self._is_written(event.offset)}
+            if not missing:
+                return True
+            written = self._written.setdefault(self._position.line, WrittenOffsets())
+            bitmaps = written.with_offsets(missing)
+            await self._send(producer, list(missing.values()), bitmaps)
+            committing = True
+            await producer.commit_transaction()
+        except BaseException as error:
+            self._discard()
+            if isinstance(error, MessageSizeTooLargeError):
+                if await self._reader.topic_limit.lower(self._batch_bytes):
+                    return False
+                raise Rejected("too-large", "the cluster refuses a record of this size") from error
+            if isinstance(error, KafkaError):
+                raise _failure(error, committing=committing) from error
+            raise
+        for chunk, bitmap in bitmaps.items():
+            written.merge(chunk, bitmap)
+        return True
 
     async def stop(self) -> None:
         """Close the producer. No write is under way."""
@@ -92,12 +97,13 @@ class TransactionalPartition:
         """The producer, once it is known what was written."""
         producer = self._producer
         if producer is None:
+            self._batch_bytes = self._reader.topic_limit.batch_bytes
             producer = AIOKafkaProducer(
                 **client_options(self._settings.bootstrap, self._settings.security),
                 transactional_id=(b"hifi;" + self._position.owner + self._position.line).decode(),
                 transaction_timeout_ms=_TRANSACTION_S * 1000,
                 max_request_size=MAX_REQUEST_BYTES,
-                max_batch_size=MAX_BATCH_BYTES,
+                max_batch_size=self._batch_bytes,
             )
             self._producer = producer
             # Ends the last transaction with this id, and fences the producer that began it.

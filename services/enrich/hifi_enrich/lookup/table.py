@@ -19,6 +19,21 @@ class LookupTable:
     digest: bytes
     rows: dict[str, tuple[str | None, ...]] = field(compare=False, repr=False)
     """Key to the values of the lookup's fields, in their order, as text."""
+    values: tuple[int, ...] = field(default=(), compare=False)
+    """Values of each field that are not null."""
+
+    def loss(self, reloaded: "LookupTable", lookup: Lookup) -> str | None:
+        """What a reloaded table has lost beyond the bound of its lookup; None: it may replace this one."""
+        counts = [("rows", len(self.rows), len(reloaded.rows))]
+        names = [f"values of the field {name}" for name in lookup.fields]
+        counts += zip(names, self.values, reloaded.values, strict=True)
+        for what, before, after in counts:
+            if after < before * (1 - lookup.shrink):
+                return (
+                    f"it has {after:,} {what} instead of {before:,}, a loss above `shrink: {lookup.shrink:g}`; the old"
+                    " table stays in use: correct it, or declare a larger `shrink`"
+                )
+        return None
 
 
 def build_table(name: str, lookup: Lookup, rows: Iterable[Mapping[str, Any]]) -> LookupTable:
@@ -33,7 +48,7 @@ def build_table(name: str, lookup: Lookup, rows: Iterable[Mapping[str, Any]]) ->
         rows: mappings with the columns that the lookup declares.
     """
     keys = [(column, lookup.types.get(column, SqlType.STRING)) for column in lookup.key.values()]
-    values = [(column, lookup.types.get(column, SqlType.STRING)) for column in lookup.fields.values()]
+    columns = [(column, lookup.types.get(column, SqlType.STRING)) for column in lookup.fields.values()]
     table: dict[str, tuple[str | None, ...]] = {}
     count = null_keys = invalid = 0
     for row in rows:
@@ -42,7 +57,7 @@ def build_table(name: str, lookup: Lookup, rows: Iterable[Mapping[str, Any]]) ->
         if any(part is None for part in parts):
             null_keys += 1
             continue
-        cells = [_typed(row.get(column), kind) for column, kind in values]
+        cells = [_typed(row.get(column), kind) for column, kind in columns]
         invalid += sum(failed for _, failed in cells)
         table[key_text([part for part in parts if part is not None])] = tuple(
             text_of(value) for value, _ in cells
@@ -60,7 +75,8 @@ def build_table(name: str, lookup: Lookup, rows: Iterable[Mapping[str, Any]]) ->
     digest = hashlib.blake2b(digest_size=16)
     for key, value in table.items():
         digest.update(repr((key, value)).encode("utf-8", "surrogatepass"))
-    return LookupTable(digest.digest(), table)
+    values = tuple(sum(row[index] is not None for row in table.values()) for index in range(len(columns)))
+    return LookupTable(digest.digest(), table, values)
 
 
 def _typed(value: Any, kind: SqlType) -> tuple[Any, bool]:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from hifi.pipe.model import Lookup
 from hifi.pipe.revision import PipeRevision
-from hifi.runtime import log
+from hifi.runtime import log, metrics
 from hifi.runtime.cache import Cache
-from hifi.runtime.errors import HifiError
+from hifi.runtime.errors import HifiError, Misconfigured
+from hifi.runtime.health import Health
 from hifi.spark import lookup_reader
 from hifi.spark.catalyst import Catalyst, JavaObject
 from hifi.spark.lookup_key import table_id
@@ -30,12 +31,14 @@ class _BroadcastTable:
 class LookupTables:
     """The tables by id. Pipes that declare the same lookup share one table."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, health: Health) -> None:
         """Start with no table.
 
         Args:
             scratch: folder for temporary files on the way to the JVM.
+            health: where tables that could not be reloaded are shown.
         """
+        self._health = health
         self._scratch = scratch
         self._listeners: list[Callable[[], None]] = []
         self._caches: dict[str, Cache[LookupTable]] = {}
@@ -78,6 +81,7 @@ class LookupTables:
         used_ids = {table_id(lookup) for lookup in lookups}
         for key in [key for key in self._caches if key not in used_ids]:
             cache = self._caches.pop(key)
+            self._show(cache.name, None)
             asyncio.ensure_future(cache.stop())  # noqa: RUF006 - it only cancels a task
         unused = [key for key in self._broadcast if key not in used_ids]
         return [self._broadcast.pop(key).broadcast for key in unused]
@@ -131,14 +135,21 @@ class LookupTables:
 
     async def _start(self, key: str, name: str, lookup: Lookup) -> str | None:
         def read() -> LookupTable:
-            return build_table(name, lookup, lookup_reader.read_rows(lookup))
+            table = build_table(name, lookup, lookup_reader.read_rows(lookup))
+            before = tables.get(key)
+            if before is not None and (loss := before.loss(table, lookup)) is not None:
+                raise Misconfigured(loss)
+            tables[key] = table
+            return table
 
+        tables: dict[str, LookupTable] = {}
         cache = Cache(
             f"lookup {name}",
             lambda: asyncio.to_thread(read),
             refresh_s=lookup.refresh,
             expire_s=lookup.expire,
             changed=self._notify,
+            refreshed=lambda reason: self._show(cache.name, reason or _emptiness(tables[key])),
         )
         try:
             await cache.start()
@@ -148,7 +159,13 @@ class LookupTables:
             logger.exception("lookup-failed", lookup=name)
             return f"the lookup {name.partition('/')[2]} cannot be read: {type(error).__name__}: {error}"
         self._caches[key] = cache
+        self._show(cache.name, _emptiness(tables[key]))
         return None
+
+    def _show(self, name: str, reason: str | None) -> None:
+        """Show why a table is not as it should be; None: it is."""
+        self._health.warn(name, reason)
+        metrics.LOOKUP_PROBLEMS.labels(name.removeprefix("lookup ")).set(reason is not None)
 
     def _notify(self, _: LookupTable) -> None:
         for listener in self._listeners:
@@ -164,6 +181,10 @@ class LookupTables:
             except HifiError:
                 return f"the lookup {name} has expired"
         return None
+
+
+def _emptiness(table: LookupTable) -> str | None:
+    return None if table.rows else "it has no rows"
 
 
 def lookups(pipes: Sequence[PipeRevision]) -> list[Lookup]:

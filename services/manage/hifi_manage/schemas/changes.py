@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from hifi.record.record import Record
 from hifi_manage.schemas.compatibility_level import Level
+from hifi_manage.schemas.normalized import normalized
 from hifi_manage.schemas.refusals import (
     INCOMPATIBLE,
     NO_LEVEL_OF_SUBJECT,
@@ -42,16 +43,27 @@ class RegistryChange(NamedTuple):
     version: int = 0
 
 
-def registration(registered: Registered, subject: str, body: SchemaBody) -> RegistryChange:
+def registration(
+    registered: Registered, subject: str, body: SchemaBody, *, normalize: bool = False
+) -> RegistryChange:
     """Register a schema under a subject. A schema has the same id under all subjects.
 
+    Args:
+        registered: the registry.
+        subject: name.
+        body: of the schema.
+        normalize: register its normal form, and take a version with the same one for it.
+
     Raises:
-        RegistryRefusal: 42201, it is not valid; 409, it is not compatible.
+        RegistryRefusal: 42201, it is not valid; 40402, a version that it refers to does not exist or is deleted; 409,
+            it is not compatible.
     """
-    present = find(registered, subject, body)
+    present = find(registered, subject, body, normalize=normalize)
     if present is not None:
         return RegistryChange({"id": present.id, "version": present.number, "schema": present.body.text})
+    registered.require_references(body)
     new, versions = registered.read(body), registered.versions(subject)
+    body = normalized(body) if normalize else body
     level = registered.level(subject)
     problems = list(
         level.problems(new, [(version.number, registered.read(version.body)) for version in versions])
@@ -69,12 +81,25 @@ def registration(registered: Registered, subject: str, body: SchemaBody) -> Regi
 
 
 def find(
-    registered: Registered, subject: str, body: SchemaBody, *, with_deleted: bool = False
+    registered: Registered,
+    subject: str,
+    body: SchemaBody,
+    *,
+    with_deleted: bool = False,
+    normalize: bool = False,
 ) -> Version | None:
-    """The newest version of a subject with a schema, or None."""
-    identity = body.identity
-    versions = reversed(registered.versions(subject, deleted=with_deleted))
-    return next((version for version in versions if version.body.identity == identity), None)
+    """The newest version of a subject with a schema, or with the same normal form, or None.
+
+    Raises:
+        RegistryRefusal: 42201, the schema is to be normalized and is not valid.
+    """
+    if normalize:
+        registered.read(body)
+    identity = normalized(body).identity if normalize else body.identity
+    for version in reversed(registered.versions(subject, deleted=with_deleted)):
+        if (normalized(version.body) if normalize else version.body).identity == identity:
+            return version
+    return None
 
 
 def deletion(registered: Registered, subject: str, *, permanent: bool) -> RegistryChange:

@@ -185,6 +185,19 @@ class Registered:
             self._read[identity] = schema
         return schema
 
+    def require_references(self, body: SchemaBody) -> None:
+        """Check that a new schema refers to no version that is deleted: only what referred to it before may.
+
+        Raises:
+            RegistryRefusal: 40402, it does.
+        """
+        for reference in body.references:
+            version = self.subjects.get(reference.subject, {}).get(reference.version)
+            if version is not None and version.deleted:
+                raise version_not_found(
+                    f"{reference.version} of the referenced subject '{reference.subject}'"
+                )
+
     def _reference_texts(self, body: SchemaBody) -> list[str]:
         """The schemas that a schema refers to, each after those that it refers to itself."""
         texts: dict[tuple[str, int], str] = {}

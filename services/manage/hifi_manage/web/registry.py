@@ -183,7 +183,8 @@ class SchemaRegistry:
     async def register(self, request: Request, principal: Principal) -> Any:
         """POST a schema: register it."""
         body = await schema_of(request, registers=True)
-        plan = partial(changes.registration, subject=_subject(request), body=body)
+        normalize = is_set(request, "normalize")
+        plan = partial(changes.registration, subject=_subject(request), body=body, normalize=normalize)
         return await self._change(principal, "register", _subject(request), plan)
 
     async def find(self, request: Request, _: Principal) -> Any:
@@ -191,7 +192,13 @@ class SchemaRegistry:
         body, registered, subject = await schema_of(request), await self._newest(), _subject(request)
         if not registered.versions(subject, deleted=is_set(request, "deleted")):
             raise subject_not_found(subject)
-        version = changes.find(registered, subject, body, with_deleted=is_set(request, "deleted"))
+        version = changes.find(
+            registered,
+            subject,
+            body,
+            with_deleted=is_set(request, "deleted"),
+            normalize=is_set(request, "normalize"),
+        )
         if version is None:
             registered.read(body)
             raise schema_not_found()
@@ -292,6 +299,7 @@ def _is_listed(request: Request, version: Version) -> bool:
 
 
 def _verdict(request: Request, registered: Registered, body: Any, versions: Sequence[Version]) -> Any:
+    registered.require_references(body)
     new, level = registered.read(body), registered.level(_subject(request))
     problems = list(
         level.problems(new, [(version.number, registered.read(version.body)) for version in versions])

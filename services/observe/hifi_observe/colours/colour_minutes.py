@@ -25,6 +25,7 @@ _SUMS: Final = (
     "acknowledged",
     "delivered",
     "duplicates",
+    "filtered",
     "dead",
     "waiting",
     "parked",

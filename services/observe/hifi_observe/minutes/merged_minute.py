@@ -170,6 +170,7 @@ def merge(
         "acknowledged": counts["ingest", "", "accepted"],
         "delivered": sum(row["delivered"] for row in destinations),
         "duplicates": sum(row["repeats"] for row in destinations),
+        "filtered": counts["egest", "", "filtered"],
         "dead": sum(row["dead"] for row in hops),
         "waiting": sum(number for (_, _, state), number in left.items() if state == "waiting"),
         "parked": sum(number for (_, _, state), number in left.items() if state == "parked"),

@@ -36,6 +36,8 @@ class OpenMinute:
     """Events that collect read while it caught up with a source; their lags are left out."""
     steps: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Step of the event path to the number of its measurements and their sum, microseconds."""
+    filtered: int = 0
+    """Events that no destination wanted."""
 
     @classmethod
     def of(cls, pipe_minute: PipeMinute) -> "OpenMinute":
@@ -50,6 +52,8 @@ class OpenMinute:
                 figures.duplicates += pipe_minute.copies[stage]
             elif stage.kind in ("dead-event", "dead-delivery"):
                 figures.dead += len(ids)
+            elif stage.kind == "filtered" and not stage.destination:
+                figures.filtered += len(ids)
         for name, sketch in pipe_minute.sketches.items():
             if name.startswith(_END):
                 figures.lags.merge(sketch)
@@ -64,6 +68,7 @@ class OpenMinute:
         self.delivered += other.delivered
         self.dead += other.dead
         self.duplicates += other.duplicates
+        self.filtered += other.filtered
         self.backfill += other.backfill
         self.lags.merge(other.lags)
         for name, (count, sum_us) in other.steps.items():
@@ -82,6 +87,7 @@ class OpenMinute:
             "backfill": self.backfill,
             "lags": self.lags.dump(),
             "steps": self.steps,
+            "filtered": self.filtered,
         }
 
     @classmethod
@@ -98,6 +104,7 @@ class OpenMinute:
             Sketch.load(dumped["lags"]),
             dumped.get("backfill", 0),
             steps,
+            dumped.get("filtered", 0),
         )
 
     def json(self, slo_p95_us: int) -> dict[str, Any]:
@@ -117,6 +124,7 @@ class OpenMinute:
             "delivered": self.delivered,
             "dead": self.dead,
             "duplicates": self.duplicates,
+            "filtered": self.filtered,
             "lost": None,
             "waiting": None,
             "parked": None,

@@ -152,6 +152,46 @@ async def test_a_record_that_the_cluster_refuses_is_rejected_and_the_others_can_
     assert numbers(await out.records()) == [1, 2]
 
 
+@pytest.mark.parametrize("limit", [20_000, 2_000])
+async def test_batches_keep_the_limit_of_the_topic_and_the_order(out: OutTopic, limit: int) -> None:
+    await out.configure(limit)
+    one = out.writer()
+    for start in range(0, 900, 300):
+        events = [outbound(n, f"k{n % 7}", pad="x" * 300) for n in range(start, start + 300)]
+        await one.write([*events[:100], *events[100:]])
+    with pytest.raises(Rejected, match="refuses"):
+        await one.write([outbound(900), outbound(901, pad="x" * 2 * limit)])
+    await one.write([outbound(902)])
+    await one.close()
+    records = await out.records()
+    assert sorted(numbers(records)) == [*range(900), 902]
+    for key in range(7):
+        of_key = numbers([record for record in records if record.key == f"k{key}".encode()])
+        assert of_key == sorted(of_key)
+    attempts = await out.records("read_uncommitted")
+    assert len(attempts) < 1.5 * len(records), "the limit is kept, not met again with each batch"
+
+
+async def test_a_positions_topic_that_somebody_deletes_is_made_again(out: OutTopic) -> None:
+    one = out.writer()
+    await one.write([outbound(1), outbound(2)])
+    await one.write([outbound(3, retried=True)])
+    await out.delete_positions()
+    for event in (outbound(4), outbound(5, retried=True)):
+        async with asyncio.timeout(45):
+            while True:
+                with contextlib.suppress(TimeoutError, HifiError):
+                    async with asyncio.timeout(5):
+                        await one.write([event])
+                        break
+                await asyncio.sleep(0.2)
+    await one.close()
+    two = out.writer()
+    await two.write([outbound(4), outbound(5, retried=True), outbound(6)])
+    await two.close()
+    assert numbers(await out.records()) == [1, 2, 3, 4, 5, 6]
+
+
 async def test_a_cluster_that_is_away_is_a_retry(stream: EgestStream) -> None:
     declared = OutTopic("127.0.0.1:1", "out").pipe(timeout="2s", retry={"local_attempts": 1})
     async with running_egest(stream, declared):

@@ -10,6 +10,7 @@ from spark_bench import make_pipe
 
 from hifi.pipe.model import Lookup
 from hifi.pipe.revision import PipeRevision
+from hifi.runtime.health import Health
 from hifi.spark import lookup_reader
 from hifi_enrich.lookup.tables import LookupTables
 
@@ -34,7 +35,8 @@ class Watched:
             ),
             0,
         )
-        self.tables = LookupTables(folder)
+        self.health = Health("enrich", "e-1")
+        self.tables = LookupTables(folder, self.health)
         self.changes = 0
         self.tables.on_change(self.note)
 
@@ -100,4 +102,43 @@ async def test_when_a_file_breaks_the_old_copy_is_used_until_it_expires(tmp_path
     assert "expired" in (await watched.tables.load([watched.revision]))["p"]
     watched.file.write_text(CSV)
     await until(lambda: len(watched.tables.current()) == 1)
+    await watched.tables.stop()
+
+
+@pytest.mark.parametrize(
+    ("reloaded", "reason"),
+    [
+        ("code,name\n", "it has 0 rows instead of 2"),
+        ("code,name\nAA,\nUA,\n", "0 values of the field airline instead of 2"),
+        ("", "it is empty"),
+        ("code,name\nAA\n", "line 2"),
+        (None, "does not exist"),
+    ],
+)
+async def test_a_reload_that_would_empty_or_null_a_table_is_not_taken_over(
+    tmp_path: Path, reloaded: str | None, reason: str
+) -> None:
+    watched = Watched(tmp_path)
+    watched.file.write_text("code,name\nAA,American\nUA,United\n")
+    await watched.tables.load([watched.revision])
+    assert watched.health.warnings == {}
+    if reloaded is None:
+        watched.file.unlink()
+    else:
+        watched.file.write_text(reloaded)
+    await until(lambda: reason in watched.health.warnings.get("lookup p/a", ""))
+    assert watched.name() == "American"
+    watched.file.write_text("code,name\nAA,Mexican\n")
+    await until(lambda: watched.name() == "Mexican")
+    assert watched.health.warnings == {}
+    await watched.tables.stop()
+
+
+async def test_a_declared_bound_lets_a_table_shrink(tmp_path: Path) -> None:
+    watched = Watched(tmp_path, shrink=1)
+    watched.file.write_text(CSV)
+    await watched.tables.load([watched.revision])
+    watched.file.write_text("code,name\n")
+    await until(lambda: next(iter(watched.tables.current().values())).rows == {})
+    assert watched.health.warnings == {"lookup p/a": "it has no rows"}
     await watched.tables.stop()

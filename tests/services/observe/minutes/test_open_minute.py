@@ -4,6 +4,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hifi_observe.ledger.hops import counts
 from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.ledger.stage import ACCEPTED, RAW, EventStage
 from hifi_observe.minutes.minute_store import MinuteStore
@@ -29,6 +30,16 @@ def test_an_open_minute_counts_what_came_in_and_what_was_delivered() -> None:
     assert row["state"] == "provisional"
     assert abs(row["p95_us"] - 1000) <= 10
     assert row["lags"]["ingest.process"] == {"count": 5, "mean": 200.0}
+
+
+def test_events_that_no_destination_wanted_are_counted() -> None:
+    filtered = pipe_minute()
+    filtered.show([EventStage("filtered")], EPOCH, [3, 4])
+    figures = OpenMinute.of(filtered)
+    assert figures.json(0)["filtered"] == 2
+    figures.add(OpenMinute.load(figures.dump()))
+    assert figures.filtered == 4
+    assert counts(filtered)["egest", "", "filtered"] == 2
 
 
 def test_an_open_minute_says_nothing_of_loss() -> None:

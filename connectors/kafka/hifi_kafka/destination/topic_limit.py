@@ -1,0 +1,62 @@
+"""The largest batch that the topic of a destination takes: read when Kafka refuses one, or learned."""
+
+from typing import Final
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError
+
+from hifi.kafka.security import client_options
+from hifi_kafka.declaration import KafkaDestinationSettings
+
+MAX_BATCH_BYTES: Final = 128 * 1024
+"""Of several records, until a topic is known to take less (Kafka's default is 1 MiB)."""
+_SMALLEST_BYTES: Final = 1024
+_CONFIG: Final = "max.message.bytes"
+
+
+class TopicLimit:
+    """The limit of one topic, for all partitions of a destination."""
+
+    def __init__(self, settings: KafkaDestinationSettings) -> None:
+        """Start with the default limit.
+
+        Args:
+            settings: of the destination.
+        """
+        self._settings = settings
+        self.batch_bytes = MAX_BATCH_BYTES
+        """Largest batch to send."""
+
+    async def lower(self, used_bytes: int) -> bool:
+        """Lower the limit after Kafka refused a batch.
+
+        Args:
+            used_bytes: the limit that the refused batch kept.
+
+        Returns:
+            Whether smaller batches may be taken; if not, a record is too large.
+        """
+        if self.batch_bytes < used_bytes:
+            return True
+        topic_bytes = await self._topic_bytes()
+        # None: hifi may not read it.
+        smaller_bytes = max(used_bytes // 2, _SMALLEST_BYTES) if topic_bytes is None else topic_bytes
+        smaller_bytes = self.batch_bytes = min(smaller_bytes, used_bytes)
+        return smaller_bytes < used_bytes
+
+    async def _topic_bytes(self) -> int | None:
+        admin = AIOKafkaAdminClient(**client_options(self._settings.bootstrap, self._settings.security))
+        try:
+            await admin.start()
+            resource = ConfigResource(ConfigResourceType.TOPIC, self._settings.topic)
+            for answer in await admin.describe_configs([resource]):
+                for code, _, _, _, entries in answer.resources:
+                    values = {entry[0]: entry[1] for entry in entries}
+                    if not code and values.get(_CONFIG):
+                        return int(values[_CONFIG])
+        except KafkaError:
+            return None
+        finally:
+            await admin.close()
+        return None

@@ -1,0 +1,37 @@
+"""Refuse a version of a pipe whose destinations cannot follow those of the version in force."""
+
+from collections.abc import Mapping
+
+from hifi.delivery.installed_kinds import installed_kind, read_settings
+from hifi.delivery.kind import Declared
+from hifi.pipe.model import ConnectorDestination, Pipe
+from hifi.runtime.errors import Misconfigured
+
+
+def require_possible_changes(pipe: Pipe, published: Mapping[str, Pipe]) -> None:
+    """Check the destinations of a pipe against those of the version in force.
+
+    Args:
+        pipe: to publish.
+        published: name to the pipe that is in force.
+
+    Raises:
+        Misconfigured: one cannot follow; the message names destination and remedy.
+    """
+    before = published.get(pipe.pipe)
+    if before is None:
+        return
+    for destination in pipe.destinations:
+        old = before.destination(destination.name)
+        if not isinstance(destination, ConnectorDestination) or not isinstance(old, ConnectorDestination):
+            continue
+        if old.kind != destination.kind or installed_kind(destination.kind).check_change is None:
+            continue
+        kind, settings = read_settings(destination)
+        assert kind.check_change is not None
+        try:
+            kind.check_change(
+                Declared(old, before, read_settings(old)[1]), Declared(destination, pipe, settings)
+            )
+        except Misconfigured as error:
+            raise Misconfigured(f"{pipe.pipe}: destination {destination.name}: {error}") from error
