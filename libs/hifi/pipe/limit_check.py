@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
+from hifi.pipe.endpoints import egress_refusals
 from hifi.pipe.lake_catalog import catalog_refusals
 from hifi.pipe.limits import PipeLimits, pipe_limits
 from hifi.pipe.mask import KeyedHash, Mask
@@ -13,13 +14,15 @@ from hifi.pipe.model import ConnectorDestination, Pipe
 from hifi.pipe.reader import reader
 from hifi.pipe.secret import Secret
 from hifi.pipe.source import UnreadableSource
+from hifi.runtime.egress import egress
 from hifi.runtime.errors import Misconfigured
 
 YamlPath: TypeAlias = tuple[str | int, ...]
 
 
 def refusals(pipe: Pipe, limits: PipeLimits) -> Iterator[tuple[YamlPath, str]]:
-    """Path in the pipe's YAML and reason of each secret, lookup file and catalog setting that is refused."""
+    """Path in the pipe's YAML and reason of each secret, file, catalog setting and host that is refused."""
+    yield from egress_refusals(pipe, egress())
     for path, secret in secrets(pipe):
         reason = secret.refusal(limits)
         if reason is not None:

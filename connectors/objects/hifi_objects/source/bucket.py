@@ -14,7 +14,7 @@ from obstore import exceptions
 
 from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.errors import Retryable
-from hifi_objects.bucket import first_line, open_bucket
+from hifi_objects.bucket import first_line, judge_endpoint, open_bucket
 from hifi_objects.declaration import S3Settings
 from hifi_objects.source.store import OpenObject
 from hifi_objects.source.version import ObjectGone, ObjectVersion
@@ -46,6 +46,7 @@ class ReadableBucket:
 
     async def listed(self) -> list[ObjectVersion]:
         """All objects, without hidden ones."""
+        await judge_endpoint(self._settings)
         versions: list[ObjectVersion] = []
         try:
             async for page in obstore.list(self._store):
@@ -57,6 +58,7 @@ class ReadableBucket:
     @contextlib.asynccontextmanager
     async def opened(self, version: ObjectVersion) -> AsyncIterator[OpenObject]:
         """Copy an object and open the copy."""
+        await judge_endpoint(self._settings)
         with tempfile.TemporaryFile(prefix="hifi-collect-", dir=self._folder) as file:
             try:
                 await self._copy(version, file)

@@ -11,6 +11,7 @@ from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_postgres.declaration import PostgresSettings
 from hifi_postgres.destination.failures import by_row_instead, failure
 from hifi_postgres.destination.statements import RowChange, TableStatements
+from hifi_postgres.judged_address import with_judged_addresses
 
 LOCK_SHARE: Final = 0.8
 """Share of the destination's time-out after which PostgreSQL itself ends a wait for a lock, and so the transaction."""
@@ -43,7 +44,7 @@ class PostgresWriter(DestinationWriter):
                 "the secret `url` is not a connection URL; write postgresql://user:password@host:5432/database"
             ) from None
         name = f"hifi {context.pipe}/{context.destination}"[:63]
-        self._conninfo = make_conninfo("", **({"application_name": name} | given))
+        self._options: dict[str, Any] = {"application_name": name, **given}
         self._timeout_s = context.timeout_s
         self._table = TableStatements(settings)
         self._idle: list[Connection] = []
@@ -74,7 +75,9 @@ class PostgresWriter(DestinationWriter):
 
     async def _connect(self) -> Connection:
         try:
-            connection = await AsyncConnection.connect(self._conninfo)
+            connection = await AsyncConnection.connect(
+                make_conninfo("", **await with_judged_addresses(self._options))
+            )
         except OperationalError as error:
             text = str(error).strip().splitlines()[-1]
             raise Retryable(f"PostgreSQL accepts no connection: {text}") from error

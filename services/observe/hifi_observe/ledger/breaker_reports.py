@@ -14,7 +14,9 @@ HALF_OPEN: Final = "half-open"
 CLOSED: Final = "closed"
 REFUSED: Final = frozenset({"breaker-open", "paused"})
 """Reasons of a retry without a request, because of the destination's previous answers."""
-_WITHOUT_ANSWER: Final = frozenset({"dns", "connect", "tls", "timeout", "reset", "closed", "protocol"})
+_WITHOUT_ANSWER: Final = frozenset(
+    {"dns", "egress", "connect", "tls", "timeout", "reset", "closed", "protocol"}
+)
 """Reasons of a request that got no answer."""
 _INSTANCES: Final = 8
 """Instances of egest that a partition number remembers for a destination."""
