@@ -45,7 +45,7 @@ async def database(mesh: ComposeMesh, readable: Path) -> AsyncIterator[PostgresS
     """A database of this machine that the containers of the mesh reach at the gateway of their network."""
     mesh.compose("create", "kafka")
     template = "{{(index .IPAM.Config 0).Gateway}} {{(index .IPAM.Config 0).Subnet}}"
-    gateway, subnet = inspect(f"{mesh.project}_default", template).split()
+    gateway, subnet = inspect(f"{mesh.project}_connect", template).split()
     access = readable / "pg_hba.conf"
     networks = ("127.0.0.1/32", str(ipaddress.ip_network(subnet)))
     access.write_text("".join(f"host all,replication all {one} scram-sha-256\n" for one in networks))

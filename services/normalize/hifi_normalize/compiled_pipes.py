@@ -5,6 +5,7 @@ one with further masks.
 """
 
 import asyncio
+from typing import Final
 
 from hifi.delivery.dead_letters.record import MASK_UNAVAILABLE
 from hifi.pipe.normalize.program import NormalizeProgram, compile_pipe
@@ -14,6 +15,9 @@ from hifi.runtime import log
 from hifi.runtime.errors import MaskUnavailable, Misconfigured, Rejected
 from hifi.runtime.health import Health
 from hifi_normalize.functions.function_runner import FunctionRunner, PipeFunction
+
+_STRENGTH: Final = {"redact": 1, "drop": 2}
+"""Masks by how little they leave; a hash leaves which values are equal, and with its key, which they are."""
 
 logger = log.get(__name__)
 
@@ -138,7 +142,13 @@ def _function(usable: tuple[PipeRevision, NormalizeProgram]) -> PipeFunction | N
 
 
 def _masks_as_much(kept: PipeRevision, published: PipeRevision) -> bool:
-    return published.pipe.normalize.mask.keys() <= kept.pipe.normalize.mask.keys()
+    """Whether a revision masks each field that another masks, in the same way or so that less is left."""
+    masks = kept.pipe.normalize.mask
+    return all(
+        path in masks
+        and (masks[path] == mask or _STRENGTH.get(str(masks[path]), 0) > _STRENGTH.get(str(mask), 0))
+        for path, mask in published.pipe.normalize.mask.items()
+    )
 
 
 def _subject(key: str) -> str:
