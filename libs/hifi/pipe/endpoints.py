@@ -5,10 +5,14 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from pydantic import BaseModel
 
-from hifi.pipe.model import ConnectorDestination, HttpDestination, Pipe
-from hifi.runtime.egress import Egress, EgressKind, host_and_port
+from hifi.pipe.model import ConnectorDestination, Destination, HttpDestination, Pipe
+from hifi.pipe.source import HttpSource
+from hifi.pipe.sources.collected import CollectedSource
+from hifi.runtime.egress import EgressKind, host_and_port
 
 YamlPath: TypeAlias = tuple[str | int, ...]
+Endpoint: TypeAlias = tuple[YamlPath, EgressKind, str, int]
+"""Path in the YAML, kind, host and port."""
 
 
 class _HostField(NamedTuple):
@@ -48,30 +52,38 @@ DESTINATIONS: Final[Mapping[str, tuple[_HostField, ...]]] = {
 """Kind of a destination to the fields of its settings with hosts."""
 
 
-def egress_refusals(pipe: Pipe, egress: Egress) -> Iterator[tuple[YamlPath, str]]:
-    """Path and reason of each host that is an address to which no connection may be made, or `localhost`."""
-    for path, kind, host, port in endpoints(pipe):
-        if reason := egress.literal_refusal(kind, host, port):
-            yield path, reason
+def endpoints(pipe: Pipe) -> Iterator[Endpoint]:
+    """All hosts that a pipe names."""
+    yield from owner_endpoints(pipe)
+    yield from source_endpoints(pipe.source)
+    for index, destination in enumerate(pipe.destinations):
+        for path, kind, host, port in destination_endpoints(destination):
+            yield ("destinations", index, *path), kind, host, port
 
 
-def endpoints(pipe: Pipe) -> Iterator[tuple[YamlPath, EgressKind, str, int]]:
-    """Path, kind, host and port of each host that a pipe names."""
+def owner_endpoints(pipe: Pipe) -> Iterator[Endpoint]:
+    """The host of the owner's webhook."""
     if pipe.owner is not None and pipe.owner.webhook is not None:
         yield ("owner", "webhook"), EgressKind.NOTICE, *host_and_port(str(pipe.owner.webhook))
-    source = pipe.source.model_dump(mode="json", by_alias=True)
-    yield from _hosts(("source",), source, SOURCES.get(pipe.source.kind))
-    for index, destination in enumerate(pipe.destinations):
-        path: YamlPath = ("destinations", index)
-        if isinstance(destination, HttpDestination):
-            yield (*path, "url"), EgressKind.HTTP, *host_and_port(str(destination.url))
-        elif isinstance(destination, ConnectorDestination):
-            yield from _hosts((*path, "settings"), destination.settings, DESTINATIONS.get(destination.kind))
+
+
+def source_endpoints(source: HttpSource | CollectedSource) -> Iterator[Endpoint]:
+    """The hosts of a source."""
+    declared = source.model_dump(mode="json", by_alias=True)
+    yield from _hosts(("source",), declared, SOURCES.get(source.kind))
+
+
+def destination_endpoints(destination: Destination) -> Iterator[Endpoint]:
+    """The hosts of a destination; paths begin in it."""
+    if isinstance(destination, HttpDestination):
+        yield ("url",), EgressKind.HTTP, *host_and_port(str(destination.url))
+    elif isinstance(destination, ConnectorDestination):
+        yield from _hosts(("settings",), destination.settings, DESTINATIONS.get(destination.kind))
 
 
 def _hosts(
     path: YamlPath, settings: Mapping[str, Any], fields: tuple[_HostField, ...] | None
-) -> Iterator[tuple[YamlPath, EgressKind, str, int]]:
+) -> Iterator[Endpoint]:
     if fields is None:
         yield from _urls(path, settings)
         return
@@ -92,7 +104,7 @@ def _hosts(
             yield place, field.kind, value, field.port
 
 
-def _urls(path: YamlPath, node: Any) -> Iterator[tuple[YamlPath, EgressKind, str, int]]:
+def _urls(path: YamlPath, node: Any) -> Iterator[Endpoint]:
     """The URLs in the settings of a kind of another package."""
     if isinstance(node, str):
         if "://" in node and (host := host_and_port(node)[0]):

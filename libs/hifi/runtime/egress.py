@@ -280,9 +280,12 @@ def _egress(allow: str) -> Egress:
 
 
 def host_and_port(url: str) -> tuple[str, int]:
-    """Host, without brackets, and port of a URL."""
-    parts = urlsplit(url)
-    return parts.hostname or "", parts.port or {"https": 443, "http": 80}.get(parts.scheme, 0)
+    """Host, without brackets, and port of a URL; empty and 0 where it has none or is no URL."""
+    try:
+        parts = urlsplit(url)
+        return parts.hostname or "", parts.port or {"https": 443, "http": 80}.get(parts.scheme, 0)
+    except ValueError:
+        return "", 0
 
 
 def reached_addresses(text: str) -> Iterator[Address]:
