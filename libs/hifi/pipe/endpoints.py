@@ -100,8 +100,10 @@ def _hosts(
                 yield place, field.kind, host, int(port) if port.isdigit() else field.port
         elif "://" in value:
             yield place, field.kind, *host_and_port(value)
-        elif not value.startswith(("/", "sqlite:")):
+        elif field.port:
             yield place, field.kind, value, field.port
+        elif not value.startswith("sqlite:"):  # a server without scheme, as pyiceberg takes it
+            yield place, field.kind, *host_and_port(f"https://{value}")
 
 
 def _urls(path: YamlPath, node: Any) -> Iterator[Endpoint]:
