@@ -27,6 +27,7 @@ CONTAINER_WITHIN_S = 180
 hypothesis.settings.register_profile("hifi", deadline=None)  # a busy machine must not fail a test
 hypothesis.settings.register_profile("fast", deadline=None, max_examples=20)
 hypothesis.settings.load_profile("hifi")
+os.environ.setdefault("HIFI_EGRESS_ALLOW", "loopback")  # as commands of hifi do
 PROGRAMS = {"kafka", "start_hifi", "hifi"}
 """Fixtures that start programs."""
 

@@ -1,13 +1,17 @@
 """Entry point of the program `hifi`."""
 
+import os
 import sys
 
 
 def main() -> None:
     """Run the command line. Ctrl-C while the modules load ends it without a traceback, as it does later."""
     try:
+        from hifi.runtime.egress import VARIABLE
         from hifi_cli.app import app
 
+        # What they start and check is on this machine; services that start otherwise allow public addresses only.
+        os.environ.setdefault(VARIABLE, "loopback")
         app()
     except KeyboardInterrupt:
         sys.exit(130)

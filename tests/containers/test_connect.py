@@ -45,7 +45,7 @@ async def database(mesh: ComposeMesh, readable: Path) -> AsyncIterator[PostgresS
     """A database of this machine that the containers of the mesh reach at the gateway of their network."""
     mesh.compose("create", "kafka")
     template = "{{(index .IPAM.Config 0).Gateway}} {{(index .IPAM.Config 0).Subnet}}"
-    gateway, subnet = inspect(f"{mesh.project}_default", template).split()
+    gateway, subnet = inspect(f"{mesh.project}_connect", template).split()
     access = readable / "pg_hba.conf"
     networks = ("127.0.0.1/32", str(ipaddress.ip_network(subnet)))
     access.write_text("".join(f"host all,replication all {one} scram-sha-256\n" for one in networks))
@@ -56,6 +56,8 @@ async def database(mesh: ComposeMesh, readable: Path) -> AsyncIterator[PostgresS
         "wal_level": "logical",
         "unix_socket_directories": "",
     }
+    allowed = "http=destination:9100,connect=connect:8083,kafka=kafka:9092"
+    mesh.env["HIFI_EGRESS_ALLOW"] = f"{allowed},database={gateway}"
     server = await PostgresServer("the database", readable / "postgres.log", options).start()
     pipe = PIPE.format(host=gateway, port=server.port, user=USER)
     Path(mesh.env["HIFI_PIPES"], "customers.yaml").write_text(pipe)

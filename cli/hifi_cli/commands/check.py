@@ -10,7 +10,6 @@ from hifi.check.pipe_check import check_folder
 from hifi.control.capacity import MeshRating, overload
 from hifi.pipe.loader import PipeProblem
 from hifi.pipe.model import Pipe, Trigger
-from hifi.pipe.normalize.left_out import note
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.error_reporting import FAILED, report_errors
 from hifi_cli.options import AsJson
@@ -78,12 +77,12 @@ def check(
     elif problems:
         print_problems(problems)
     else:
-        for note in notes:
-            print(f"note: {note}")
+        for problem in notes:
+            print(f"note: {problem}")
         names = ", ".join(pipe.pipe for pipe in pipes)
         console.print(f"{len(pipes)} valid pipe(s): {names}", highlight=False)
-        for told in filter(None, map(note, pipes)):
-            console.print(told, highlight=False)
+        for advice in filter(None, map(note, pipes)):
+            console.print(advice, highlight=False)
     if problems:
         raise typer.Exit(FAILED)
 

@@ -21,6 +21,7 @@ from hifi.pipe.installed_kinds import DESTINATIONS
 from hifi.pipe.limits import PipeLimits
 from hifi.pipe.model import Pipe
 from hifi.runtime import metrics
+from hifi.runtime.egress import EgressSettings
 from hifi_cli.reference.annotations import (
     choices,
     declared_fields,
@@ -65,6 +66,7 @@ stand for the values that the alarm names. Logs are in the terminal of `hifi up`
 _FURTHER_SETTINGS: Final[Mapping[str, type[BaseSettings]]] = {
     "Security of Kafka: all services and commands": KafkaSecuritySettings,
     "Limits on pipes: all services and commands": PipeLimits,
+    "Egress: all services and commands": EgressSettings,
 }
 """Heading to its settings, which every process reads besides its own."""
 _METRICS_MODULES: Final = {"All services": metrics, "observe": observe_metrics}

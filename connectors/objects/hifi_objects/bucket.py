@@ -1,11 +1,14 @@
 """The client of a bucket. Needs obstore."""
 
+import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from obstore import exceptions
 from obstore.store import S3Store
 
+from hifi.runtime.egress import EgressKind, egress
+from hifi.runtime.errors import Retryable
 from hifi_objects.declaration import S3Settings
 
 if TYPE_CHECKING:
@@ -39,6 +42,20 @@ def open_bucket(settings: S3Settings, timeout_s: float) -> S3Store:
         },
         retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=timeout_s)},
     )
+
+
+async def judge_endpoint(settings: S3Settings) -> None:
+    """Judge the addresses of the server before a request: obstore resolves its name by itself.
+
+    Raises:
+        Retryable: one of them is not allowed, or the name has none.
+    """
+    if settings.endpoint is None:
+        return
+    try:
+        await asyncio.to_thread(egress().require_url, EgressKind.S3, settings.endpoint)
+    except OSError as error:
+        raise Retryable(f"the bucket {settings.bucket} cannot be reached: {error}") from error
 
 
 def first_line(error: exceptions.BaseError) -> str:

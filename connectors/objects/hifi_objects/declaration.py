@@ -12,7 +12,8 @@ from hifi.pipe.strict_model import StrictModel
 from hifi.pipe.text_form import TextForm
 from hifi.runtime.units import FieldName, FieldPath, Seconds
 
-Prefix = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9._=-]+/)*[A-Za-z0-9._=-]+$")]
+_SEGMENT = r"([A-Za-z0-9._=-]*[A-Za-z0-9_=-][A-Za-z0-9._=-]*)"
+Prefix = Annotated[str, StringConstraints(pattern=rf"^({_SEGMENT}/)*{_SEGMENT}$")]
 
 
 class S3Settings(StrictModel):

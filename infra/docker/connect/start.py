@@ -66,6 +66,7 @@ def main() -> None:
         listener="http://0.0.0.0:8083",
         plugins=str(HOME / "plugins"),
         copies=-1,
+        secrets=["/run/secrets/database"],
     )
     SETTINGS.touch(mode=0o600)
     SETTINGS.write_text(properties(settings))

@@ -9,6 +9,7 @@ from typing import Final
 import orjson
 
 from hifi.kafka.security import java_client_options
+from hifi.pipe.limits import pipe_limits
 from hifi.runtime import log
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.errors import Retryable
@@ -116,6 +117,7 @@ class ConnectWorker:
             listener=self.url,
             plugins=str(plugin.parent),
             copies=self._copies,
+            secrets=[str(folder.resolve()) for folder in pipe_limits().secret_folders],
         )
         file.write_text(properties(settings))
         java = find_java()

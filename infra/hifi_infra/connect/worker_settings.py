@@ -1,6 +1,6 @@
 """Settings of a worker of Kafka Connect with exactly-once sources. Pure, and needs no packages."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 CONNECTOR: Final = "io.debezium.connector.postgresql.PostgresConnector"
@@ -11,7 +11,7 @@ _CLIENTS: Final = ("", "producer.", "consumer.", "admin.")
 
 
 def worker_settings(
-    client: Mapping[str, str], *, group: str, listener: str, plugins: str, copies: int
+    client: Mapping[str, str], *, group: str, listener: str, plugins: str, copies: int, secrets: Sequence[str]
 ) -> dict[str, str]:
     """The settings of a worker.
 
@@ -21,6 +21,7 @@ def worker_settings(
         listener: URL of the REST API.
         plugins: folder with a folder for each connector.
         copies: of the worker's topics; -1: as many as the cluster makes by default.
+        secrets: folders with the passwords of databases, from which alone it reads; empty: from all.
     """
     security = {name: value for name, value in client.items() if name != _BOOTSTRAP}
     return {
@@ -43,6 +44,7 @@ def worker_settings(
         # Passwords of databases stay in files of the worker's host.
         "config.providers": "dir",
         "config.providers.dir.class": "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
+        **({"config.providers.dir.param.allowed.paths": ",".join(secrets)} if secrets else {}),
     }
 
 

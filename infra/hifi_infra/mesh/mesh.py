@@ -12,6 +12,7 @@ from typing import IO, Final, Self
 
 from hifi.kafka.settings import StreamSettings
 from hifi.pipe.model import Pipe
+from hifi.runtime.egress import VARIABLE as EGRESS
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.http.server import listen, serve
 from hifi.runtime.settings import load
@@ -42,6 +43,8 @@ class Mesh:
     """Runs a plan: `start`, `wait_ready`, and at the end `stop` or `kill`. `async with` starts and stops it."""
 
     def __init__(self, plan: Plan) -> None:
+        # Its destinations are on this machine, too, unless the operator says otherwise.
+        os.environ.setdefault(EGRESS, "loopback")
         self.plan = plan
         self.journal = Journal()
         self.topics = plan.topics

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import aiohttp
 import orjson
 
+from hifi.runtime.egress import EgressKind, egress
 from hifi.runtime.errors import HifiError, Misconfigured, Retryable
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -134,7 +135,9 @@ class RegistryClient:
             headers["Content-Type"] = MEDIA_TYPE
         try:
             async with (
-                aiohttp.ClientSession(timeout=_TIMEOUT) as session,
+                aiohttp.ClientSession(
+                    timeout=_TIMEOUT, connector=egress().connector(EgressKind.REGISTRY, url)
+                ) as session,
                 session.request(
                     method, url, data=data, headers=headers, ssl=self._tls(), allow_redirects=False
                 ) as response,

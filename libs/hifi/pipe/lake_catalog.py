@@ -18,7 +18,7 @@ _HOST: Final = rf"{_URL}|[A-Za-z0-9.-]+(:\d+)?"
 _FLAG: Final = r"(?i:true|false)"
 _NUMBER: Final = r"\d+(\.\d+)?"
 _NAME: Final = r"[A-Za-z0-9_-]+"
-_PATH: Final = r"[A-Za-z0-9_.~%/-]+"
+_PATH: Final = r"(?!(.*/)?\.\.?(/|$))[A-Za-z0-9_.~%/-]+"
 
 FILE_PROPERTIES: Final[Mapping[str, str]] = {
     "s3.endpoint": _HOST,

@@ -1,36 +1,141 @@
 """Finds what a pipe names and may not name."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
+from hifi.pipe.endpoints import destination_endpoints, owner_endpoints, source_endpoints
 from hifi.pipe.lake_catalog import catalog_refusals
 from hifi.pipe.limits import PipeLimits, pipe_limits
 from hifi.pipe.mask import KeyedHash, Mask
-from hifi.pipe.model import ConnectorDestination, Pipe
+from hifi.pipe.model import ConnectorDestination, Destination, Pipe
 from hifi.pipe.reader import reader
 from hifi.pipe.secret import Secret
-from hifi.pipe.source import UnreadableSource
+from hifi.pipe.source import HttpSource, UnreadableSource
+from hifi.pipe.sources.collected import CollectedSource
+from hifi.runtime.egress import EgressKind, egress
 from hifi.runtime.errors import Misconfigured
 
 YamlPath: TypeAlias = tuple[str | int, ...]
 
 
 def refusals(pipe: Pipe, limits: PipeLimits) -> Iterator[tuple[YamlPath, str]]:
-    """Path in the pipe's YAML and reason of each secret, lookup file and catalog setting that is refused."""
-    for path, secret in secrets(pipe):
-        reason = secret.refusal(limits)
-        if reason is not None:
-            yield path, reason
+    """Path in the pipe's YAML and reason of each secret, file, catalog setting and host that is refused."""
+    yield from _judged_hosts(owner_endpoints(pipe))
+    yield from source_refusals(pipe.pipe, pipe.source, limits)
+    yield from normalize_refusals(pipe, limits)
+    yield from enrich_refusals(pipe, limits)
+    for index, destination in enumerate(pipe.destinations):
+        for path, reason in destination_refusals(pipe.pipe, destination, limits):
+            yield ("destinations", index, *path), reason
+
+
+def source_refusals(
+    pipe: str, source: HttpSource | CollectedSource, limits: PipeLimits
+) -> Iterator[tuple[YamlPath, str]]:
+    """As `refusals`, of the source of a pipe."""
+    yield from _judged_hosts(source_endpoints(source))
+    yield from _refused_secrets(pipe, source, ("source",), limits)
+
+
+def normalize_refusals(pipe: Pipe, limits: PipeLimits) -> Iterator[tuple[YamlPath, str]]:
+    """As `refusals`, of the section `normalize`."""
+    yield from _refused_secrets(pipe.pipe, pipe.normalize, ("normalize",), limits)
+
+
+def enrich_refusals(pipe: Pipe, limits: PipeLimits) -> Iterator[tuple[YamlPath, str]]:
+    """As `refusals`, of the section `enrich`."""
+    yield from _refused_secrets(pipe.pipe, pipe.enrich, ("enrich",), limits)
     for name, lookup in pipe.enrich.lookups.items():
         if lookup.file is not None and (reason := limits.refuse_lookup(lookup.file)):
             yield ("enrich", "lookups", name, "file"), reason
-    for index, destination in enumerate(pipe.destinations):
-        if isinstance(destination, ConnectorDestination) and reader(destination) == "lake":
-            for setting, reason in catalog_refusals(destination.settings, limits):
-                yield ("destinations", index, "settings", *setting), reason
+
+
+def destination_refusals(
+    pipe: str, destination: Destination, limits: PipeLimits
+) -> Iterator[tuple[YamlPath, str]]:
+    """As `refusals`, of a destination; paths begin in it.
+
+    Args:
+        pipe: name.
+        destination: of the pipe.
+        limits: of this process.
+    """
+    yield from _judged_hosts(destination_endpoints(destination))
+    yield from _refused_secrets(pipe, destination, (), limits)
+    if isinstance(destination, ConnectorDestination) and reader(destination) == "lake":
+        for setting, reason in catalog_refusals(destination.settings, limits):
+            yield ("settings", *setting), reason
+
+
+def require_none(refused: Iterable[tuple[YamlPath, str]]) -> None:
+    """Check in a service that nothing of a part of a pipe is refused, before it reads or connects to anything.
+
+    Raises:
+        Misconfigured: the message lists what is refused.
+    """
+    if lines := [f"{'.'.join(map(str, path))}: {reason}" for path, reason in refused]:
+        raise Misconfigured("; ".join(lines))
+
+
+def require_granted(pipe: str, node: Any) -> None:
+    """Check in a service that the secrets of a part of a pipe are granted to the pipe.
+
+    Raises:
+        Misconfigured: one is not.
+    """
+    limits = pipe_limits()
+    require_none(
+        (path, reason)
+        for path, secret in secrets(node)
+        if (reason := limits.refuse_grant(pipe, secret.env, secret.file)) is not None
+    )
+
+
+def _judged_hosts(
+    hosts: Iterable[tuple[YamlPath, EgressKind, str, int]],
+) -> Iterator[tuple[YamlPath, str]]:
+    judge = egress()
+    for path, kind, host, port in hosts:
+        if reason := judge.literal_refusal(kind, host, port):
+            yield path, reason
+
+
+def _refused_secrets(
+    pipe: str, node: Any, path: YamlPath, limits: PipeLimits
+) -> Iterator[tuple[YamlPath, str]]:
+    for place, secret in secrets(node, path):
+        reason = secret.refusal(limits) or limits.refuse_grant(pipe, secret.env, secret.file)
+        if reason is not None:
+            yield place, reason
+    for place, file in _credential_files(node, path):
+        if reason := limits.refuse_secret_file(file) or limits.refuse_grant(pipe, None, file):
+            yield place, reason
+
+
+def _credential_files(node: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Path]]:
+    """The files with passwords and keys that settings name by path."""
+    if isinstance(node, BaseModel):
+        for name, field in type(node).model_fields.items():
+            yield from _credential_file(field.alias or name, getattr(node, name), path)
+        for name, value in (node.model_extra or {}).items():
+            yield from _credential_file(name, value, path)
+    elif isinstance(node, dict):
+        for name, value in node.items():
+            yield from _credential_file(str(name), value, path)
+    elif isinstance(node, list | tuple):
+        for index, value in enumerate(node):
+            yield from _credential_files(value, (*path, index))
+
+
+def _credential_file(name: str, value: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Path]]:
+    if name in ("password_file", "key_file") and isinstance(value, str | Path):
+        yield (*path, name), Path(value)
+    else:
+        yield from _credential_files(value, (*path, name))
 
 
 def functions(pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:

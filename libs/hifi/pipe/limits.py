@@ -6,10 +6,11 @@ the pipe, and each service refuses it again, because whoever can write the topic
 
 import os
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from hifi.kafka.security.settings import KafkaSecurity
@@ -50,6 +51,11 @@ class PipeLimits(BaseSettings):
         default=(),
         description="Folders with secrets; default: any. Files named by `HIFI_KAFKA_SECURITY_…` are always refused.",
     )
+    secret_grants: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)] = Field(
+        default=(),
+        description="Secrets by pipe, `PIPE=VARIABLE|FILE|FOLDER,…`, `*` for any characters, such as "
+        "`orders=ORDERS_*,crm-*=/run/secrets/crm`; a pipe may name no other. Default: any pipe any secret.",
+    )
     lookup_folders: Folders = Field(
         default=(),
         description="Folders with lookups; default: any.",
@@ -83,6 +89,40 @@ class PipeLimits(BaseSettings):
         if file.resolve() in _own_files():
             return f"{what}: it is a credential of hifi; name another file"
         return _outside(file, self.secret_folders, what, "SECRET_FOLDERS")
+
+    def refuse_grant(self, pipe: str, variable: str | None, file: Path | None) -> str | None:
+        """Why a pipe may not name a secret because it is not granted to it; None: it may.
+
+        Args:
+            pipe: name.
+            variable: of the environment; None: the secret is a file.
+            file: with the secret; None: it is a variable, or only a digest of it is in the pipe.
+        """
+        if not self.secret_grants or (variable is None and file is None):
+            return None
+        for grant in self.secret_grants:
+            pattern, _, granted = grant.partition("=")
+            if not fnmatchcase(pipe, pattern):
+                continue
+            if variable is not None and not granted.startswith("/") and fnmatchcase(variable, granted):
+                return None
+            if file is not None and granted.startswith("/"):
+                resolved, place = file.resolve(), Path(granted.removesuffix("/*")).resolve()
+                if resolved == place or resolved.is_relative_to(place):
+                    return None
+        return (
+            f"the secret {variable or file} is not granted to the pipe {pipe}; name one of its own, or have the "
+            f"operator add {pipe}={variable or file} to {PREFIX}SECRET_GRANTS"
+        )
+
+    @field_validator("secret_grants")
+    @classmethod
+    def _grants_are_valid(cls, grants: tuple[str, ...]) -> tuple[str, ...]:
+        for grant in grants:
+            pattern, separator, granted = grant.partition("=")
+            if not (pattern and separator and granted):
+                raise ValueError(f"{grant!r} is not PIPE=VARIABLE, PIPE=FILE or PIPE=FOLDER")
+        return grants
 
     def check_files(self, security: KafkaSecurity) -> None:
         """Check the secrets that the security settings of a pipe's Kafka clients name.

@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
 from hifi.pipe.model import Pipe
+from hifi.pipe.secret import WriteKey
 from hifi.pipe.strict_model import validation_problems
 
 
@@ -159,19 +160,19 @@ def _absolute_secrets(node: Any, folder: Path) -> None:
 
 def _shared_keys(loaded: list[LoadedPipe]) -> list[PipeProblem]:
     """Two pipes must not share a write key, because at /v1/events the key determines the pipe."""
-    owners: dict[str, LoadedPipe] = {}
-    problems: list[PipeProblem] = []
-    for loaded_pipe in loaded:
-        for index, key in enumerate(loaded_pipe.pipe.source.keys):
-            owner = owners.setdefault(key.model_dump_json(), loaded_pipe)
-            if owner is not loaded_pipe:
-                problems.append(
-                    loaded_pipe.problem(
-                        ["source", "keys", index],
-                        f"the pipe {owner.pipe.pipe!r} has the same write key; give each its own",
-                    )
-                )
-    return problems
+    return [
+        loaded_pipe.problem(
+            ["source", "keys", index],
+            f"the pipe {owner.pipe.pipe!r} has the same write key; give each its own",
+        )
+        for number, loaded_pipe in enumerate(loaded)
+        for index, key in enumerate(loaded_pipe.pipe.source.keys)
+        if (owner := next((before for before in loaded[:number] if _has_key(before, key)), None))
+    ]
+
+
+def _has_key(loaded_pipe: LoadedPipe, key: WriteKey) -> bool:
+    return any(key.same_as(other) for other in loaded_pipe.pipe.source.keys)
 
 
 def _problem(file: Path, tree: Any, path: Sequence[str | int], message: str) -> PipeProblem:

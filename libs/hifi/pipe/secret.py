@@ -90,6 +90,10 @@ class WriteKey(Secret):
             raise ValueError("set exactly one of `env`, `file` and `sha256`")
         return self
 
+    def same_as(self, other: "WriteKey") -> bool:
+        """Whether two declarations name the same key, whatever their quotas; no secret is read."""
+        return (self.env, self.file, self.sha256) == (other.env, other.file, other.sha256)
+
     def digest(self) -> str:
         """SHA-256 of the key, lower-case hex.
 

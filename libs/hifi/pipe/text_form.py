@@ -5,13 +5,14 @@ characters. `StrictModel` judges every text of a pipe by these rules, so `hifi c
 reads the pipe judge it the same. A field whose text is no single line says so with its form.
 """
 
+import ipaddress
 import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, StringConstraints
+from pydantic import AfterValidator, BaseModel, StringConstraints
 
 
 class TextForm(Enum):
@@ -29,10 +30,22 @@ class TextForm(Enum):
 
 _LINE_BREAKS: Final = frozenset("\n\r\t")
 _FILE_URL: Final = re.compile(r"(?<![A-Za-z0-9_-])file:", re.IGNORECASE)
-_HOST: Final = r"(?:[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252}[A-Za-z0-9_.])?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)"
+_HOST: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252}[A-Za-z0-9_.])?")
 _SERVER: Final = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
 
-HostName = Annotated[str, StringConstraints(pattern=rf"^{_HOST}$", max_length=253)]
+
+def _host_name(text: str) -> str:
+    if not _HOST.fullmatch(text):
+        try:
+            ipaddress.IPv6Address(text)
+        except ValueError:
+            raise ValueError(
+                f"{text!r} is not a host name or an address, without port and brackets"
+            ) from None
+    return text
+
+
+HostName = Annotated[str, AfterValidator(_host_name)]
 """Host name or address, without port and brackets."""
 BootstrapServers = Annotated[str, StringConstraints(pattern=rf"^{_SERVER}(,{_SERVER})*$", max_length=4096)]
 """`HOST:PORT,…`."""

@@ -3,7 +3,7 @@
 import csv
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import pyarrow.parquet as pq
@@ -12,7 +12,10 @@ from pyarrow import ArrowException
 
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import Lookup, SqlTable
+from hifi.runtime.egress import EgressKind, egress
 from hifi.runtime.errors import Misconfigured
+
+_PORTS: Final = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306, "mssql": 1433, "oracle": 1521}
 
 
 def read_rows(lookup: Lookup) -> list[Mapping[str, Any]]:
@@ -109,7 +112,11 @@ def _objects(lines: Iterable[bytes]) -> Iterator[Mapping[str, Any]]:
 
 
 def _sql(table: SqlTable) -> Iterator[Mapping[str, Any]]:
-    engine = sqlalchemy.create_engine(table.url.read(), poolclass=sqlalchemy.NullPool)
+    url = sqlalchemy.make_url(table.url.read())
+    engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool)
+    if url.host:
+        port = url.port or _PORTS.get(url.get_backend_name(), 0)
+        egress().require_host(EgressKind.DATABASE, url.host, port)
     try:
         with engine.connect() as connection:
             yield from (dict(row) for row in connection.execute(sqlalchemy.text(table.query)).mappings())

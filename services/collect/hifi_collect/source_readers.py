@@ -5,6 +5,8 @@ from typing import Final
 
 from hifi.kafka.clients import connect
 from hifi.kafka.topic_identity import TopicIdentity, topic_identity
+from hifi.pipe.limit_check import require_none, source_refusals
+from hifi.pipe.limits import pipe_limits
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.source import installed_source_kind
 from hifi.pipe.sources.collected import CollectedSource
@@ -148,6 +150,7 @@ class SourceReaders:
 
     async def _read_once(self, reader: _RunningReader, pipe: str) -> None:
         source, settings = reader.source, self._settings
+        require_none(source_refusals(pipe, source, pipe_limits()))
         context = SourceContext(
             settings.stream,
             pipe,

@@ -15,6 +15,8 @@ from hifi.kafka.group_offsets import GroupOffsets
 from hifi.kafka.leader_election import LeaderElection
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.kafka.topics import Topics
+from hifi.pipe.limit_check import destination_refusals, require_none
+from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import ConnectorDestination
 from hifi.pipe.reader import reader
 from hifi.pipe.registry import PipeRegistry
@@ -92,6 +94,7 @@ class LakeStream:
                 and reader(declared_destination) == "lake"
             ):
                 require_usable(declared_destination, coloured=self._registry.coloured)
+                require_none(destination_refusals(revision.pipe.pipe, declared_destination, pipe_limits()))
                 self._tables[name] = lake_table(revision.pipe, declared_destination)
                 break
         return self._tables[name]

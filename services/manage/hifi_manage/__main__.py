@@ -7,6 +7,7 @@ from aiokafka.errors import KafkaError
 from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.http import server
+from hifi.runtime.http.trusted_hosts import split_hosts
 from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
 from hifi_manage.control_state import ControlState
@@ -28,7 +29,9 @@ async def manage(service: Service, settings: ManageSettings) -> None:
     sock = server.listen(settings.manage_host, settings.manage_port)
     async with contextlib.AsyncExitStack() as serving:
         await serving.enter_async_context(
-            server.serve(application(state, settings.observe_url), sock, drain_s=2)
+            server.serve(
+                application(state, settings.observe_url, split_hosts(settings.manage_hosts)), sock, drain_s=2
+            )
         )
         logger.info("api-started", url=f"http://{settings.manage_host}:{sock.getsockname()[1]}/api/v1")
         async with running(service, state):

@@ -72,7 +72,8 @@ def read_pipe(
                 1, 1, "source.keys", f"the pipe {name!r} has one of its write keys; give each its own"
             )
             for name, other in others.items()
-            if name != pipe.pipe and any(key in other.source.keys for key in pipe.source.keys)
+            if name != pipe.pipe
+            and any(key.same_as(others_key) for key in pipe.source.keys for others_key in other.source.keys)
         ]
         if coloured:
             problems += _refused_in_colours(pipe)

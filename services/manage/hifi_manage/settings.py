@@ -15,6 +15,9 @@ class ManageSettings(ServiceSettings, ControlSettings):
         le=65535,
         description="Their port; 0: any free one.",
     )
+    manage_hosts: str = Field(
+        "", description="Names with a dot by which they are reached, separated by commas."
+    )
     manage_versions: int = Field(50, ge=1, description="Newest versions of each pipe that the API shows.")
     manage_audit_entries: int = Field(1000, ge=1, description="Newest audit entries that the API shows.")
     observe_url: str = Field(

@@ -18,6 +18,8 @@ from hifi.runtime.health import Health
 from hifi_normalize.functions.function_runner import FunctionRunner, PipeFunction
 
 _REPORT_S: Final = 5.0
+_STRENGTH: Final = {"redact": 1, "drop": 2}
+"""Masks by how little they leave; a hash leaves which values are equal, and with its key, which they are."""
 
 logger = log.get(__name__)
 
@@ -151,7 +153,13 @@ def _function(usable: tuple[PipeRevision, NormalizeProgram]) -> PipeFunction | N
 
 
 def _masks_as_much(kept: PipeRevision, published: PipeRevision) -> bool:
-    return published.pipe.normalize.mask.keys() <= kept.pipe.normalize.mask.keys()
+    """Whether a revision masks each field that another masks, in the same way or so that less is left."""
+    masks = kept.pipe.normalize.mask
+    return all(
+        path in masks
+        and (masks[path] == mask or _STRENGTH.get(str(masks[path]), 0) > _STRENGTH.get(str(mask), 0))
+        for path, mask in published.pipe.normalize.mask.items()
+    )
 
 
 def _subject(key: str) -> str:

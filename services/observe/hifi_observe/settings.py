@@ -14,6 +14,10 @@ class ObserveSettings(ServiceSettings, ControlSettings, ColourControlSettings, R
 
     observe_host: str = Field("127.0.0.1", description="Address of console and API.")
     observe_port: int = Field(0, ge=0, le=65535, description="Their port; 0: any free one.")
+    observe_hosts: str = Field(
+        "",
+        description="Names with a dot that they have, separated by commas; that of `HIFI_OBSERVE_URL` is one.",
+    )
     observe_settle_s: float = Field(300, ge=0, description="Delay from a minute's end to its closing.")
     observe_amend_s: float = Field(
         3600, ge=0, description="Time from a minute's end in which late events amend it."

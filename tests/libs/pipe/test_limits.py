@@ -1,11 +1,12 @@
 """What the operator does not allow a pipe to name is refused at the check, at publication and in the services."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hifi.check.pipe_check import check_folder
-from hifi.pipe.limit_check import refusals, require_allowed
+from hifi.pipe.limit_check import refusals, require_allowed, require_granted
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import Lookup, Pipe
 from hifi.pipe.secret import Secret
@@ -170,3 +171,129 @@ def test_every_kind_of_secret_of_a_pipe_is_looked_at(monkeypatch: pytest.MonkeyP
         ("destinations", 0, "signing"),
         ("destinations", 0, "signing_also", 0),
     }
+
+
+GRANTS = "orders=ORDERS_*,crm-*=/run/secrets/crm,crm-*=CRM_KEY,shared=/run/secrets/one"
+
+
+@pytest.mark.parametrize(
+    ("pipe", "secret", "granted"),
+    [
+        ("orders", {"env": "ORDERS_KEY"}, True),
+        ("orders", {"env": "CRM_KEY"}, False),
+        ("orders", {"env": "XORDERS_KEY"}, False),
+        ("orders", {"file": "/run/secrets/crm/key"}, False),
+        ("crm-eu", {"env": "CRM_KEY"}, True),
+        ("crm-eu", {"file": "/run/secrets/crm/key"}, True),
+        ("crm-eu", {"file": "/run/secrets/crm/../orders"}, False),
+        ("crm-eu", {"file": "/run/secrets/crmx"}, False),
+        ("crm", {"env": "CRM_KEY"}, False),
+        ("shared", {"file": "/run/secrets/one"}, True),
+        ("shared", {"file": "/run/secrets/two"}, False),
+        ("other", {"env": "ANY"}, False),
+        ("other", {"sha256": "0" * 64}, True),
+    ],
+)
+def test_a_pipe_names_only_the_secrets_that_are_granted_to_it(
+    monkeypatch: pytest.MonkeyPatch, pipe: str, secret: dict[str, str], granted: bool
+) -> None:
+    monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", GRANTS)
+    declared = Pipe.model_validate(
+        {
+            "pipe": pipe,
+            "source": {"keys": [secret]},
+            "destinations": [{"name": "d", "url": "https://shop.example/"}],
+        }
+    )
+    refused = list(refusals(declared, pipe_limits()))
+    assert [path for path, _ in refused] == ([] if granted else [("source", "keys", 0)])
+    if granted:
+        require_granted(pipe, declared.source)
+    else:
+        with pytest.raises(Misconfigured, match="is not granted to the pipe"):
+            require_granted(pipe, declared.source)
+
+
+@pytest.mark.parametrize(
+    ("part", "path"),
+    [
+        (
+            {"normalize": {"mask": {"a": {"hash": {"env": "CRM_KEY"}}}}},
+            ("normalize", "mask", "a", "hash"),
+        ),
+        (
+            {
+                "enrich": {
+                    "fields": {"a": "string"},
+                    "lookups": {
+                        "l": {
+                            "sql": {"url": {"env": "CRM_KEY"}, "query": "select 1"},
+                            "key": {"a": "a"},
+                            "fields": {"b": "b"},
+                        }
+                    },
+                }
+            },
+            ("enrich", "lookups", "l", "sql", "url"),
+        ),
+        (
+            {"destinations": [{"name": "d", "url": "https://shop.example/", "signing": {"env": "CRM_KEY"}}]},
+            ("destinations", 0, "signing"),
+        ),
+        (
+            {
+                "destinations": [
+                    {
+                        "name": "d",
+                        "kind": "kafka",
+                        "settings": {
+                            "bootstrap": "a:9092",
+                            "topic": "t",
+                            "security": {
+                                "protocol": "SASL_SSL",
+                                "user": "u",
+                                "password_file": "/run/secrets/crm/password",
+                            },
+                        },
+                    }
+                ]
+            },
+            ("destinations", 0, "settings", "security", "password_file"),
+        ),
+        (
+            {
+                "source": {
+                    "kind": "sql",
+                    "database": {
+                        "host": "db",
+                        "name": "n",
+                        "user": "u",
+                        "password_file": "/run/secrets/crm/p",
+                    },
+                    "table": "t",
+                    "column": "id",
+                }
+            },
+            ("source", "database", "password_file"),
+        ),
+    ],
+)
+def test_grants_hold_in_each_part_of_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, part: dict[str, Any], path: tuple[str | int, ...]
+) -> None:
+    monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", GRANTS)
+    declared = Pipe.model_validate(
+        {
+            "pipe": "orders",
+            "source": {"keys": [{"env": "ORDERS_KEY"}]},
+            "destinations": [{"name": "d", "url": "https://shop.example/"}],
+            **part,
+        }
+    )
+    assert [where for where, _ in refusals(declared, pipe_limits())] == [path]
+
+
+def test_a_wrong_grant_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", "orders")
+    with pytest.raises(Misconfigured, match="HIFI_PIPES_SECRET_GRANTS"):
+        pipe_limits()

@@ -9,6 +9,7 @@ import aiohttp
 
 from hifi.pipe.sources.kind import Warn
 from hifi.runtime import log
+from hifi.runtime.egress import VARIABLE, EgressKind, egress
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_debezium.declaration import DebeziumSource
 from hifi_debezium.source.columns import NAMED_TYPES, placeholder
@@ -107,6 +108,7 @@ class Connector:
             Retryable: Kafka Connect does not answer, or not yet.
         """
         config = self.config()
+        await self._judge_database()
         await self._require_slot(config)
         status, current = await self._request("GET", f"/connectors/{self.name}/config")
         if status == 200 and {name: current.get(name) for name in config} == config:
@@ -130,6 +132,24 @@ class Connector:
                     f"the replication slot {config['slot.name']} of the database {config['database.dbname']} belongs "
                     f"to the connector {name}: delete that one, or give the pipe another name"
                 )
+
+    async def _judge_database(self) -> None:
+        """Judge the host of the database, to which Kafka Connect connects by itself.
+
+        Raises:
+            Misconfigured: it is not allowed, or has no address here by which it could be judged.
+        """
+        database = self._source.database
+        host, port = database.host, database.port
+        if egress().allows_host(EgressKind.DATABASE, host, port):
+            return
+        try:
+            await egress().addresses(EgressKind.DATABASE, host, port)
+        except OSError as error:
+            raise Misconfigured(
+                f"the database of the source cannot be used: {error}; an entry `database={host}:{port}` of {VARIABLE} "
+                "allows the name itself"
+            ) from error
 
     async def watch(self, warn: Warn) -> None:
         """Show why the connector does not run, and restart what has failed of it, until cancelled."""
@@ -170,8 +190,10 @@ class Connector:
         url = self._source.connect + path
         try:
             async with (
-                aiohttp.ClientSession(timeout=_TIMEOUT) as session,
-                session.request(method, url, json=body, headers=_JSON) as response,
+                aiohttp.ClientSession(
+                    timeout=_TIMEOUT, connector=egress().connector(EgressKind.CONNECT, url)
+                ) as session,
+                session.request(method, url, json=body, headers=_JSON, allow_redirects=False) as response,
             ):
                 text = await response.read()
                 is_json = response.content_type == "application/json"

@@ -24,6 +24,7 @@ from requests import Session
 
 from hifi.pipe.lake_catalog import FILE_PROPERTIES, SERVER_PROPERTIES, refuse_property
 from hifi.pipe.limits import pipe_limits
+from hifi.runtime.egress import EgressKind, EgressRefused, egress
 from hifi.runtime.errors import Misconfigured
 
 NAME: Final = "hifi"
@@ -42,7 +43,10 @@ class WarehouseFileIO(PyArrowFileIO):
         Args:
             properties: of the catalog, with its warehouse; those that are not of files are left out.
         """
-        super().__init__(_allowed(properties, FILE_PROPERTIES))
+        files = _allowed(properties, FILE_PROPERTIES)
+        if endpoint := files.get("s3.endpoint"):
+            _judge(EgressKind.S3, endpoint if "://" in endpoint else f"https://{endpoint}")
+        super().__init__(files)
         scheme, _, path = self.parse_location(properties[_WAREHOUSE])
         self._folder = Path(path).resolve() if scheme == "file" else None
         self._limits = pipe_limits()
@@ -150,6 +154,9 @@ class RestrictedRestCatalog(_RestrictedCatalog, RestCatalog):
         """The session for requests; pyiceberg calls it before and after it has merged what the server sent."""
         self.properties = {**self._declared, **_allowed(self.properties, SERVER_PROPERTIES)}
         self.uri = self.properties[_URI]
+        _judge(EgressKind.CATALOG, self.uri)
+        if tokens := self.properties.get("oauth2-server-uri"):
+            _judge(EgressKind.TOKEN, tokens)
         try:
             return super()._create_session()
         except ModuleNotFoundError as error:
@@ -164,6 +171,14 @@ def _allowed(properties: Mapping[str, Any], allowed: Mapping[str, str]) -> dict[
         for name, value in properties.items()
         if isinstance(value, str) and refuse_property(name, value, allowed) is None
     }
+
+
+def _judge(kind: EgressKind, url: str) -> None:
+    """Judge the addresses of a server now; the clients of pyiceberg resolve its name by themselves."""
+    try:
+        egress().require_url(kind, url)
+    except EgressRefused as error:
+        raise Misconfigured(str(error)) from error
 
 
 def _checked(table: Table) -> Table:

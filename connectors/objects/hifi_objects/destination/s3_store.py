@@ -7,7 +7,7 @@ import obstore
 from obstore import exceptions
 
 from hifi.runtime.errors import Retryable, Unacknowledged
-from hifi_objects.bucket import first_line, open_bucket
+from hifi_objects.bucket import first_line, judge_endpoint, open_bucket
 from hifi_objects.declaration import S3Settings
 
 
@@ -24,11 +24,13 @@ class BucketStore:
         Raises:
             Misconfigured: a secret is missing.
         """
+        self._settings = settings
         self._bucket = settings.bucket
         self._store = open_bucket(settings, timeout_s)
 
     async def read(self, path: str) -> bytes | None:
         """The content of an object; None: it does not exist."""
+        await judge_endpoint(self._settings)
         try:
             response = await obstore.get_async(self._store, path)
             return bytes(await response.bytes_async())
@@ -39,6 +41,7 @@ class BucketStore:
 
     async def create(self, path: str, encode: Callable[[], bytes]) -> bool:
         """Create an object unless it exists."""
+        await judge_endpoint(self._settings)
         content = await asyncio.to_thread(encode)
         try:
             await obstore.put_async(self._store, path, content, mode="create", use_multipart=False)

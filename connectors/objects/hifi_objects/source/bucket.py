@@ -15,7 +15,7 @@ from obstore import exceptions
 
 from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.errors import Retryable
-from hifi_objects.bucket import first_line, open_bucket
+from hifi_objects.bucket import first_line, judge_endpoint, open_bucket
 from hifi_objects.declaration import S3Settings
 from hifi_objects.source.listing import list_bucket
 from hifi_objects.source.store import OpenObject
@@ -52,6 +52,7 @@ class ReadableBucket:
     async def listed(self) -> list[ObjectVersion]:
         """All objects, without hidden ones and markers of folders, which are empty and end with a slash."""
         skipped = 0 if self._settings.prefix is None else len(self._settings.prefix) + 1
+        await judge_endpoint(self._settings)
         versions: list[ObjectVersion] = []
         for key, modified, tag, size in await list_bucket(self._settings):
             path = key[skipped:]
@@ -70,6 +71,7 @@ class ReadableBucket:
     @contextlib.asynccontextmanager
     async def opened(self, version: ObjectVersion) -> AsyncIterator[OpenObject]:
         """Copy an object and open the copy."""
+        await judge_endpoint(self._settings)
         with tempfile.TemporaryFile(prefix="hifi-collect-", dir=self._folder) as file:
             try:
                 await self._copy(version, file)

@@ -14,6 +14,7 @@ from hifi_postgres.declaration import PostgresSettings
 from hifi_postgres.destination.column_type import READ_TYPES, ColumnType
 from hifi_postgres.destination.failures import failure, is_about_row
 from hifi_postgres.destination.statements import EventChange, RowChange, TableStatements
+from hifi_postgres.judged_address import with_judged_addresses
 
 LOCK_SHARE: Final = 0.8
 """Share of the destination's time-out after which PostgreSQL itself ends a wait for a lock, and so the transaction."""
@@ -43,7 +44,7 @@ class PostgresWriter(DestinationWriter):
                 "the secret `url` is not a connection URL; write postgresql://user:password@host:5432/database"
             ) from None
         name = f"hifi {context.pipe}/{context.destination}"[:63]
-        self._conninfo = make_conninfo("", **({"application_name": name} | given))
+        self._options: dict[str, Any] = {"application_name": name, **given}
         self._table_name = settings.table
         self._table = TableStatements(settings)
         self._begin, self._begin_values = _beginning(context.timeout_s)
@@ -77,7 +78,9 @@ class PostgresWriter(DestinationWriter):
     async def _connect(self) -> Connection:
         try:
             # No prepared statements: behind a pool such as PgBouncer the next transaction may be in another session.
-            return await AsyncConnection.connect(self._conninfo, prepare_threshold=None)
+            return await AsyncConnection.connect(
+                make_conninfo("", **await with_judged_addresses(self._options)), prepare_threshold=None
+            )
         except OperationalError as error:
             text = str(error).strip().splitlines()[-1]
             raise Retryable(f"PostgreSQL accepts no connection: {text}") from error

@@ -11,6 +11,7 @@ from psycopg.sql import SQL
 
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_postgres.declaration import PolledDatabase, SqlSource
+from hifi_postgres.judged_address import with_judged_addresses
 from hifi_postgres.source.marks import Mark
 from hifi_postgres.source.progress import Place
 from hifi_postgres.source.statements import RowStatements, relation
@@ -137,19 +138,20 @@ async def _connect(database: PolledDatabase, application: str) -> _Connection:
                 f"the password file {database.password_file} cannot be read: {error}"
             ) from None
         secret["password"] = text.rstrip("\r\n")
-    conninfo = make_conninfo(
-        "",
-        host=database.host,
-        port=database.port,
-        dbname=database.name,
-        user=database.user,
-        sslmode=database.sslmode,
-        application_name=application[:63],
-        **_ALIVE,
-        **secret,
+    options = await with_judged_addresses(
+        {
+            "host": database.host,
+            "port": database.port,
+            "dbname": database.name,
+            "user": database.user,
+            "sslmode": database.sslmode,
+            "application_name": application[:63],
+            **_ALIVE,
+            **secret,
+        }
     )
     try:
-        return await AsyncConnection.connect(conninfo)
+        return await AsyncConnection.connect(make_conninfo("", **options))
     except OperationalError as error:
         text = str(error).strip().splitlines()[-1]
         raise Retryable(f"PostgreSQL accepts no connection: {text}") from error

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from hifi.kafka import uvloop_patch
 from hifi.kafka.security import newest_credentials
+from hifi.kafka.security.judged_brokers import JudgedProtocol
 from hifi.kafka.security.oauth import ClientCredentials
 from hifi.kafka.security.settings import PREFIX, KafkaSecurity, load_security
 from hifi.runtime import log
@@ -50,23 +51,28 @@ def client_options(bootstrap: str, security: KafkaSecurity | None = None) -> dic
 
     Args:
         bootstrap: `HOST:PORT,…`.
-        security: None: that of the bootstrap servers.
+        security: as a pipe declares it, so that the addresses of the servers are judged; None: that of the bootstrap
+            servers, which the operator names.
 
     Raises:
         Misconfigured: a setting is wrong, or a file cannot be used.
     """
+    of_pipe = security is not None
     security = security or security_of(bootstrap)
     options: dict[str, Any] = {"bootstrap_servers": bootstrap}
+    if of_pipe:
+        options["security_protocol"] = JudgedProtocol(security.protocol)
+    elif security.protocol != "PLAINTEXT":
+        options["security_protocol"] = security.protocol
     if security.protocol == "PLAINTEXT":
         return options
-    options["security_protocol"] = security.protocol
     if security.tls:
         options["ssl_context"] = newest_credentials.context(functools.partial(_ssl_context, security))
     if security.sasl:
         options["sasl_mechanism"] = security.mechanism
         if security.mechanism == "OAUTHBEARER":
             options["sasl_oauth_token_provider"] = ClientCredentials(
-                security.token_url, security.user, _secret(security), security.token_scope
+                security.token_url, security.user, _secret(security), security.token_scope, judged=of_pipe
             )
         else:
             password = newest_credentials.password(functools.partial(_secret, security))

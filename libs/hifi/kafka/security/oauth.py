@@ -2,14 +2,17 @@
 
 import asyncio
 import base64
+import http.client
 import json
+import socket
 import time
 import urllib.parse
-import urllib.request
-from typing import Final
+from typing import Any, Final
 
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaConnectionError
+
+from hifi.runtime.egress import EgressKind, egress
 
 _ANSWER_S: Final = 10.0
 _RENEW_SHARE: Final = 0.8
@@ -20,8 +23,20 @@ _ANSWER_BYTES: Final = 256 * 1024
 class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
     """Fetches a token from an endpoint, and keeps it for most of its life."""
 
-    def __init__(self, url: str, client_id: str, client_secret: str, scope: str = "") -> None:
+    def __init__(
+        self, url: str, client_id: str, client_secret: str, scope: str = "", *, judged: bool = False
+    ) -> None:
+        """Fetch nothing yet.
+
+        Args:
+            url: of the endpoint, http or https. Redirects are not followed.
+            client_id: of the client.
+            client_secret: of the client.
+            scope: to request; empty: none.
+            judged: a pipe names the endpoint, so its address must be allowed.
+        """
         self._url = url
+        self._judged = judged
         pair = f"{urllib.parse.quote_plus(client_id)}:{urllib.parse.quote_plus(client_secret)}"
         self._authorization = "Basic " + base64.b64encode(pair.encode()).decode()
         self._scope = scope
@@ -41,16 +56,43 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
 
     def _fetch(self) -> tuple[str, float]:
         form = {"grant_type": "client_credentials"} | ({"scope": self._scope} if self._scope else {})
-        request = urllib.request.Request(  # noqa: S310 - the operator names the endpoint
-            self._url,
-            urllib.parse.urlencode(form).encode(),
-            {"Authorization": self._authorization, "Accept": "application/json"},
-        )
+        headers = {
+            "Authorization": self._authorization,
+            "Accept": "application/json",
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
+        parts = urllib.parse.urlsplit(self._url)
+        connection = self._connection(parts)
         try:
-            with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:  # noqa: S310
-                found = json.loads(answer.read(_ANSWER_BYTES))
-            return str(found["access_token"]), float(found.get("expires_in", 60))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            target = urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
+            connection.request("POST", target, urllib.parse.urlencode(form), headers)
+            answer = connection.getresponse()
+            if answer.status != http.HTTPStatus.OK:
+                raise ValueError(f"HTTP {answer.status}")
+            granted = json.loads(answer.read(_ANSWER_BYTES))
+            return str(granted["access_token"]), float(granted.get("expires_in", 60))
+        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
             raise KafkaConnectionError(
                 f"the token endpoint {self._url} gave no access token: {error!r}"
             ) from error
+        finally:
+            connection.close()
+
+    def _connection(self, parts: urllib.parse.SplitResult) -> http.client.HTTPConnection:
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=_ANSWER_S)
+        if self._judged:
+            connection._create_connection = _judged_connection  # type: ignore[attr-defined]  # noqa: SLF001
+        return connection
+
+
+def _judged_connection(address: tuple[str, int], timeout: float, source_address: Any = None) -> socket.socket:
+    """As `socket.create_connection`, to allowed addresses only."""
+    host, port = address
+    failure: OSError = OSError(f"{host} has no address")
+    for info in egress().addresses_blocking(EgressKind.TOKEN, host, port):
+        try:
+            return socket.create_connection(info[4][:2], timeout, source_address)
+        except OSError as error:
+            failure = error
+    raise failure

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from hifi.pipe.function_import import require_function
+from hifi.pipe.limit_check import normalize_refusals
+from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import Pipe
 from hifi.pipe.normalize.field_mapping import field_mapper
 from hifi.pipe.normalize.json_schema import validator
 from hifi.pipe.normalize.lazy_json import LazyObject, encode, open_object
 from hifi.pipe.normalize.left_out import leaves_out
 from hifi.pipe.normalize.masking import Masker
-from hifi.runtime.errors import Misconfigured, Rejected
+from hifi.runtime.errors import MaskUnavailable, Misconfigured, Rejected
 from hifi.runtime.http.media_type import is_json
 
 
@@ -85,6 +87,8 @@ def compile_pipe(pipe: Pipe) -> NormalizeProgram:
         Misconfigured: a schema, secret, function or time zone of the pipe cannot be used.
     """
     declared = pipe.normalize
+    for _, reason in normalize_refusals(pipe, pipe_limits()):
+        raise MaskUnavailable(reason)
     unjudged = leaves_out(pipe)
     steps: list[Callable[[bytes], bytes]] = []
     if declared.json_schema is not None:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from hifi.delivery.destination_request import RequestTemplate
+from hifi.pipe.limit_check import destination_refusals, require_none
+from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import HeaderSecret, HttpDestination
 from hifi.runtime import log
 from hifi.runtime.cache import Cache
@@ -20,12 +22,13 @@ Secrets: TypeAlias = tuple[dict[str, str], list[str]]
 logger = log.get(__name__)
 
 
-def read_secrets(destination: HttpDestination) -> Secrets:
-    """Read the destination's headers, with their secrets filled in, and its signing secrets.
+def read_secrets(pipe: str, destination: HttpDestination) -> Secrets:
+    """Read the headers of a pipe's destination, with their secrets filled in, and its signing secrets.
 
     Raises:
-        Misconfigured: a secret is missing; the message names it.
+        Misconfigured: a secret is missing, or something of the destination is not allowed; the message names it.
     """
+    require_none(destination_refusals(pipe, destination, pipe_limits()))
     headers = {
         name: value.prefix + value.read() if isinstance(value, HeaderSecret) else value
         for name, value in destination.headers.items()
@@ -65,6 +68,7 @@ class Credentials:
         """Makes the requests; None while a secret is missing."""
         self.missing = ""
         """Which secret is missing; empty: none."""
+        self._pipe = pipe
         self._destination = destination
         self._health = health
         self._changed = changed
@@ -73,7 +77,7 @@ class Credentials:
         self._cache = Cache(self._subject, self._load, refresh_s=refresh_s, changed=self._use)
         self._task: asyncio.Task[None] | None = None
         try:
-            self.template = RequestTemplate(destination, *read_secrets(destination))
+            self.template = RequestTemplate(destination, *read_secrets(pipe, destination))
         except Misconfigured as error:
             self._report_missing(error)
         if self.template is None or has_secrets(destination):
@@ -112,7 +116,7 @@ class Credentials:
             self._changed()
 
     async def _load(self) -> Secrets:
-        secrets = read_secrets(self._destination)
+        secrets = read_secrets(self._pipe, self._destination)
         RequestTemplate(
             self._destination, *secrets
         )  # refuse unusable secrets here, so that the old ones stay

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeAlias
 
+from hifi.runtime.egress import Egress, EgressKind, egress
+
 THREADS: Final = 32
 """Look-ups of different names at a time. A name whose servers do not answer holds a thread for as long as the system's
 resolver waits, 10 s with glibc's defaults."""
@@ -21,18 +23,25 @@ class NameResolver:
     meanwhile: a time-out ends the wait, not the look-up, and the next request joins it.
     """
 
-    def __init__(self, look_up: Callable[..., Addresses] = socket.getaddrinfo) -> None:
+    def __init__(
+        self, look_up: Callable[..., Addresses] = socket.getaddrinfo, allowed: Egress | None = None
+    ) -> None:
         """Start without look-ups.
 
         Args:
             look_up: blocks; with the arguments of `socket.getaddrinfo`.
+            allowed: judges the addresses; None: as the environment says.
+
+        Raises:
+            Misconfigured: the environment's allowlist is wrong.
         """
+        self._allowed = egress() if allowed is None else allowed
         self._look_up = look_up
         self._threads = ThreadPoolExecutor(THREADS, "name-resolver")
         self._in_flight: dict[str, asyncio.Future[Addresses]] = {}
 
     async def addresses(self, host: str, port: int) -> Addresses:
-        """The addresses of a host.
+        """The addresses of a host to which a connection may be made.
 
         Args:
             host: name or address.
@@ -40,7 +49,11 @@ class NameResolver:
 
         Raises:
             socket.gaierror: the name has no address.
+            EgressRefused: none of its addresses is allowed.
         """
+        return self._allowed.usable(EgressKind.HTTP, host, port, await self._resolved(host, port))
+
+    async def _resolved(self, host: str, port: int) -> Addresses:
         flags = socket.AI_NUMERICHOST
         try:
             return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)  # needs no look-up

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import aiohappyeyeballs
 
+from hifi.runtime.egress import EgressRefused
 from hifi_egest.http.connection import DestinationConnection
 from hifi_egest.http.name_resolver import Addresses, NameResolver
 from hifi_egest.policy.answer import NoResponse
@@ -159,6 +160,8 @@ class ConnectionPool:
                 f"the TLS handshake with the destination failed: {error.reason or error}",
                 ambiguous=False,
             )
+        except EgressRefused as error:
+            return NoResponse("egress", str(error), ambiguous=False)
         except OSError as error:
             self._resolved_s = float("-inf")
             return NoResponse(

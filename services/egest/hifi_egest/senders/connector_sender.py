@@ -9,7 +9,8 @@ from hifi.delivery.installed_kinds import read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
 from hifi.delivery.several_logs import require_usable
 from hifi.delivery.transform import Transform, compile_transform
-from hifi.pipe.limit_check import secrets
+from hifi.pipe.limit_check import destination_refusals, require_none, secrets
+from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import ConnectorDestination
 from hifi.pipe.strict_model import StrictModel
 from hifi.runtime import log, metrics
@@ -175,6 +176,7 @@ class ConnectorSender:
     def _open(self) -> None:
         """Open the writer, unless it is open with the current secrets. Raises `Misconfigured`."""
         require_usable(self._destination, coloured=self._coloured())
+        require_none(destination_refusals(self._context.pipe, self._destination, pipe_limits()))
         kind, settings = read_settings(self._destination)
         current = _read_secrets(settings)
         if self._writer is not None and current == self._secrets:

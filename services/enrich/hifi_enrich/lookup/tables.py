@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hifi.pipe.limit_check import enrich_refusals
+from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import Lookup
 from hifi.pipe.revision import PipeRevision
 from hifi.runtime import log, metrics
@@ -55,7 +57,14 @@ class LookupTables:
         Returns:
             Key of a revision to the reason why it cannot run: a table could not be read and has no earlier copy.
         """
-        pipes = list(pipes)
+        limits = pipe_limits()
+        declared = list(pipes)
+        refused = {
+            revision.key: "; ".join(refusals)
+            for revision in declared
+            if (refusals := [why for _, why in enrich_refusals(revision.pipe, limits)])
+        }
+        pipes = [revision for revision in declared if revision.key not in refused]
         missing = {
             table_id(lookup): (f"{revision.pipe.pipe}/{name}", lookup)
             for revision in pipes
@@ -66,7 +75,7 @@ class LookupTables:
             *(self._start(key, name, lookup) for key, (name, lookup) in missing.items())
         )
         failed = {key: reason for key, reason in zip(missing, reasons, strict=True) if reason is not None}
-        return {
+        return refused | {
             revision.key: reason
             for revision in pipes
             if (reason := self._reason(revision, failed)) is not None

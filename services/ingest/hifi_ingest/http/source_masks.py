@@ -2,11 +2,12 @@
 
 from typing import Final
 
+from hifi.pipe.limit_check import require_granted
 from hifi.pipe.normalize.unmet_masks import UnmetMasks
 from hifi.pipe.revision import PipeRevision
 from hifi.runtime import log
 from hifi.runtime.clock import monotonic_s
-from hifi.runtime.errors import MaskUnavailable
+from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
 from hifi.runtime.http.problem import retry_later
 from hifi_ingest.decode.source_mask import SourceMasker
@@ -43,8 +44,9 @@ class SourceMasks:
         failed = self._failed.get(name)
         if failed is None or failed[0] != offset or now_s >= failed[1]:
             try:
+                require_granted(name, mask)
                 masker = SourceMasker(mask)
-            except MaskUnavailable as error:
+            except Misconfigured as error:
                 if failed is None or failed[0] != offset:
                     logger.error("mask-unavailable", pipe=name, offset=offset, error=str(error))  # noqa: TRY400
                 self._health.warn(_subject(name), f"answers 503 for the revision at offset {offset}: {error}")

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final
 
+from hifi.pipe.limit_check import require_granted
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime import log
 from hifi.runtime.cache import Cache
@@ -70,6 +71,7 @@ class WriteKeys:
             name = published.pipe.pipe
             for index, key in enumerate(published.pipe.source.keys):
                 try:
+                    require_granted(name, key)
                     digest = key.digest()
                 except Misconfigured as error:
                     unreadable[f"write key {index} of {name}"] = str(error)

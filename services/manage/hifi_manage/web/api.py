@@ -1,11 +1,12 @@
 """The JSON API and the console. Every operation needs the token of a principal with its role."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 
 import orjson
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
@@ -20,6 +21,7 @@ from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import version
 from hifi.runtime.http.openapi import document, json_response
 from hifi.runtime.http.problem import Problem
+from hifi.runtime.http.trusted_hosts import TrustedHosts
 from hifi_manage.control_state import ControlState
 from hifi_manage.pipe_text import TextProblem, read_pipe
 from hifi_manage.trial import try_event
@@ -54,12 +56,13 @@ from hifi_manage.web.views import (
 Handler = Callable[[Request, Principal], Awaitable[Response]]
 
 
-def application(state: ControlState, observe_url: str) -> Starlette:
+def application(state: ControlState, observe_url: str, hosts: Sequence[str] = ()) -> Starlette:
     """Build the ASGI application of the API and the console.
 
     Args:
         state: of the control plane.
         observe_url: of observe's console; empty: there is none.
+        hosts: names with a dot by which it is reached.
     """
     api = ManagementApi(state)
 
@@ -81,6 +84,7 @@ def application(state: ControlState, observe_url: str) -> Starlette:
     return Starlette(
         routes=[*routes, registry, *ManagementConsole(observe_url).routes()],
         exception_handlers={Problem: _problem},
+        middleware=[Middleware(TrustedHosts, names=hosts)],
     )
 
 

@@ -14,6 +14,7 @@ from standardwebhooks import Webhook
 from hifi.pipe.owner import Owner
 from hifi.runtime import log
 from hifi.runtime.clock import now_us
+from hifi.runtime.egress import EgressKind, egress
 from hifi.runtime.errors import HifiError, Misconfigured
 from hifi_observe.alarms import runbooks
 from hifi_observe.alarms.alarm import KINDS, Alarm, OwnerChannel
@@ -110,6 +111,7 @@ class OwnerNotifier:
             await self._told(alarm, done)
 
     async def _post(self, alarm: Alarm, owner: Owner) -> None:
+        url = str(owner.webhook)
         identity, moment = f"{alarm.id}/notice", datetime.now(UTC)
         body = orjson.dumps({"type": "hifi.notice", "data": self._notice(alarm)}).decode()
         headers = {"content-type": "application/json", "webhook-id": identity}
@@ -119,8 +121,8 @@ class OwnerNotifier:
                 "webhook-signature": self._webhook.sign(identity, moment, body),
             }
         async with (
-            aiohttp.ClientSession() as session,
-            session.post(str(owner.webhook), data=body, headers=headers, allow_redirects=False) as answer,
+            aiohttp.ClientSession(connector=egress().connector(EgressKind.NOTICE, url)) as session,
+            session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
         ):
             if answer.status >= 300:
                 raise HifiError(f"the webhook answered {answer.status}")

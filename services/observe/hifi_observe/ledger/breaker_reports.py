@@ -16,7 +16,9 @@ PAUSED: Final = "paused"
 """The destination asked for no requests (Retry-After)."""
 REFUSED: Final = frozenset({"breaker-open", "paused"})
 """Reasons of a retry without a request, because of the destination's previous answers."""
-_WITHOUT_ANSWER: Final = frozenset({"dns", "connect", "tls", "timeout", "reset", "closed", "protocol"})
+_WITHOUT_ANSWER: Final = frozenset(
+    {"dns", "egress", "connect", "tls", "timeout", "reset", "closed", "protocol"}
+)
 """Reasons of a request that got no answer."""
 _INSTANCES: Final = 8
 """Instances of egest that a partition number remembers for a destination."""

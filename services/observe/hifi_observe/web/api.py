@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -15,11 +16,13 @@ from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.health import version
 from hifi.runtime.http.openapi import document, json_response
 from hifi.runtime.http.problem import Problem
+from hifi.runtime.http.trusted_hosts import TrustedHosts, split_hosts
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.web import views
 from hifi_observe.web.alarm_answers import SilenceRequest
 from hifi_observe.web.answers import Answers
 from hifi_observe.web.console import Console
+from hifi_observe.web.event_data import EventDataReaders
 from hifi_observe.web.operations import API, OPERATIONS
 from hifi_observe.web.replays import ReplayRequest, Replays
 from hifi_observe.web.request import minute_of, positive_integer, require_operator
@@ -32,14 +35,20 @@ _MOST_MINUTES: Final = 50_000
 
 def application(settings: ObserveSettings, answers: Answers, replays: Replays) -> Starlette:
     """Build the ASGI application of the API and the console."""
-    api = Api(answers, replays, settings.observe_token)
-    console = Console(answers, settings.manage_url, operator=bool(settings.observe_token))
+    readers = EventDataReaders(settings.observe_host, settings.observe_token)
+    api = Api(answers, replays, settings.observe_token, readers)
+    console = Console(answers, settings.manage_url, readers, operator=bool(settings.observe_token))
     routes = [
         Route(operation.path, getattr(api, operation.name), methods=[operation.method])
         for operation in OPERATIONS
     ]
     routes.append(Route("/openapi.json", api.openapi))
-    return Starlette(routes=[*routes, *console.routes()], exception_handlers={Problem: _problem})
+    hosts = split_hosts(settings.observe_hosts)
+    return Starlette(
+        routes=[*routes, *console.routes()],
+        exception_handlers={Problem: _problem},
+        middleware=[Middleware(TrustedHosts, names=[*hosts, settings.observe_url])],
+    )
 
 
 async def _problem(_: Request, error: Exception) -> Response:
@@ -54,9 +63,11 @@ class Api:
         answers: by subject.
         replays: of dead letters.
         token: of the operator; empty: silences and replays are refused.
+        readers: who may read the data of events.
     """
 
-    def __init__(self, answers: Answers, replays: Replays, token: str) -> None:
+    def __init__(self, answers: Answers, replays: Replays, token: str, readers: EventDataReaders) -> None:
+        self._readers = readers
         self._answers = answers
         self._replays = replays
         self._token = token
@@ -132,6 +143,7 @@ class Api:
             name: request.query_params.get(name, "") for name in ("service", "reason", "destination")
         }
         dead_letters = await self._answers.records.dead(pipe, limit, conditions)
+        dead_letters = self._readers.shown(request, pipe, dead_letters)
         return json_response({"pipe": pipe, "dead": dead_letters})
 
     async def replay(self, request: Request) -> Response:

@@ -18,6 +18,7 @@ from hifi_observe.alarms.alarm import KINDS
 from hifi_observe.live.breaker_state import BreakerView
 from hifi_observe.minutes.open_minute import PROVISIONAL
 from hifi_observe.web.answers import Answers
+from hifi_observe.web.event_data import EventDataReaders
 
 _API: Final = "/openapi.json"
 _MAX_LOST_SHOWN: Final = 1000
@@ -31,10 +32,14 @@ class Console:
     Args:
         answers: by subject.
         manage_url: of manage's console; empty: there is none.
+        readers: who may read the data of events.
         operator: whether there is an operator token, so that silences and replays are possible.
     """
 
-    def __init__(self, answers: Answers, manage_url: str, *, operator: bool) -> None:
+    def __init__(
+        self, answers: Answers, manage_url: str, readers: EventDataReaders, *, operator: bool
+    ) -> None:
+        self._readers = readers
         self._answers = answers
         self._operator = operator
         self._manage = manage_url.rstrip("/")
@@ -121,6 +126,7 @@ class Console:
         try:
             name = self._answers.pipes.require(request.path_params["pipe"])
             dead_letters = await self._answers.records.dead(name, 200, conditions)
+            dead_letters = self._readers.shown(request, name, dead_letters)
         except Problem as error:
             return self._failed(error)
         return self._page(

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from hifi.runtime.egress import Egress, EgressRefused, read_allowed
 from hifi_egest.http.name_resolver import Addresses, NameResolver
 
 
@@ -47,6 +48,21 @@ async def test_an_address_needs_no_look_up() -> None:
     assert (await resolver.addresses("127.0.0.1", 81))[0][4] == ("127.0.0.1", 81)
     assert (await resolver.addresses("::1", 81))[0][4][:2] == ("::1", 81)
     assert names.asked == []
+
+
+async def test_only_allowed_addresses_of_a_name_are_used() -> None:
+    answers = ["10.0.0.1", "127.0.0.1"]
+
+    def look_up(*_: object, **__: object) -> Addresses:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in answers]
+
+    resolver = NameResolver(look_up, Egress(tuple(read_allowed("http=127.0.0.1"))))
+    assert [info[4] for info in await resolver.addresses("a.example", 80)] == [("127.0.0.1", 80)]
+    answers.remove("127.0.0.1")  # the name was bound again
+    with pytest.raises(EgressRefused):
+        await resolver.addresses("a.example", 80)
+    with pytest.raises(EgressRefused):
+        await resolver.addresses("169.254.169.254", 80)
 
 
 async def test_a_name_without_an_address_raises_for_every_waiter() -> None:

@@ -28,7 +28,8 @@ async def page() -> str:
     async def send(message: dict) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "GET", "path": runbooks.PATH, "headers": [], "query_string": b""}
+    scope = {"type": "http", "method": "GET", "path": runbooks.PATH, "query_string": b""}
+    scope["headers"] = [(b"host", b"127.0.0.1")]
     await app(scope, None, send)
     assert sent[0]["status"] == 200
     return sent[1]["body"].decode()

@@ -1,0 +1,84 @@
+"""Makes aiokafka connect for pipes to allowed addresses only.
+
+The bootstrap servers of a pipe are its author's choice, and so are the addresses that its brokers advertise. aiokafka
+resolves names itself, so a connection of a pipe's client is made over a socket that is already connected to a judged
+address. Clients of the mesh's own Kafka are not judged.
+"""
+
+import asyncio
+import functools
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from aiokafka.conn import AIOKafkaConnection
+
+from hifi.runtime.egress import AddressInfo, EgressKind, egress
+
+
+class JudgedProtocol(str):
+    """The security protocol of a client whose servers a pipe names."""
+
+    __slots__ = ()
+
+
+class _JudgedLoop:
+    """The event loop, whose connections are made to judged addresses."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    async def create_connection(self, factory: Any, host: str, port: int, *, ssl: Any = None) -> Any:
+        addresses = await egress().addresses(EgressKind.KAFKA, host, port)
+        sock = await _connected(self._loop, addresses)
+        try:
+            return await self._loop.create_connection(
+                factory, sock=sock, ssl=ssl, server_hostname=host if ssl else None
+            )
+        except BaseException:
+            sock.close()
+            raise
+
+
+async def _connected(loop: asyncio.AbstractEventLoop, addresses: Sequence[AddressInfo]) -> socket.socket:
+    """A socket that is connected to the first of the addresses that accepts it."""
+    failure: OSError = OSError("the name has no address")
+    for family, kind, protocol, _, address in addresses:
+        sock = socket.socket(family, kind, protocol)
+        sock.setblocking(False)
+        try:
+            await loop.sock_connect(sock, address)
+        except OSError as error:
+            failure = error
+            sock.close()
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise failure
+
+
+def apply() -> None:
+    """Patch all aiokafka connections of this process; calling it again does nothing."""
+    if not hasattr(AIOKafkaConnection.connect, "judges"):
+        AIOKafkaConnection.connect = _judged(AIOKafkaConnection.connect)
+
+
+def _judged(connect: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
+    @functools.wraps(connect)
+    async def patched(self: Any) -> Any:
+        if not isinstance(self._security_protocol, JudgedProtocol):
+            return await connect(self)
+        loop = self._loop
+        self._loop = _JudgedLoop(loop)
+        try:
+            return await connect(self)
+        finally:
+            self._loop = loop
+
+    patched.judges = True  # type: ignore[attr-defined]
+    return patched

@@ -1,0 +1,360 @@
+"""Which addresses a pipe may have hifi connect to: public ones, and those that the operator allows.
+
+A pipe is input: the URL of a destination, a token endpoint, a registry, a bucket, a database, a broker and an owner's
+webhook may name anything, and a name may resolve to another address tomorrow. So the address is judged that a client is
+about to connect to. `Egress` is pure; `judged_addresses` resolves a name, and `judged_connector` is for aiohttp.
+
+Clients that connect by themselves get judged addresses (`hostaddr` of libpq) or are judged before they are opened;
+docs/security.md says which.
+"""
+
+import asyncio
+import functools
+import ipaddress
+import re
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from hifi.runtime.settings import load
+
+if TYPE_CHECKING:
+    import aiohttp
+
+PREFIX: Final = "HIFI_EGRESS_"
+VARIABLE: Final = f"{PREFIX}ALLOW"
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+AddressInfo: TypeAlias = tuple[Any, ...]
+"""As `socket.getaddrinfo` returns it."""
+
+
+class EgressKind(StrEnum):
+    """What a connection is for."""
+
+    HTTP = "http"
+    TOKEN = "token"  # noqa: S105 - not a secret
+    REGISTRY = "registry"
+    CATALOG = "catalog"
+    CONNECT = "connect"
+    S3 = "s3"
+    DATABASE = "database"
+    KAFKA = "kafka"
+    NOTICE = "notice"
+
+
+class EgressRefused(OSError):
+    """The address is not allowed. An OSError, so that clients treat it as an address that accepts no connection."""
+
+
+_NETWORKS: Final = {
+    "loopback": ("127.0.0.0/8", "::1/128"),
+    "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
+}
+"""Words for networks."""
+_METADATA: Final = frozenset(
+    map(
+        ipaddress.ip_address,
+        (
+            *("169.254.169.254", "169.254.170.2", "168.63.129.16", "100.100.100.200", "192.0.0.192"),
+            *("fd00:ec2::254", "fd20:ce::254"),
+        ),
+    )
+)
+"""Metadata services of clouds, which give credentials of the machine. Only their own address allows one of them."""
+_EMBEDDING: Final = tuple(
+    (ipaddress.IPv6Network(network), shift)
+    for network, shift in (
+        ("::/96", 0),
+        ("::ffff:0:0/96", 0),
+        ("::ffff:0:0:0/96", 0),
+        ("64:ff9b::/96", 0),
+        ("64:ff9b:1::/48", 0),
+        ("2002::/16", 80),
+    )
+)
+"""IPv6 networks whose addresses reach the IPv4 address in them, and how many bits follow it."""
+_TEREDO: Final = ipaddress.IPv6Network("2001::/32")
+_HOST: Final = re.compile(r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """An entry of the allowlist.
+
+    Attributes:
+        kind: of the connections; None: all.
+        host: name, or `*.` and a domain, whatever it resolves to; None: `networks` decide.
+        networks: of the addresses.
+        port: None: all.
+    """
+
+    kind: EgressKind | None
+    host: str | None
+    networks: tuple[Network, ...]
+    port: int | None
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Read `[KIND=]HOST|CIDR|loopback|private[:PORT]`, an IPv6 address with a port in brackets.
+
+        Raises:
+            ValueError: it is none.
+        """
+        kind, separator, target = text.rpartition("=")
+        if separator and kind not in list(EgressKind):
+            raise ValueError(f"{kind!r} of {text!r} is no kind; the kinds are {', '.join(EgressKind)}")
+        host, port = _split_port(target)
+        networks = _networks(host)
+        if not networks and not _HOST.fullmatch(host):
+            raise ValueError(
+                f"{text!r} is not [KIND=]HOST[:PORT] or [KIND=]CIDR[:PORT]; write for example database=10.0.0.0/8:5432"
+            )
+        return cls(
+            EgressKind(kind) if separator else None, None if networks else host.lower(), networks, port
+        )
+
+    def covers(self, kind: EgressKind, host: str, address: Address, port: int) -> bool:
+        """Whether the entry allows a connection."""
+        if self.kind not in (None, kind) or self.port not in (None, port):
+            return False
+        if self.host is not None:
+            name = host.lower().rstrip(".")
+            return name.endswith(self.host[1:]) if self.host.startswith("*.") else name == self.host
+        if address in _METADATA:
+            return any(network.num_addresses == 1 and address in network for network in self.networks)
+        return any(address in network for network in self.networks)
+
+
+class EgressSettings(BaseSettings):
+    """Which addresses pipes may have hifi connect to, beside public ones."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
+
+    allow: Annotated[str, NoDecode] = Field(
+        "",
+        description="What pipes may connect to beside public addresses: `[KIND=]HOST|CIDR|loopback|private[:PORT],…`, "
+        f"kinds {', '.join(f'`{kind}`' for kind in EgressKind)}. Commands of `hifi`: default `loopback`.",
+    )
+
+    @field_validator("allow")
+    @classmethod
+    def _entries_are_valid(cls, allow: str) -> str:
+        list(read_allowed(allow))
+        return allow
+
+
+def read_allowed(text: str) -> Iterator[Allowed]:
+    """The entries of an allowlist.
+
+    Raises:
+        ValueError: one is wrong.
+    """
+    for part in text.split(","):
+        if entry := part.strip():
+            yield Allowed.read(entry)
+
+
+class Egress:
+    """Judges addresses. Pure."""
+
+    def __init__(self, allowed: Sequence[Allowed] = ()) -> None:
+        self._allowed = tuple(allowed)
+
+    def refusal(self, kind: EgressKind, host: str, address: str, port: int) -> str | None:
+        """Why no connection may be made to an address; None: it may.
+
+        Args:
+            kind: what it is for.
+            host: name or address as declared.
+            address: to connect to.
+            port: to connect to.
+        """
+        for reached in reached_addresses(address):
+            if _is_public(reached) or any(entry.covers(kind, host, reached, port) for entry in self._allowed):
+                continue
+            where = host if host == address else f"{host} ({address})"
+            return (
+                f"{where}:{port} is {_sort_of(reached)}, to which pipes may not connect; if it is meant, have the "
+                f"operator add {kind}={_entry(host, reached)}:{port} to {VARIABLE}"
+            )
+        return None
+
+    def allows_host(self, kind: EgressKind, host: str, port: int) -> bool:
+        """Whether an entry allows a name, whatever it resolves to."""
+        nowhere = ipaddress.IPv4Address(0)
+        return any(
+            entry.host is not None and entry.covers(kind, host, nowhere, port) for entry in self._allowed
+        )
+
+    def literal_refusal(self, kind: EgressKind, host: str, port: int) -> str | None:
+        """As `refusal`, of a declared host, where no name is resolved: None for names, but for `localhost`."""
+        name = host.strip("[]").rstrip(".").lower()
+        if name == "localhost" or name.endswith(".localhost"):
+            return self.refusal(kind, host, "127.0.0.1", port)
+        address = _literal(name)
+        return None if address is None else self.refusal(kind, name, address, port)
+
+    def usable(
+        self, kind: EgressKind, host: str, port: int, addresses: Sequence[AddressInfo]
+    ) -> list[AddressInfo]:
+        """Those of the addresses of a host to which a connection may be made.
+
+        Raises:
+            EgressRefused: none is allowed.
+        """
+        refusals = [self.refusal(kind, host, info[4][0], port) for info in addresses]
+        usable = [info for info, reason in zip(addresses, refusals, strict=True) if reason is None]
+        if addresses and not usable:
+            raise EgressRefused(refusals[0])
+        return usable
+
+    async def addresses(self, kind: EgressKind, host: str, port: int) -> list[AddressInfo]:
+        """Resolve a host, and return the addresses to which a connection may be made.
+
+        Raises:
+            EgressRefused: none is allowed.
+            socket.gaierror: the name has no address.
+        """
+        loop = asyncio.get_running_loop()
+        return self.usable(kind, host, port, await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+
+    def addresses_blocking(self, kind: EgressKind, host: str, port: int) -> list[AddressInfo]:
+        """As `addresses`, for threads."""
+        return self.usable(kind, host, port, socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+
+    def require_url(self, kind: EgressKind, url: str) -> None:
+        """Judge the host of a URL now, for clients that connect by themselves. Blocks.
+
+        Raises:
+            EgressRefused: none of its addresses is allowed, or one of them is not: the client may take any.
+            socket.gaierror: the name has no address.
+        """
+        self.require_host(kind, *host_and_port(url))
+
+    def require_host(self, kind: EgressKind, host: str, port: int) -> None:
+        """As `require_url`, of a host and a port."""
+        for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            if reason := self.refusal(kind, host, str(info[4][0]), port):
+                raise EgressRefused(reason)
+
+    def connector(self, kind: EgressKind, url: str) -> "aiohttp.TCPConnector":
+        """A connector for an aiohttp session that connects to allowed addresses only.
+
+        Args:
+            kind: of its connections.
+            url: of the requests. Follow no redirects: an entry of the allowlist that names its host holds for all.
+        """
+        import aiohttp
+
+        host, _ = host_and_port(url)
+
+        def judged_socket(info: AddressInfo) -> socket.socket:
+            family, kind_of_socket, protocol, _, (address, port, *_) = info
+            if reason := self.refusal(kind, host, str(address), int(port)):
+                raise EgressRefused(reason)
+            return socket.socket(family, kind_of_socket, protocol)
+
+        return aiohttp.TCPConnector(socket_factory=judged_socket)
+
+
+def egress() -> Egress:
+    """What this process may connect to for pipes, from its environment.
+
+    Raises:
+        Misconfigured: the variable is wrong.
+    """
+    return _egress(load(EgressSettings).allow)
+
+
+@functools.lru_cache(maxsize=8)
+def _egress(allow: str) -> Egress:
+    return Egress(tuple(read_allowed(allow)))
+
+
+def host_and_port(url: str) -> tuple[str, int]:
+    """Host, without brackets, and port of a URL; empty and 0 where it has none or is no URL."""
+    try:
+        parts = urlsplit(url)
+        return parts.hostname or "", parts.port or {"https": 443, "http": 80}.get(parts.scheme, 0)
+    except ValueError:
+        return "", 0
+
+
+def reached_addresses(text: str) -> Iterator[Address]:
+    """An address, and the IPv4 addresses that are reached through it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if isinstance(address, ipaddress.IPv4Address):
+        yield address
+        return
+    bits = int(address)
+    embedded = [bits >> shift & 0xFFFFFFFF for network, shift in _EMBEDDING if address in network]
+    if address in _TEREDO:
+        embedded += [bits >> 64 & 0xFFFFFFFF, ~bits & 0xFFFFFFFF]
+    if embedded and address not in (ipaddress.IPv6Address("::"), ipaddress.IPv6Address("::1")):
+        yield from map(ipaddress.IPv4Address, embedded)
+    else:
+        yield address
+
+
+def _is_public(address: Address) -> bool:
+    return address.is_global and not address.is_multicast and address not in _METADATA
+
+
+def _sort_of(address: Address) -> str:
+    if address in _METADATA:
+        return "the metadata service of a cloud"
+    sorts = {
+        "a loopback address": address.is_loopback,
+        "a link-local address": address.is_link_local,
+        "a multicast address": address.is_multicast,
+        "no address of a host": address.is_unspecified,
+    }
+    return next((sort for sort, applies in sorts.items() if applies), "a private or reserved address")
+
+
+def _entry(host: str, address: Address) -> str:
+    return f"[{address}]" if address.version == 6 else str(address) if _literal(host) else host
+
+
+def _literal(host: str) -> str | None:
+    """The address that a host is, in any spelling that the system's resolver reads: decimal, octal, hexadecimal."""
+    try:
+        return str(ipaddress.ip_address(host.partition("%")[0]))
+    except ValueError:
+        pass
+    if not re.fullmatch(r"(0[xX][0-9A-Fa-f]*|[0-9]+)(\.(0[xX][0-9A-Fa-f]*|[0-9]+)){0,3}", host):
+        return None
+    try:
+        return socket.inet_ntoa(socket.inet_aton(host))
+    except OSError:
+        return None
+
+
+def _networks(host: str) -> tuple[Network, ...]:
+    texts = _NETWORKS.get(host, (host,))
+    try:
+        return tuple(ipaddress.ip_network(text) for text in texts)
+    except ValueError:
+        return ()
+
+
+def _split_port(target: str) -> tuple[str, int | None]:
+    bracketed = re.fullmatch(r"\[([^\]]+)\](?::(\d{1,5}))?", target)
+    if bracketed:
+        return bracketed[1], int(bracketed[2]) if bracketed[2] else None
+    host, separator, port = target.rpartition(":")
+    if separator and ":" not in host and port.isdigit():
+        return host, int(port)
+    return target, None

@@ -1,0 +1,60 @@
+"""libpq gets the addresses that were judged, so that it resolves no name."""
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+
+from hifi.runtime.errors import Retryable
+from hifi_postgres.judged_address import with_judged_addresses
+
+
+@pytest.fixture
+async def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """Name to its addresses."""
+    known: dict[str, list[str]] = {}
+
+    async def answer(host: str, port: int, **_: Any) -> list[Any]:
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
+            for address in known.get(host, [host])
+        ]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", answer, raising=False)
+    monkeypatch.setenv("HIFI_EGRESS_ALLOW", "database=10.0.0.0/8:5433")
+    return known
+
+
+async def test_a_connection_is_pinned_to_the_allowed_addresses_of_its_hosts(
+    names: dict[str, list[str]],
+) -> None:
+    names |= {"db.example": ["169.254.169.254", "8.8.8.8"], "other.example": ["10.0.0.5"]}
+    options = await with_judged_addresses(
+        {"host": "db.example,other.example", "port": "5432,5433", "user": "u"}
+    )
+    assert options == {
+        "host": "db.example,other.example",
+        "hostaddr": "8.8.8.8,10.0.0.5",
+        "port": "5432,5433",
+        "user": "u",
+    }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"host": "db.example"},
+        {"host": "10.0.0.1", "port": "5432"},
+        {"host": "good.example", "hostaddr": "127.0.0.1"},
+        {"host": "/var/run/postgresql"},
+        {"host": "@socket"},
+        {},
+    ],
+)
+async def test_a_host_that_is_not_allowed_is_refused(
+    names: dict[str, list[str]], options: dict[str, str]
+) -> None:
+    names["db.example"] = ["127.0.0.1"]
+    with pytest.raises(Retryable, match="HIFI_EGRESS_ALLOW"):
+        await with_judged_addresses(options)

@@ -1,0 +1,55 @@
+"""The Compose file limits what pipes may name and reach, as docs/security.md says."""
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from ruamel.yaml import YAML
+
+from hifi.pipe.limits import PREFIX, PipeLimits
+from hifi.runtime.egress import VARIABLE, Egress, EgressKind, read_allowed
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def compose() -> Any:
+    """compose.yaml."""
+    return YAML(typ="safe").load(ROOT / "infra/compose.yaml")
+
+
+def test_each_limit_is_set_and_in_the_table_of_the_docs(compose: Any) -> None:
+    variables = {PREFIX + name.upper() for name in PipeLimits.model_fields}
+    assert variables - compose["x-environment"].keys() == set()
+    documented = set(re.findall(rf"`({PREFIX}[A-Z_]+)`", (ROOT / "docs/security.md").read_text()))
+    assert variables - documented == set()
+
+
+def test_kafka_connect_shares_a_network_with_kafka_and_collect_only(compose: Any) -> None:
+    services = compose["services"]
+    assert services["connect"]["networks"] == ["connect"]
+    on_it = {name for name, service in services.items() if "connect" in service.get("networks", ())}
+    assert on_it == {"connect", "kafka", "collect"}
+    assert "ports" not in services["connect"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "host", "port", "allowed"),
+    [
+        (EgressKind.HTTP, "destination", 9100, True),
+        (EgressKind.CONNECT, "connect", 8083, True),
+        (EgressKind.KAFKA, "kafka", 9092, True),
+        (EgressKind.HTTP, "connect", 8083, False),
+        (EgressKind.HTTP, "manage", 9300, False),
+        (EgressKind.HTTP, "executor", 9400, False),
+        (EgressKind.DATABASE, "observe", 9200, False),
+    ],
+)
+def test_pipes_reach_nothing_of_the_mesh_but_what_their_kind_needs(
+    compose: Any, kind: EgressKind, host: str, port: int, allowed: bool
+) -> None:
+    default = re.fullmatch(r"\$\{\w+:-(.*)\}", compose["x-environment"][VARIABLE])
+    assert default is not None
+    judge = Egress(tuple(read_allowed(default[1])))
+    assert (judge.refusal(kind, host, "172.30.0.7", port) is None) == allowed

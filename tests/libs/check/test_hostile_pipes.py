@@ -1,0 +1,572 @@
+"""Every text of a pipe with every hostile value: it is refused with its line and a remedy, or it is inert for a reason.
+
+A new field of the pipe schema without a row fails, and so does a row whose reasons are not those that are needed.
+"""
+
+import copy
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from hifi.check.pipe_check import check_folder
+from hifi.pipe.model import Pipe
+from hifi.pipe.source import declarations
+from hifi.spark.catalyst import Catalyst
+from hifi.spark.check import check_pipe
+from hifi.spark.spark_session import local_spark
+from hifi_cli.reference.annotations import declared_type, models
+from hifi_cli.reference.pages import _settings_of_kinds
+
+METADATA: Final = "169.254.169.254"
+HOSTILE: Final[Mapping[str, str]] = {
+    "private host": "10.0.0.1",
+    "private URL": "http://10.0.0.1/",
+    "private server": "10.0.0.1:9092",
+    "metadata host": METADATA,
+    "metadata URL": f"http://{METADATA}/latest/meta-data/",
+    "metadata in decimal": "http://2852039166/",
+    "IPv4 in IPv6": f"http://[::ffff:{METADATA}]/",
+    "name that is bound again": "https://rebind.example/",
+    "${…}": "${dir:/run/kafka:password}",
+    "file:": "file:///etc/passwd",
+    "class": "java.lang.Runtime",
+    "$ref": '{"$ref": "http://169.254.169.254/"}',
+    "IDENTIFIER": "IDENTIFIER('raise_error')('x')",
+    "path traversal": "../../etc/passwd",
+    "control character": "a\x00b",
+    "line break": "a\r\nb",
+}
+URLS: Final = {"private URL", "metadata URL", "metadata in decimal", "IPv4 in IPv6"}
+
+KEYS: Final = {"keys": [{"env": "ORDERS_KEY"}]}
+SHOP: Final = {"name": "shop", "url": "https://shop.example/"}
+SECURITY: Final = {"protocol": "SASL_SSL", "user": "u", "password_file": "/run/secrets/p"}
+TOKENS: Final = SECURITY | {"mechanism": "OAUTHBEARER", "token_url": "https://login.example/token"}
+CERTIFICATE: Final = {
+    "protocol": "SSL",
+    "ca_file": "/run/ca.pem",
+    "certificate_file": "/run/secrets/c.pem",
+    "key_file": "/run/secrets/k.pem",
+}
+REGISTRY: Final = {
+    "url": "https://registry.example/",
+    "user": "u",
+    "password_file": "/run/secrets/r",
+    "ca_file": "/run/ca.pem",
+}
+S3: Final = {"bucket": "b", "prefix": "p", "endpoint": "https://s3.example", "region": "r",
+             "access_key": {"env": "A"}, "secret_key": {"env": "B"}}  # fmt: skip
+DATABASE: Final = {"host": "db.example", "name": "shop", "user": "u", "password_file": "/run/secrets/d"}
+SOURCES: Final[Mapping[str, dict[str, Any]]] = {
+    "http": KEYS | {"type": "a.b", "id": "id", "time": "at", "partition_key": "k",
+                    "mask": {"data": {}, "attributes": {}}},
+    "kafka": {"kind": "kafka", "bootstrap": "a:9092", "topic": "t", "type": "a", "deleted_type": "b",
+              "partition_key": "k", "format": "avro", "registry": REGISTRY, "security": SECURITY},
+    "debezium": {"kind": "debezium", "connect": "https://connect.example", "bootstrap": "a:9092", "topic": "t",
+                 "database": DATABASE, "tables": ["a.b"], "type": "a", "settings": {}},
+    "sql": {"kind": "sql", "database": DATABASE, "table": "t", "column": "id", "key": ["k"],
+            "partition_key": "k", "type": "a"},
+    "query": {"kind": "sql", "database": DATABASE, "query": "select 1", "column": "id"},
+    "folder": {"kind": "objects", "folder": "/sources/a", "pattern": "*", "format": "csv", "delimiter": ",",
+               "partition_key": "k", "type": "a"},
+    "bucket": {"kind": "objects", "s3": S3, "format": "csv"},
+}  # fmt: skip
+DESTINATIONS: Final[Mapping[str, dict[str, Any]]] = {
+    "http": SHOP | {"when": "true", "transform": "@", "headers": {"x-a": "b"}, "signing": {"env": "S"}},
+    "kafka": {"name": "d", "kind": "kafka", "settings": {
+        "bootstrap": "a:9092", "topic": "t", "format": "avro", "key_attribute": "subject", "headers": {"a": "b"},
+        "positions_topic": "p", "security": SECURITY,
+        "avro": {"registry": REGISTRY, "subject": "s", "schema": {"type": "record", "name": "r", "fields": []}}}},
+    "postgres": {"name": "d", "kind": "postgres", "settings": {
+        "url": {"env": "DB"}, "table": "t", "columns": {"a": "b"}, "attributes": {"t": "time"}, "key": ["a"],
+        "delete_when": {"op": "d"}, "tombstones": "g", "partition_column": "p", "offset_column": "o"}},
+    "folder": {"name": "d", "kind": "objects", "settings": {"folder": "/objects/a", "columns": {"a": {"path": "b"}}}},
+    "bucket": {"name": "d", "kind": "objects", "settings": {"s3": S3}},
+    "iceberg": {"name": "d", "kind": "iceberg", "settings": {
+        "warehouse": "s3://b/w", "table": "a.b", "catalog": "https://c.example", "properties": {"prefix": "p"},
+        "mode": "upsert", "key": ["a"], "delete_when": {"op": "d"}, "columns": {"a": "string"},
+        "attributes": {"t": "time"}}},
+}  # fmt: skip
+LOOKUP: Final = {"sql": {"url": {"env": "DB"}, "query": "select 1"}, "key": {"a": "a"}, "fields": {"b": "b"},
+                 "types": {"b": "string"}, "miss": "default", "default": {"b": "x"}}  # fmt: skip
+BASE: Final[dict[str, Any]] = {
+    "pipe": "orders",
+    "description": "d",
+    "owner": {"webhook": "https://owner.example/", "email": "a@b.example"},
+    "normalize": {"schema": {"type": "object"}, "fields": {"a": {"from": "b", "default": "x"}},
+                  "mask": {"m": "drop"}},
+    "enrich": {"fields": {"a": "string"}, "required": ["a"], "lookups": {"l": LOOKUP}, "derive": {"c": "a"},
+               "filter": "true"},
+    "watch": [{"field": "a", "values": ["x"]}],
+}  # fmt: skip
+
+
+ANY: Final = frozenset(HOSTILE)
+LINES: Final = ANY - {"control character"}
+LINE: Final = LINES - {"${…}", "file:", "line break"}
+WORD: Final = LINE - {"$ref", "path traversal"}
+NAME: Final = frozenset({"private host", "metadata host", "class"})
+REBOUND: Final = frozenset({"name that is bound again"})
+
+
+class Row(NamedTuple):
+    """Where a hostile value is put.
+
+    Attributes:
+        path: in the pipe.
+        made: the value at the path, of the hostile text.
+        source: of the pipe.
+        destination: of the pipe.
+    """
+
+    path: tuple[str | int, ...]
+    made: Callable[[str], Any] = str
+    source: str = "http"
+    destination: str = "http"
+
+
+def _key(value: Any) -> Callable[[str], Any]:
+    return lambda text: {text: value}
+
+
+def _value(name: str) -> Callable[[str], Any]:
+    return lambda text: {name: text}
+
+
+def _only(text: str) -> list[str]:
+    return [text]
+
+
+D: Final = ("destinations", 0)
+S: Final = (*D, "settings")
+E: Final = ("enrich",)
+L: Final = (*E, "lookups", "l")
+ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
+    "Pipe.pipe": (Row(("pipe",)),),
+    "Pipe.description": (Row(("description",)),),
+    "Owner.webhook": (Row(("owner", "webhook")),),
+    "Owner.email": (Row(("owner", "email")),),
+    "HttpSource.type": (Row(("source", "type")),),
+    "HttpSource.id": (Row(("source", "id")),),
+    "HttpSource.time": (Row(("source", "time")),),
+    "HttpSource.partition_key": (Row(("source", "partition_key")),),
+    "WriteKey.env": (Row(("source", "keys", 0, "env")),),
+    "WriteKey.file": (Row(("source", "keys", 0), _value("file")),),
+    "WriteKey.sha256": (Row(("source", "keys", 0), _value("sha256")),),
+    "Secret.env": (Row((*D, "signing", "env")),),
+    "Secret.file": (Row((*D, "signing"), _value("file")),),
+    "HeaderSecret.env": (Row((*D, "headers", "x-a"), _value("env")),),
+    "HeaderSecret.file": (Row((*D, "headers", "x-a"), _value("file")),),
+    "HeaderSecret.prefix": (Row((*D, "headers", "x-a"), lambda text: {"env": "A", "prefix": text}),),
+    "SourceMask.data": (Row(("source", "mask", "data"), _key("drop")),),
+    "SourceMask.attributes": (Row(("source", "mask", "attributes"), _key({"hash": {"env": "A"}})),),
+    "TopicSource.bootstrap": (Row(("source", "bootstrap"), source="kafka"),),
+    "TopicSource.topic": (Row(("source", "topic"), source="kafka"),),
+    "KafkaSource.type": (Row(("source", "type"), source="kafka"),),
+    "KafkaSource.deleted_type": (Row(("source", "deleted_type"), source="kafka"),),
+    "KafkaSource.partition_key": (Row(("source", "partition_key"), source="kafka"),),
+    "KafkaSecurity.user": tuple(
+        Row((*path, "security", "user"), source=source, destination=destination)
+        for path, source, destination in ((("source",), "kafka", "http"), (S, "http", "kafka"))
+    ),
+    "KafkaSecurity.password_file": (Row(("source", "security", "password_file"), source="kafka"),),
+    "KafkaSecurity.token_url": tuple(
+        Row((*path, "security"), lambda text: TOKENS | {"token_url": text}, source, destination)
+        for path, source, destination in ((("source",), "kafka", "http"), (S, "http", "kafka"))
+    ),
+    "KafkaSecurity.token_scope": (
+        Row(("source", "security"), lambda text: TOKENS | {"token_scope": text}, "kafka"),
+    ),
+    "KafkaSecurity.ca_file": (
+        Row(("source", "security"), lambda text: CERTIFICATE | {"ca_file": text}, "kafka"),
+    ),
+    "KafkaSecurity.certificate_file": (
+        Row(("source", "security"), lambda text: CERTIFICATE | {"certificate_file": text}, "kafka"),
+    ),
+    "KafkaSecurity.key_file": (
+        Row(("source", "security"), lambda text: CERTIFICATE | {"key_file": text}, "kafka"),
+    ),
+    "SchemaRegistrySettings.url": (
+        Row(("source", "registry", "url"), source="kafka"),
+        Row((*S, "avro", "registry", "url"), destination="kafka"),
+    ),
+    "SchemaRegistrySettings.user": (Row(("source", "registry", "user"), source="kafka"),),
+    "SchemaRegistrySettings.password_file": (Row(("source", "registry", "password_file"), source="kafka"),),
+    "SchemaRegistrySettings.ca_file": (Row(("source", "registry", "ca_file"), source="kafka"),),
+    "DebeziumSource.connect": (Row(("source", "connect"), source="debezium"),),
+    "DebeziumSource.tables": (Row(("source", "tables"), _only, "debezium"),),
+    "DebeziumSource.type": (Row(("source", "type"), source="debezium"),),
+    "DebeziumSource.settings": (
+        Row(("source", "settings"), _key("1"), "debezium"),
+        Row(("source", "settings"), _value("snapshot.mode"), "debezium"),
+        Row(("source", "settings"), _value("unavailable.value.placeholder"), "debezium"),
+    ),
+    **{
+        f"{model}.{field}": (Row(("source", "database", field), source=source),)
+        for model, source in (("SourceDatabase", "debezium"), ("PolledDatabase", "sql"))
+        for field in ("host", "name", "user", "password_file")
+    },
+    "SqlSource.table": (Row(("source", "table"), source="sql"),),
+    "SqlSource.query": (Row(("source", "query"), source="query"),),
+    "SqlSource.column": (Row(("source", "column"), source="sql"),),
+    "SqlSource.key": (Row(("source", "key"), _only, "sql"),),
+    "SqlSource.partition_key": (Row(("source", "partition_key"), source="sql"),),
+    "SqlSource.type": (Row(("source", "type"), source="sql"),),
+    **{
+        f"ObjectsSource.{field}": (Row(("source", field), source="folder"),)
+        for field in ("folder", "pattern", "delimiter", "partition_key", "type")
+    },
+    **{
+        f"S3Settings.{field}": (
+            Row(("source", "s3", field), source="bucket"),
+            Row((*S, "s3", field), destination="bucket"),
+        )
+        for field in ("bucket", "prefix", "endpoint", "region")
+    },
+    "Normalize.schema": (
+        Row(("normalize", "schema")),
+        Row(("normalize", "schema"), _value("$ref")),
+        Row(("normalize", "schema"), _value("$schema")),
+        Row(("normalize", "schema"), lambda text: {"properties": {"a": {"$dynamicRef": text}}}),
+        Row(("normalize", "schema"), _value("title")),
+    ),
+    "Normalize.function": (Row(("normalize",), _value("function")),),
+    "Normalize.fields": (
+        Row(("normalize", "fields"), _key("a")),
+        Row(("normalize", "fields"), _value("a")),
+    ),
+    "Normalize.mask": (Row(("normalize", "mask"), _key("drop")),),
+    "MapRule.from": (Row(("normalize", "fields", "a", "from")),),
+    "MapRule.default": (Row(("normalize", "fields", "a", "default")),),
+    "TimeRule.format": (Row(("normalize", "fields", "a"), lambda text: {"time": {"format": text}}),),
+    "TimeRule.zone": (Row(("normalize", "fields", "a"), lambda text: {"time": {"zone": text}}),),
+    "Enrich.fields": (Row((*E, "fields"), lambda text: {"a": "string", text: "string"}),),
+    "Enrich.required": (Row((*E, "required"), _only),),
+    "Enrich.lookups": (Row((*E, "lookups"), _key(LOOKUP)),),
+    "Enrich.derive": (Row((*E, "derive"), _key("a")), Row((*E, "derive"), _value("c"))),
+    "Enrich.filter": (Row((*E, "filter")),),
+    "DerivedField.sql": (Row((*E, "derive", "c"), _value("sql")),),
+    "Lookup.file": (
+        Row(L, lambda text: {"file": text, "key": {"a": "a"}, "fields": {"b": "b"}}),
+        Row(L, lambda text: {"file": f"{text}.csv", "key": {"a": "a"}, "fields": {"b": "b"}}),
+    ),
+    "Lookup.key": (Row((*L, "key"), _key("a")), Row((*L, "key"), _value("a"))),
+    "Lookup.fields": (
+        Row((*L, "fields"), lambda text: {"b": "b", text: "b"}),
+        Row((*L, "fields"), _value("b")),
+    ),
+    "Lookup.types": (Row((*L, "types"), _key("string")),),
+    "Lookup.default": (Row((*L, "default"), _value("b")),),
+    "SqlTable.query": (Row((*L, "sql", "query")),),
+    "Udf.function": (
+        Row((*E, "udf"), lambda text: {"function": text, "args": ["a"], "returns": {"u": "int"}}),
+    ),
+    "Udf.args": (
+        Row((*E, "udf"), lambda text: {"function": "m:f", "args": [text], "returns": {"u": "int"}}),
+    ),
+    "Udf.returns": (
+        Row((*E, "udf"), lambda text: {"function": "m:f", "args": ["a"], "returns": {text: "int"}}),
+    ),
+    "Destination.name": (Row((*D, "name")),),
+    "Destination.when": (Row((*D, "when")),),
+    "Destination.transform": (Row((*D, "transform")),),
+    "HttpDestination.url": (Row((*D, "url")),),
+    "HttpDestination.headers": (Row((*D, "headers"), _key("b")), Row((*D, "headers"), _value("x-a"))),
+    "ConnectorDestination.kind": (Row((*D, "kind"), destination="postgres"),),
+    "ConnectorDestination.settings": (Row(S, _value("unknown"), destination="postgres"),),
+    "WatchedField.field": (Row(("watch", 0, "field")),),
+    "WatchedField.values": (Row(("watch", 0, "values"), _only),),
+    "KafkaDestinationSettings.bootstrap": (Row((*S, "bootstrap"), destination="kafka"),),
+    "KafkaDestinationSettings.topic": (Row((*S, "topic"), destination="kafka"),),
+    "KafkaDestinationSettings.key_attribute": (Row((*S, "key_attribute"), destination="kafka"),),
+    "KafkaDestinationSettings.headers": (
+        Row((*S, "headers"), _key("b"), destination="kafka"),
+        Row((*S, "headers"), _value("a"), destination="kafka"),
+    ),
+    "KafkaDestinationSettings.positions_topic": (Row((*S, "positions_topic"), destination="kafka"),),
+    "AvroSettings.subject": (Row((*S, "avro", "subject"), destination="kafka"),),
+    "AvroSettings.schema": (
+        Row((*S, "avro", "schema"), destination="kafka"),
+        Row((*S, "avro", "schema"), lambda text: {"type": text, "name": "r"}, destination="kafka"),
+    ),
+    **{
+        f"PostgresSettings.{field}": (Row((*S, field), destination="postgres"),)
+        for field in ("table", "tombstones", "partition_column", "offset_column")
+    },
+    "PostgresSettings.columns": (
+        Row((*S, "columns"), lambda text: {"a": "b", text: "c"}, destination="postgres"),
+        Row((*S, "columns"), _value("a"), destination="postgres"),
+    ),
+    "PostgresSettings.attributes": (
+        Row((*S, "attributes"), _key("time"), destination="postgres"),
+        Row((*S, "attributes"), _value("t"), destination="postgres"),
+    ),
+    "PostgresSettings.key": (Row((*S, "key"), _only, destination="postgres"),),
+    "PostgresSettings.delete_when": (
+        Row((*S, "delete_when"), _key("d"), destination="postgres"),
+        Row((*S, "delete_when"), _value("op"), destination="postgres"),
+    ),
+    "ObjectsSettings.folder": (Row((*S, "folder"), destination="folder"),),
+    "ObjectsSettings.columns": (Row((*S, "columns"), _key({"path": "b"}), destination="folder"),),
+    "ObjectColumn.path": (Row((*S, "columns", "a", "path"), destination="folder"),),
+    "IcebergSettings.warehouse": (
+        Row((*S, "warehouse"), destination="iceberg"),
+        Row((*S, "warehouse"), lambda text: f"s3://{text}", destination="iceberg"),
+    ),
+    "IcebergSettings.table": (Row((*S, "table"), destination="iceberg"),),
+    "IcebergSettings.catalog": (Row((*S, "catalog"), destination="iceberg"),),
+    "IcebergSettings.properties": (
+        Row((*S, "properties"), _key("x"), destination="iceberg"),
+        *(
+            Row((*S, "properties"), _value(name), destination="iceberg")
+            for name in ("token", "s3.endpoint", "oauth2-server-uri", "prefix", "client.region")
+        ),
+    ),
+    "IcebergSettings.key": (Row((*S, "key"), _only, destination="iceberg"),),
+    "IcebergSettings.delete_when": (
+        Row((*S, "delete_when"), _key("d"), destination="iceberg"),
+        Row((*S, "delete_when"), _value("op"), destination="iceberg"),
+    ),
+    "IcebergSettings.columns": (Row((*S, "columns"), _key("string"), destination="iceberg"),),
+    "IcebergSettings.attributes": (
+        Row((*S, "attributes"), _key("time"), destination="iceberg"),
+        Row((*S, "attributes"), _value("t"), destination="iceberg"),
+    ),
+}
+"""Model and field to the places where the values are put."""
+
+
+ATTRIBUTE: Final = "becomes an attribute of events, which is written and compared"
+DATA: Final = "is data: it is written or compared with events"
+IN_DATA: Final = "names a field of the data of events"
+LOGIN: Final = "is sent to the declared server as a user, scope, realm or secret of its protocol"
+RESOLVED: Final = (
+    "names are judged by the address to which a connection is made (tests/libs/runtime/test_egress.py)"
+)
+CERTIFICATES: Final = "is read as certificates; its content goes nowhere"
+VARIABLE: Final = "names a variable; HIFI_PIPES_SECRET_PREFIXES and _GRANTS limit which"
+IN_TABLE: Final = "names a column of the lookup's own table"
+OWN_SQL: Final = "is run by the database of the secret URL, with the rights of its user"
+IN_SERVER: Final = "names a topic, bucket, database, subject or path within the declared server"
+PATTERN: Final = "is compared with the paths that a listing of the folder or bucket gives"
+INERT: Final[Mapping[str, tuple[frozenset[str], str] | tuple[tuple[frozenset[str], str], ...]]] = {
+    "Pipe.description": (LINES, "is shown to readers, escaped"),
+    **{f"{kind}Source.type": (LINE, ATTRIBUTE) for kind in ("Http", "Kafka", "Debezium", "Sql", "Objects")},
+    "KafkaSource.deleted_type": (LINE, ATTRIBUTE),
+    **{f"HttpSource.{field}": (WORD, IN_DATA) for field in ("id", "time", "partition_key")},
+    **{f"{kind}.partition_key": (WORD, IN_DATA) for kind in ("KafkaSource", "ObjectsSource")},
+    **{f"{kind}.env": (LINE, VARIABLE) for kind in ("WriteKey", "Secret", "HeaderSecret")},
+    "HeaderSecret.prefix": (LINE, DATA),
+    "SourceMask.data": (WORD, IN_DATA),
+    "Normalize.mask": (WORD, IN_DATA),
+    "Normalize.fields": ((WORD, IN_DATA), (WORD, IN_DATA)),
+    "MapRule.from": (WORD, IN_DATA),
+    "MapRule.default": (ANY, DATA),
+    "TimeRule.format": (LINE, "is a pattern of strptime"),
+    "Normalize.schema": (
+        (frozenset(), ""), (frozenset(), ""), (frozenset(), ""), (frozenset(), ""),
+        (ANY, "a title is a note for readers"),
+    ),
+    "Owner.webhook": (REBOUND, RESOLVED),
+    "HttpDestination.url": (REBOUND, RESOLVED),
+    "KafkaSecurity.token_url": ((REBOUND, RESOLVED), (REBOUND, RESOLVED)),
+    "SchemaRegistrySettings.url": ((REBOUND, RESOLVED), (REBOUND, RESOLVED)),
+    "S3Settings.endpoint": ((REBOUND, RESOLVED), (REBOUND, RESOLVED)),
+    "IcebergSettings.catalog": (REBOUND, RESOLVED),
+    **{f"{model}.host": (frozenset({"class"}), RESOLVED) for model in ("SourceDatabase", "PolledDatabase")},
+    **{f"{model}.name": (NAME, IN_SERVER) for model in ("SourceDatabase", "PolledDatabase")},
+    **{f"{model}.user": (LINE, LOGIN) for model in ("SourceDatabase", "PolledDatabase", "SchemaRegistrySettings")},
+    "KafkaSecurity.user": ((LINE, LOGIN), (LINE, LOGIN)),
+    "KafkaSecurity.token_scope": (LINE, LOGIN),
+    "KafkaSecurity.ca_file": (LINE, CERTIFICATES),
+    "KafkaSecurity.certificate_file": (LINE, CERTIFICATES),
+    "SchemaRegistrySettings.ca_file": (LINE, CERTIFICATES),
+    "TopicSource.topic": (NAME, IN_SERVER),
+    "KafkaDestinationSettings.topic": (NAME, IN_SERVER),
+    "KafkaDestinationSettings.positions_topic": (NAME, IN_SERVER),
+    "KafkaDestinationSettings.key_attribute": (LINE, "names an attribute of events"),
+    "KafkaDestinationSettings.headers": ((LINE, DATA), (LINE, DATA)),
+    "AvroSettings.subject": (LINE, IN_SERVER),
+    "DebeziumSource.settings": (
+        (frozenset(), ""), (frozenset(), ""), (LINE - {"$ref"}, "stands in events for values that were not sent"),
+    ),
+    "SqlSource.query": (LINES, OWN_SQL),
+    "SqlTable.query": (LINES, OWN_SQL),
+    "ObjectsSource.pattern": (LINE, PATTERN),
+    "S3Settings.bucket": ((NAME, IN_SERVER), (NAME, IN_SERVER)),
+    "S3Settings.prefix": ((NAME, IN_SERVER), (NAME, IN_SERVER)),
+    "Lookup.key": ((frozenset(), ""), (LINE, IN_TABLE)),
+    "Lookup.fields": ((frozenset(), ""), (LINE, IN_TABLE)),
+    "Lookup.types": (LINE, IN_TABLE),
+    "Lookup.default": (ANY, DATA),
+    "Destination.transform": (frozenset({"class", "$ref"}), "JMESPath has no access to anything but the event"),
+    "HttpDestination.headers": ((NAME, DATA), (LINE, DATA)),
+    "WatchedField.values": (ANY, DATA),
+    "PostgresSettings.columns": ((frozenset(), ""), (WORD, IN_DATA)),
+    "PostgresSettings.attributes": ((frozenset(), ""), (LINE, "names an attribute of events")),
+    "PostgresSettings.delete_when": ((WORD | {"${…}", "file:", "control character"}, IN_DATA), (ANY, DATA)),
+    "ObjectColumn.path": (WORD, IN_DATA),
+    "IcebergSettings.table": (frozenset({"class"}), IN_SERVER),
+    "IcebergSettings.properties": (
+        (frozenset(), ""),
+        (LINE, LOGIN),
+        (REBOUND | {"class"}, RESOLVED),
+        (REBOUND, RESOLVED),
+        (NAME, IN_SERVER),
+        (frozenset(), ""),
+    ),
+    "IcebergSettings.delete_when": ((NAME, IN_DATA), (ANY, DATA)),
+}  # fmt: skip
+"""Field to the values that the check lets pass, for each of its rows, and why they do no harm."""
+SQL: Final = frozenset({"Enrich.derive", "Enrich.filter", "DerivedField.sql", "Destination.when"})
+"""Fields that Spark judges, in `test_hostile_sql_is_refused_or_inert`."""
+OTHER_RULES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("Backfill.after", "Backfill.rate", "BatchPolicy.wait", "BreakerPolicy.probe", "Destination.timeout",
+         "ConnectorDestination.timeout", "Destination.rate", "Lookup.expire", "Lookup.refresh",
+         "ObjectsSource.interval",
+         "ObjectsSource.settle", "Quota.bytes", "Quota.events", "RetryPolicy.max_age", "Slo.p95", "SqlSource.interval",
+         "SqlSource.settle"),
+        "a number, or a duration or rate that is read as one",
+    ),
+    "CollectedSource.kind": "the name of an installed kind; another one is refused by the check",
+    "AvroSettings.registry": "SchemaRegistrySettings has rows of its own",
+    "KafkaSource.registry": "SchemaRegistrySettings has rows of its own",
+}  # fmt: skip
+
+
+def _is_text(field: FieldInfo) -> bool:
+    kind = str(declared_type(field))
+    return (
+        any(name in kind for name in ("str", "Path", "Url", "Any"))
+        and "Literal[" not in kind.partition("str")[0]
+    )
+
+
+def _text_fields() -> Iterator[str]:
+    seen: set[str] = set()
+    for root in (Pipe, *declarations(), *_settings_of_kinds()):
+        for model in models(root):
+            for name, field in model.model_fields.items():
+                owner = next(
+                    base for base in reversed(model.__mro__) if name in getattr(base, "model_fields", ())
+                )
+                place = f"{_declaring(owner, model, name).__name__}.{field.alias or name}"
+                if _is_text(field) and place not in seen:
+                    seen.add(place)
+                    yield place
+
+
+def _declaring(owner: type[BaseModel], model: type[BaseModel], name: str) -> type[BaseModel]:
+    """The class whose declaration of a field holds: the last one that annotates it."""
+    return next((base for base in model.__mro__ if name in inspect.get_annotations(base)), owner)
+
+
+def _declared(row: Row, text: str) -> dict[str, Any]:
+    pipe = copy.deepcopy(BASE)
+    pipe["source"] = copy.deepcopy(SOURCES[row.source])
+    pipe["destinations"] = [copy.deepcopy(DESTINATIONS[row.destination])]
+    node: Any = pipe
+    for part in row.path[:-1]:
+        node = node[part]
+    node[row.path[-1]] = row.made(text)
+    return pipe
+
+
+def _problems(folder: Path, declared: dict[str, Any]) -> list[tuple[int, str, str]]:
+    (folder / "orders.yaml").write_text(json.dumps(declared, indent=1))
+    _, problems = check_folder(folder, "micro-batch", sql=False)
+    return [(problem.line, problem.where, problem.message) for problem in problems]
+
+
+def _inert(place: str, number: int) -> tuple[frozenset[str], str]:
+    reasons: Any = INERT.get(place, (frozenset(), ""))
+    chosen: tuple[frozenset[str], str] = reasons[number] if isinstance(reasons[0], tuple) else reasons
+    return chosen
+
+
+@pytest.fixture(autouse=True)
+def limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limits of an operator who allows nothing but some folders."""
+    for name, value in {
+        "HIFI_EGRESS_ALLOW": "",
+        "HIFI_PIPES_SECRET_FOLDERS": "/run/secrets",
+        "HIFI_PIPES_LOOKUP_FOLDERS": "/pipes",
+        "HIFI_PIPES_OBJECT_FOLDERS": "/objects",
+        "HIFI_PIPES_SOURCE_FOLDERS": "/sources",
+        "HIFI_PIPES_LAKE_WAREHOUSES": "s3://b/w",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_each_text_of_the_pipe_schema_has_a_row() -> None:
+    fields = set(_text_fields())
+    assert fields - ROWS.keys() - OTHER_RULES.keys() == set()
+    assert OTHER_RULES.keys() - fields == set()
+    assert INERT.keys() - ROWS.keys() == set()
+    inherited = {"WriteKey.env", "WriteKey.file", "HeaderSecret.env", "HeaderSecret.file"}
+    assert ROWS.keys() - fields == inherited
+
+
+def test_the_pipes_without_hostile_values_pass(tmp_path: Path) -> None:
+    for source in SOURCES:
+        assert _problems(tmp_path, _declared(Row(("description",), source=source), "x")) == [], source
+    for destination in DESTINATIONS:
+        assert _problems(tmp_path, _declared(Row(("description",), destination=destination), "x")) == [], (
+            destination
+        )
+
+
+@pytest.mark.parametrize("place", sorted(ROWS))
+def test_a_hostile_text_is_refused_with_its_line_or_inert(tmp_path: Path, place: str) -> None:
+    for number, row in enumerate(ROWS[place]):
+        passed, shown = set(), False
+        for kind, text in HOSTILE.items():
+            declared = _declared(row, text)
+            try:
+                Pipe.model_validate(declared)
+            except ValidationError:
+                if shown:
+                    continue  # refused, and where it is shown is the same for all
+            problems = _problems(tmp_path, declared)
+            if not problems:
+                passed.add(kind)
+                continue
+            shown = True
+            line, where, message = problems[0]
+            assert line > 1 or row.path == ("pipe",), (kind, problems)
+            assert len(message) >= len("is missing"), (kind, where)
+        inert, reason = _inert(place, number)
+        if place in SQL:
+            assert passed <= LINES, (place, number)
+            continue
+        assert passed == inert, (place, number)
+        assert not passed or reason
+
+
+@pytest.fixture(scope="module")
+def catalyst() -> Iterator[Catalyst]:
+    """As `hifi check` has it."""
+    with local_spark() as spark:
+        spark.sparkContext.setLogLevel("OFF")
+        yield Catalyst(spark)
+
+
+def test_hostile_sql_is_refused_or_inert(catalyst: Catalyst) -> None:
+    passed = {}
+    for place in sorted(SQL):
+        row = ROWS[place][-1]
+        for kind, text in HOSTILE.items():
+            try:
+                pipe = Pipe.model_validate(_declared(row, text))
+            except ValidationError:
+                continue
+            if not list(check_pipe(catalyst, pipe, "micro-batch")):
+                passed[place, kind] = text
+    assert passed == {}
