@@ -81,7 +81,7 @@ def check(
             print(f"note: {problem}")
         names = ", ".join(pipe.pipe for pipe in pipes)
         console.print(f"{len(pipes)} valid pipe(s): {names}", highlight=False)
-        for advice in filter(None, map(note, pipes)):
+        for advice in filter(None, map(note_on_deletions, pipes)):
             console.print(advice, highlight=False)
     if problems:
         raise typer.Exit(FAILED)
