@@ -4,7 +4,6 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 from hifi.runtime.errors import HifiError, Misconfigured
@@ -100,9 +99,6 @@ class BatchReader:
             self._room.notify()
         return item
 
-    def _fits(self, size: int) -> bool:
-        return not self._held_bytes or self._held_bytes + size <= READ_AHEAD_BYTES
-
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
             for item in self._events:
@@ -111,7 +107,8 @@ class BatchReader:
                     continue
                 size = len(item.data) + _EVENT_BYTES
                 with self._room:
-                    self._room.wait_for(partial(self._fits, size))
+                    while self._held_bytes and self._held_bytes + size > READ_AHEAD_BYTES:
+                        self._room.wait()
                     self._held_bytes += size
                 loop.call_soon_threadsafe(self._queue.put_nowait, item)
         except HifiError as error:
