@@ -13,7 +13,7 @@ from hifi_cli.sending.event_files import FileEvent
 
 @pytest.mark.parametrize(("concurrency", "in_flight"), [(1, [(5, 8)]), (2, [(5, 8), (9, 12)])])
 async def test_events_in_flight_at_an_interrupt_are_named(concurrency, in_flight):
-    answered, hanging, over = 0, asyncio.Semaphore(0), asyncio.Event()
+    answered, hanging = 0, asyncio.Semaphore(0)
 
     async def ingest(request):
         nonlocal answered
@@ -22,12 +22,12 @@ async def test_events_in_flight_at_an_interrupt_are_named(concurrency, in_flight
             answered += 1
             return web.json_response({"accepted": 4, "ids": []}, status=202)
         hanging.release()
-        await over.wait()
+        await asyncio.sleep(3600)
         return web.Response()
 
     application = web.Application()
     application.router.add_post("/v1/pipes/p/events", ingest)
-    runner = web.AppRunner(application)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
@@ -47,5 +47,4 @@ async def test_events_in_flight_at_an_interrupt_are_named(concurrency, in_flight
             await sending
     assert (answered, client.counts.accepted) == (1, 4)
     assert client.in_flight == in_flight
-    over.set()
     await runner.cleanup()
