@@ -75,7 +75,10 @@ def fingerprint(record: ConsumerRecord, event: Identity, *, declares_id: bool) -
 @lru_cache(maxsize=4096)
 def _compared_name(name: str) -> bytes | None:
     """The name of a header whose value tells events of one id apart, with a colon; None for other headers."""
-    is_compared = (name.startswith(CE_PREFIX) and name not in _NOT_COMPARED) or name in (CONTENT_TYPE, UNMASKED)
+    is_compared = (name.startswith(CE_PREFIX) and name not in _NOT_COMPARED) or name in (
+        CONTENT_TYPE,
+        UNMASKED,
+    )
     return b"%b:" % name.encode() if is_compared else None
 
 
