@@ -407,7 +407,10 @@ async def test_a_control_record_that_cannot_be_read_is_an_alarm_until_its_key_is
     def causes(body: Any) -> list[str]:
         return [alarm["cause"] for alarm in body["active"] if alarm["kind"] == "unreadable-record"]
 
-    async with stream.observing() as (_, url):
+    async with stream.observing() as (observer, url):
+        async with asyncio.timeout(60):
+            while not observer.stream.partitions.numbers:
+                await asyncio.sleep(0.05)
         body = await until(url, "/api/v1/alarms", causes)
         [cause] = causes(body)
         assert "'flights/crm'" in cause
