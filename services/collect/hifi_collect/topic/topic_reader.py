@@ -97,6 +97,7 @@ class KafkaTopicReader:
         self._registry = registry
         self._writer = writer
         self._pace = pace
+        self._max_bytes = settings.collect_max_event_bytes
         self._events_of_topic = events
         self._event = events.event_reader(cluster)
         self._deleted = DeletedRecords(pipe, lifetime.health, writer.reporter)
@@ -188,7 +189,8 @@ class KafkaTopicReader:
         identifier = f"{place}/{record.partition}/{record.offset}".encode()
         headers = [("ce_id", identifier), ("ce_source", f"kafka://{place}".encode())]
         detail = f"collect failed on this record ({type(error).__name__}); see its log for the cause"
-        event = SourceEvent(record.offset, identifier, record.value, headers, None)
+        data = record.value if len(record.value or b"") <= self._max_bytes else None
+        event = SourceEvent(record.offset, identifier, data, headers, None)
         return refused(event, "collect-failed", detail)
 
     async def _prepare(self, assigned: AssignedPartition, batch: Batch) -> None:

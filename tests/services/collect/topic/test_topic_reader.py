@@ -16,6 +16,7 @@ class Reader(KafkaTopicReader):
     def __init__(self, failures: dict[int, int]) -> None:
         self._pipe, self._cluster = "orders", "cluster"
         self._turns = asyncio.Lock()
+        self._max_bytes = 100
         self.failures = failures
         """Offset to how often it fails."""
         self.prepared: list[int] = []
@@ -33,7 +34,8 @@ class Reader(KafkaTopicReader):
 
 async def events(reader: Reader) -> list[SourceEvent]:
     records: Any = [
-        SimpleNamespace(topic="t", partition=1, offset=offset, value=b"{}") for offset in range(1000)
+        SimpleNamespace(topic="t", partition=1, offset=offset, value=b"{}" if offset else b"x" * 101)
+        for offset in range(1000)
     ]
     return await reader._events(None, records)  # type: ignore[arg-type]
 
@@ -48,6 +50,8 @@ async def test_a_record_on_which_the_reader_fails_again_is_refused_alone_with_it
     assert parse_refusal(headers[REFUSED]).reason == "collect-failed"
     assert "KeyError" in parse_refusal(headers[REFUSED]).detail
     assert made[500].data == b"{}"
+    too_large, *_ = await events(Reader({0: 99}))
+    assert (dict(too_large.headers)["ce_id"], too_large.data) == (b"cluster/t/1/0", None)
 
 
 async def test_a_record_on_which_the_reader_fails_once_is_prepared_again_and_read() -> None:
