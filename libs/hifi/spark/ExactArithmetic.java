@@ -129,7 +129,8 @@ public class ExactArithmetic {
         private Expression cast(Cast node) {
             DataType from = ((Expression) node.child()).dataType();
             DataType to = node.dataType();
-            if (isIntegral(to) && (from instanceof NumericType || from instanceof TimestampType)) {
+            if (isIntegral(to)
+                    && (from instanceof NumericType || from instanceof TimestampType || from instanceof StringType)) {
                 if (isIntegral(from) && from.defaultSize() <= to.defaultSize()) {
                     return node;
                 }

@@ -64,9 +64,9 @@ def test_a_schema_is_normalized_where_that_is_asked_for() -> None:
     again = registration(registered, "orders", body(SAME), normalize=True)
     assert (again.records, again.answer["id"]) == ((), first["id"])
     assert find(registered, "orders", body(SAME)) is None
-    found = find(registered, "orders", body(SAME), normalize=True)
-    assert found is not None
-    assert found.number == 1
+    version = find(registered, "orders", body(SAME), normalize=True)
+    assert version is not None
+    assert version.number == 1
     assert take(registered, registration(registered, "orders", body(SAME)))["version"] == 2
     with pytest.raises(RegistryRefusal, match="Invalid schema"):
         registration(registered, "orders", body({"type": "record"}), normalize=True)

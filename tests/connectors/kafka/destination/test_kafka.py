@@ -155,14 +155,14 @@ async def test_a_record_that_the_cluster_refuses_is_rejected_and_the_others_can_
 @pytest.mark.parametrize("limit", [20_000, 2_000])
 async def test_batches_keep_the_limit_of_the_topic_and_the_order(out: OutTopic, limit: int) -> None:
     await out.configure(limit)
-    one = out.writer()
+    writer = out.writer()
     for start in range(0, 900, 300):
         events = [outbound(n, f"k{n % 7}", pad="x" * 300) for n in range(start, start + 300)]
-        await one.write([*events[:100], *events[100:]])
+        await writer.write([*events[:100], *events[100:]])
     with pytest.raises(Rejected, match="refuses"):
-        await one.write([outbound(900), outbound(901, pad="x" * 2 * limit)])
-    await one.write([outbound(902)])
-    await one.close()
+        await writer.write([outbound(900), outbound(901, pad="x" * 2 * limit)])
+    await writer.write([outbound(902)])
+    await writer.close()
     records = await out.records()
     assert sorted(numbers(records)) == [*range(900), 902]
     for key in range(7):
@@ -173,22 +173,22 @@ async def test_batches_keep_the_limit_of_the_topic_and_the_order(out: OutTopic, 
 
 
 async def test_a_positions_topic_that_somebody_deletes_is_made_again(out: OutTopic) -> None:
-    one = out.writer()
-    await one.write([outbound(1), outbound(2)])
-    await one.write([outbound(3, retried=True)])
+    writer = out.writer()
+    await writer.write([outbound(1), outbound(2)])
+    await writer.write([outbound(3, retried=True)])
     await out.delete_positions()
     for event in (outbound(4), outbound(5, retried=True)):
         async with asyncio.timeout(45):
             while True:
                 with contextlib.suppress(TimeoutError, HifiError):
                     async with asyncio.timeout(5):
-                        await one.write([event])
+                        await writer.write([event])
                         break
                 await asyncio.sleep(0.2)
-    await one.close()
-    two = out.writer()
-    await two.write([outbound(4), outbound(5, retried=True), outbound(6)])
-    await two.close()
+    await writer.close()
+    successor = out.writer()
+    await successor.write([outbound(4), outbound(5, retried=True), outbound(6)])
+    await successor.close()
     assert numbers(await out.records()) == [1, 2, 3, 4, 5, 6]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -75,6 +76,8 @@ def oracles() -> dict[str, tuple[str, Callable[[Row], Any]]]:
         lambda row: both(INT, int.__mul__)(both(INT, int.__mul__)(row["i"], 10**6), 10**6),
     )
     add("2147483647 + 1", lambda _: None)
+    add("cast(s as int)", lambda row: text_as_int(row["s"]))
+    add("s = i", lambda row: compared(int.__eq__, text_as_int(row["s"]), row["i"]))
     add("x * x", lambda row: finite(row["x"]))
     add("round(k, -2)", lambda row: None if row["k"] is None else rounded(row["k"]))
     add(
@@ -94,6 +97,10 @@ def magnitude(value: int | None, limit: int) -> int | None:
 
 def compared(compare: Callable[[int, int], bool], a: int | None, b: int | None) -> bool | None:
     return None if a is None or b is None else compare(a, b)
+
+
+def text_as_int(text: str) -> int | None:
+    return fitted(INT, int(text)) if re.fullmatch(r"-?\d+", text) else None
 
 
 def whole(value: float | None, limit: int) -> int | None:
@@ -131,14 +138,15 @@ def test_a_result_is_exact_or_null(bench: SparkBench, trigger: QueryTrigger) -> 
     generator = random.Random(seed)
     derived = oracles()
     pipe = make_pipe(
-        fields={"i": "int", "j": "int", "k": "bigint", "l": "bigint", "x": "double"},
+        fields={"i": "int", "j": "int", "k": "bigint", "l": "bigint", "x": "double", "s": "string"},
         derive={name: sql for name, (sql, _) in derived.items()},
     )
-    rows: list[Row] = [{"i": 50000, "j": 50000, "k": BIGINT - 1, "l": 2, "x": 3e9}]
+    rows: list[Row] = [{"i": 50000, "j": 50000, "k": BIGINT - 1, "l": 2, "x": 3e9, "s": "1.5"}]
     doubles = (0.5, -1.5, 3e9, -1e19, 9.3e18, 1e200, -1e308, 5e-324, 2.0**31, None)
+    texts = ("1", "1.5", "-1", "2147483648", "50000", "0.9", "x", "", "1e2")
     rows += [
         {**{name: number(generator, limit) for name, limit in (("i", INT), ("j", INT), ("k", BIGINT), ("l", BIGINT))},
-         "x": generator.choice(doubles)}
+         "x": generator.choice(doubles), "s": generator.choice(texts)}
         for _ in range(400)
     ]  # fmt: skip
     bench.evaluate_as(trigger)
