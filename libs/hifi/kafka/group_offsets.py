@@ -50,6 +50,8 @@ class GroupOffsets:
         self._topic = topic
         self._parts = {TopicPartition(topic, partition): partition for partition in range(partitions)}
         self._consumer: Any = None
+        self.remark = ""
+        """What every commit adds to the metadata of each partition."""
 
     async def __aenter__(self) -> Self:
         """Connect, unless it is connected."""
@@ -119,7 +121,7 @@ class GroupOffsets:
             await self._consumer.commit(
                 {
                     TopicPartition(self._topic, partition): OffsetAndMetadata(
-                        offset, notes.get(partition, "")
+                        offset, notes.get(partition, "") + self.remark
                     )
                     for partition, offset in offsets.items()
                 }

@@ -112,6 +112,7 @@ class SparkBench:
         rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
         offset: int = 0,
         compiler: PipeCompiler | None = None,
+        quarantined: Mapping[str, str] | None = None,
     ) -> QueryPlan:
         tables = self.catalyst.jvm.java.util.HashMap()
         ids = set()
@@ -125,7 +126,9 @@ class SparkBench:
                 ids.add(table_id(lookup))
         revisions = [PipeRevision(pipe, offset) for pipe in pipes]
         lookups = LookupBroadcasts(self.catalyst.broadcast(tables), ids)
-        return (compiler or PipeCompiler(self.catalyst)).plan(revisions, offset, lookups, 1, {})
+        return (compiler or PipeCompiler(self.catalyst)).plan(
+            revisions, offset, lookups, 1, {}, quarantined or {}
+        )
 
     def run(
         self, plan: QueryPlan, records: Sequence[tuple[bytes | None, bytes | None, int, Any]]

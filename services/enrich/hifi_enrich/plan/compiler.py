@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 from hifi.pipe.model import Pipe
@@ -70,6 +71,7 @@ class PipeCompiler:
         lookups: LookupBroadcasts,
         task_copies: int,
         broken: Mapping[str, str],
+        quarantined: Mapping[str, str] = MappingProxyType({}),
     ) -> QueryPlan:
         """Make the plan of all pipes.
 
@@ -82,8 +84,9 @@ class PipeCompiler:
             lookups: the tables that pipes can look rows up in.
             task_copies: copies of each expression, at least the number of partitions of the stream.
             broken: key of a revision to the reason why it cannot run, such as a lookup that cannot be read.
+            quarantined: key of a revision to the reason why it must not run: its events become dead letters.
         """
-        compiled = self._compile(pipes, lookups.ids, broken)
+        compiled = self._compile(pipes, lookups.ids, broken, quarantined)
         pipe_index, fixed_destinations = (self._catalyst.jvm.java.util.HashMap() for _ in range(2))
         for index, pipe in enumerate(compiled):
             pipe_index.put(pipe.key, index)
@@ -125,10 +128,16 @@ class PipeCompiler:
         return self._catalyst.broadcast(self._catalyst.task_copies(array, task_copies))
 
     def _compile(
-        self, pipes: Sequence[PipeRevision], tables: AbstractSet[str], broken: Mapping[str, str]
+        self,
+        pipes: Sequence[PipeRevision],
+        tables: AbstractSet[str],
+        broken: Mapping[str, str],
+        quarantined: Mapping[str, str],
     ) -> list[CompiledPipe]:
         for revision in pipes:
-            if not self._is_usable(revision.key, tables, revision.offset):
+            if revision.key in quarantined:
+                self._keep_stand_in(revision, quarantined[revision.key])
+            elif not self._is_usable(revision.key, tables, revision.offset):
                 self._compile_pipe(revision, tables, broken.get(revision.key))
         keys = {revision.key for revision in pipes}
         self._compiled = {key: pipe for key, pipe in self._compiled.items() if key in keys}
@@ -162,8 +171,12 @@ class PipeCompiler:
                 "pipe-broken", pipe=key, offset=revision.offset, error=str(problem), offset_in_force=old
             )
             if old is None:
-                stand_in = PipeSql(None, (), None, None, dead_letter_result(f"pipe-broken: {problem}"))
-                self._keep(replace(revision, offset=_NO_OFFSET), stand_in)
+                self._keep_stand_in(revision, str(problem))
+
+    def _keep_stand_in(self, revision: PipeRevision, reason: str) -> None:
+        """Have the events of a revision become dead letters."""
+        stand_in = PipeSql(None, (), None, None, dead_letter_result(f"pipe-broken: {reason}"))
+        self._keep(replace(revision, offset=_NO_OFFSET), stand_in)
 
     def _sql(self, pipe: Pipe) -> PipeSql:
         for path, text in user_expressions(pipe):

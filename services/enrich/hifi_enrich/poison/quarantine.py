@@ -12,6 +12,8 @@ from hifi.kafka.group_offsets import GroupOffsets, StartOffsets
 from hifi.kafka.producer import Producer
 from hifi.kafka.security import client_options
 from hifi.kafka.topics import Topics
+from hifi.record.fields import fields
+from hifi.record.headers import PIPE
 from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Rejected, Retryable
@@ -47,8 +49,23 @@ class PoisonQuarantine:
     """Finds and quarantines the poison records that follow the committed offsets."""
 
     def __init__(
-        self, settings: EnrichSettings, topics: Topics, offsets: GroupOffsets, write_range: WriteRange
+        self,
+        settings: EnrichSettings,
+        topics: Topics,
+        offsets: GroupOffsets,
+        write_range: WriteRange,
+        poisoned: Callable[[str], None],
     ) -> None:
+        """Search nothing yet.
+
+        Args:
+            settings: of enrich.
+            topics: of the stream.
+            offsets: connected.
+            write_range: of the engine.
+            poisoned: called with the pipe of each poison record, before its offset is committed.
+        """
+        self._poisoned = poisoned
         self._settings = settings
         self._topics = topics
         self._offsets = offsets
@@ -122,6 +139,7 @@ class PoisonQuarantine:
                 await producer.start()
                 await producer.send_and_wait(self._topics.dead_letter, part.partition, [letter])
                 logger.error("record-poisoned", topic=tp.topic, partition=tp.partition, offset=part.first)
+                self._poisoned(fields(record.headers).get(PIPE, b"").decode("utf-8", "replace"))
         except (KafkaError, OSError) as error:
             raise Retryable(f"a poison record could not be quarantined: {error!r}") from error
         finally:

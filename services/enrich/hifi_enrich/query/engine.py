@@ -68,6 +68,8 @@ class PlanInputs:
     tables: Mapping[str, LookupTable]
     broken: Mapping[str, str]
     """Pipe to the reason why it cannot run."""
+    quarantined: Mapping[str, str]
+    """Pipe to the reason why it must not run, also if it could."""
 
 
 class SparkEngine:
@@ -153,17 +155,23 @@ class SparkEngine:
         """
         return await self._tables.load(self._registry.in_use())
 
-    async def update_plan(self, broken: Mapping[str, str]) -> bool:
+    async def update_plan(
+        self, broken: Mapping[str, str], quarantined: Mapping[str, str] | None = None
+    ) -> bool:
         """Make a new plan where pipes or lookups have changed. A running query keeps the plan it started with.
 
         Args:
             broken: as returned by `load_lookups`.
+            quarantined: key of a revision whose events become dead letters, also if it runs now, to the reason.
 
         Returns:
             Whether there is a new plan.
         """
         inputs = PlanInputs(
-            self._registry.content_offset, self._tables.current(), {**self._refused_by_trigger(), **broken}
+            self._registry.content_offset,
+            self._tables.current(),
+            {**self._refused_by_trigger(), **broken},
+            quarantined or {},
         )
         if inputs == self._inputs:
             return False
@@ -281,7 +289,9 @@ class SparkEngine:
         tables, replaced = self._tables.broadcast(self._catalyst, inputs.tables)
         self._unused += replaced
         broadcasts = LookupBroadcasts(tables, inputs.tables.keys())
-        plan = self._compiler.plan(pipes, inputs.pipes_offset, broadcasts, self.partitions, inputs.broken)
+        plan = self._compiler.plan(
+            pipes, inputs.pipes_offset, broadcasts, self.partitions, inputs.broken, inputs.quarantined
+        )
         if self._trigger_of(plan) == "micro-batch":
             self._dataframe.compile(plan)  # now, while the last query runs
         return plan

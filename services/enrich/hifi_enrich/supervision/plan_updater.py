@@ -7,6 +7,7 @@ from hifi.pipe.limit_check import refusals
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime import log
+from hifi_enrich.poison.poisoned_pipes import MOST, PoisonedPipes
 from hifi_enrich.query.engine import SparkEngine
 from hifi_enrich.supervision.status import QueryStatus
 
@@ -24,6 +25,8 @@ class PlanUpdater:
         self._engine = engine
         self._status = status
         self._broken: dict[str, str] = {}
+        self.poisoned: Final = PoisonedPipes()
+        """Counts of poison records; pipes with too many are quarantined with the next plan."""
         self.changed = asyncio.Event()
         """Set when the plan may be out of date."""
         registry.on_change(self.notify)
@@ -46,7 +49,7 @@ class PlanUpdater:
             self._broken = await self._engine.load_lookups()
             missing = {pipe: why for pipe, why in self._broken.items() if not self._is_refused(pipe)}
             if not missing:
-                await self._engine.update_plan(self._broken)
+                await self._engine.update_plan(self._broken, self._quarantined())
                 return not self._status.stopping.is_set()
             pipe, reason = next(iter(missing.items()))
             self._status.waiting(f"the pipe {pipe} cannot run: {reason}")
@@ -63,9 +66,23 @@ class PlanUpdater:
         """Bring the plan up to date. Returns whether it changed."""
         self.changed.clear()
         self._broken = await self._engine.load_lookups()
+        quarantined = self._quarantined()
         for revision in self._registry.in_use():
-            self._status.health.warn(f"pipe {revision.key}", self._broken.get(revision.key))
-        return await self._engine.update_plan(self._broken)
+            reason = quarantined.get(revision.key) or self._broken.get(revision.key)
+            self._status.health.warn(f"pipe {revision.key}", reason)
+        return await self._engine.update_plan(self._broken, quarantined)
+
+    def _quarantined(self) -> dict[str, str]:
+        """Key of each quarantined revision to the reason."""
+        reason = (
+            f"quarantined: Spark failed on {MOST} of its events, or took too long; publish the pipe again to "
+            "release it"
+        )
+        return {
+            revision.key: reason
+            for revision in self._registry.in_use()
+            if self.poisoned.is_quarantined(revision.pipe.pipe, revision.offset)
+        }
 
     async def retry_broken(self) -> None:
         """Have the plan updated every 10 s while a pipe is broken. Runs until it is cancelled."""

@@ -54,6 +54,7 @@ class QueryRunner:
         self._election = election
         self._plans = plans
         self._status = status
+        self._poisoned = plans.poisoned
         self._failures = 0
         """Failures since the last finished batch, except for those of Kafka."""
         self._reached: dict[int, int] = {}
@@ -108,6 +109,8 @@ class QueryRunner:
     async def _run_once(self, offsets: GroupOffsets) -> None:
         """Run the query once, and do what its end requires."""
         start = await offsets.start()
+        self._poisoned.read(start.notes.values())
+        offsets.remark = self._poisoned.note()
         self._failures = max(self._failures, *(crashes(note) for note in start.notes.values()), 0)
         interrupted = any(unfinished_trial(note) is not None for note in start.notes.values())
         if self._failures >= FAILURES_BEFORE_SEARCH or interrupted:
@@ -267,6 +270,14 @@ class QueryRunner:
             failures=self._failures,
         )
         await self._plans.update()
-        quarantine = PoisonQuarantine(self._settings, self._topics, offsets, self._engine.write_range)
+
+        def count(pipe: str) -> None:
+            revision = self._registry.get(pipe)
+            if revision is not None:
+                poisoned = self._poisoned.add(pipe, revision.offset)
+                offsets.remark = self._poisoned.note()
+                logger.error("pipe-poisoned", pipe=pipe, revision=revision.number, records=poisoned)
+
+        quarantine = PoisonQuarantine(self._settings, self._topics, offsets, self._engine.write_range, count)
         await quarantine.run(start)
         self._failures = 0

@@ -82,6 +82,21 @@ def test_a_broken_new_version_is_refused_and_the_old_one_stays_in_force(bench: S
     assert written.value == b'{"x":1}'
 
 
+def test_a_quarantined_pipe_makes_dead_letters_until_it_is_published_again(bench: SparkBench) -> None:
+    compiler = PipeCompiler(bench.catalyst)
+    pipes = [make_pipe(derive={"x": "1"}), make_pipe("good")]
+    bench.plan(pipes, offset=1, compiler=compiler)
+    plan = bench.plan(pipes, offset=1, compiler=compiler, quarantined={"p": "quarantined: too slow"})
+    dead, good = bench.run(plan, [(b"k", b"{}", 0, make_headers(name, 1)) for name in ("p", "good")])
+    assert dead.reason == "pipe-broken"
+    assert "quarantined: too slow" in dead.detail
+    assert good.reason is None
+    [written] = bench.run(
+        bench.plan(pipes, offset=2, compiler=compiler), [(b"k", b"{}", 0, make_headers("p", 2))]
+    )
+    assert written.value == b'{"x":1}'
+
+
 def test_pipes_of_one_template_share_its_expressions_and_others_do_not(
     bench: SparkBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

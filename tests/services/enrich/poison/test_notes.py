@@ -5,5 +5,8 @@ from hifi_enrich.poison.notes import crash_note, crashes, trial_note, unfinished
 
 def test_notes_are_read_as_they_were_written() -> None:
     assert (crashes(crash_note(3)), unfinished_trial(trial_note(9))) == (3, 9)
+    remark = ";poisoned:orders@12=3"
+    assert (crashes(crash_note(3) + remark), unfinished_trial(trial_note(9) + remark)) == (3, 9)
+    assert (crashes(remark), unfinished_trial(remark)) == (0, None)
     for note in ("", "else", "crashes:x", "trial:"):
         assert (crashes(note), unfinished_trial(note)) == (0, None)

@@ -43,7 +43,7 @@ class _Offsets:
 
 def _quarantine(offsets: _Offsets, write: WriteRange) -> tuple[PoisonQuarantine, list[OffsetRange]]:
     settings: Any = SimpleNamespace(enrich_max_offsets_per_trigger=100, enrich_stall_s=120)
-    quarantine = PoisonQuarantine(settings, Topics("s"), offsets, write)  # type: ignore[arg-type]
+    quarantine = PoisonQuarantine(settings, Topics("s"), offsets, write, lambda _: None)  # type: ignore[arg-type]
     put_away: list[OffsetRange] = []
 
     async def put(part: OffsetRange) -> None:

@@ -1,0 +1,56 @@
+"""Counts the poison records of each pipe, and which pipes are quarantined for them. Pure.
+
+The counts are kept beside the committed offsets, since the search for a poison record may end the process.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+MOST: Final = 3
+"""Poison records of a revision after which its pipe is quarantined."""
+SEPARATOR: Final = ";"
+_PREFIX: Final = "poisoned:"
+_MOST_PIPES: Final = 16
+"""Pipes whose counts are kept; Kafka limits what is kept beside an offset to 4,096 bytes."""
+
+
+class PoisonedPipes:
+    """Counts by pipe, of its newest revision with a poison record."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, tuple[int, int]] = {}
+
+    def add(self, pipe: str, offset: int) -> int:
+        """Count a poison record; how many the revision has now.
+
+        Args:
+            pipe: name.
+            offset: of the pipe's revision; a new one begins at 0.
+        """
+        before, count = self._counts.pop(pipe, (offset, 0))
+        self._counts[pipe] = (offset, count + 1 if before == offset else 1)
+        while len(self._counts) > _MOST_PIPES:
+            del self._counts[next(iter(self._counts))]
+        return self._counts[pipe][1]
+
+    def is_quarantined(self, pipe: str, offset: int) -> bool:
+        """Whether a revision of a pipe has had too many poison records. A later revision has not."""
+        counted, count = self._counts.get(pipe, (-1, 0))
+        return count >= MOST and offset <= counted
+
+    def note(self) -> str:
+        """The counts, to be kept beside every committed offset; empty: there are none."""
+        counts = ",".join(f"{pipe}@{offset}={count}" for pipe, (offset, count) in self._counts.items())
+        return f"{SEPARATOR}{_PREFIX}{counts}" if counts else ""
+
+    def read(self, notes: Iterable[str]) -> None:
+        """Take over the counts of an earlier process."""
+        for note in notes:
+            _, separator, counts = note.partition(f"{SEPARATOR}{_PREFIX}")
+            for entry in counts.split(",") if separator else ():
+                pipe, _, numbers = entry.partition("@")
+                offset, _, count = numbers.partition("=")
+                if not (offset.isdigit() and count.isdigit()):
+                    continue
+                if (int(offset), int(count)) > self._counts.get(pipe, (-1, 0)):
+                    self._counts[pipe] = (int(offset), int(count))

@@ -1,0 +1,34 @@
+"""A pipe with three poison records is quarantined, also if the search for each of them ended the process."""
+
+from hifi_enrich.poison.poisoned_pipes import MOST, PoisonedPipes
+
+
+def test_a_pipe_is_quarantined_after_three_and_released_by_a_new_revision() -> None:
+    pipes = PoisonedPipes()
+    for count in range(1, MOST + 1):
+        assert not pipes.is_quarantined("orders", 12)
+        assert pipes.add("orders", 12) == count
+    assert pipes.is_quarantined("orders", 12)
+    assert pipes.is_quarantined("orders", 11)
+    assert not pipes.is_quarantined("orders", 13)
+    assert not pipes.is_quarantined("crm", 12)
+    assert pipes.add("orders", 13) == 1
+    assert not pipes.is_quarantined("orders", 12)
+
+
+def test_the_counts_pass_to_the_next_process_with_the_notes() -> None:
+    before, after = PoisonedPipes(), PoisonedPipes()
+    for pipe, offset in (("orders", 12), ("orders", 12), ("crm-eu", 4), ("orders", 12)):
+        before.add(pipe, offset)
+    after.read(["", "crashes:2", f"trial:9{before.note()}", ";poisoned:orders@12=1", ";poisoned:x@y=z,,@="])
+    assert after.note() == before.note() != ""
+    assert after.is_quarantined("orders", 12)
+    assert after.add("crm-eu", 4) == 2
+
+
+def test_what_is_kept_fits_beside_an_offset() -> None:
+    pipes = PoisonedPipes()
+    for number in range(1_000):
+        pipes.add(f"{'a' * 55}-{number}", 10**9)
+    assert len(pipes.note()) < 2_000
+    assert PoisonedPipes().note() == ""
