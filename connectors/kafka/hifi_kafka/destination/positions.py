@@ -12,7 +12,7 @@ from hifi.delivery.written_offsets import WrittenOffsets
 from hifi.kafka.clients import close
 from hifi.kafka.security import client_options
 from hifi.kafka.topic_reader import read_ranges
-from hifi.runtime.errors import Retryable
+from hifi.runtime.errors import Missing
 from hifi_kafka.declaration import KafkaDestinationSettings
 
 PARTITIONS: Final = 8
@@ -118,8 +118,9 @@ class PositionReader:
         try:
             topics = await admin.list_topics()
             if self._events_topic not in topics:
-                raise Retryable(
-                    f"the topic {self._events_topic} does not exist at the destination; create it"
+                raise Missing(
+                    f"topic {self._events_topic}",
+                    f"the topic {self._events_topic} does not exist at the destination; create it",
                 )
             if self._topic not in topics:
                 await self._create(admin)
