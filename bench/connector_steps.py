@@ -232,15 +232,27 @@ async def write_source(kafka: str, topic: str, partitions: int, kind: str, event
     await producer.stop()
 
 
+_ROW: Final = [
+    {"type": type_name, "optional": True, "field": name}
+    for name, type_name in (("id", "int64"), ("total", "double"), ("note", "string"))
+]
+_SCHEMA: Final = {
+    "type": "struct",
+    "fields": [
+        {"type": "struct", "fields": _ROW, "optional": True, "field": side} for side in ("before", "after")
+    ],
+}
+"""As Kafka Connect writes it before each change."""
+
+
 def _insert(number: int) -> bytes:
     place = {"db": "shop", "schema": "public", "table": "orders", "txId": number, "lsn": number}
     source = {"version": "3.4.0.Final", "connector": "postgresql", "name": "shop", **place}
-    return orjson.dumps(
-        {
-            "before": None,
-            "after": orjson.Fragment(order(number)),
-            "source": source | {"ts_ms": 1_764_000_000_000 + number},
-            "op": "c",
-            "ts_ms": 1_764_000_000_000 + number,
-        }
-    )
+    payload = {
+        "before": None,
+        "after": orjson.Fragment(order(number)),
+        "source": source | {"ts_ms": 1_764_000_000_000 + number},
+        "op": "c",
+        "ts_ms": 1_764_000_000_000 + number,
+    }
+    return orjson.dumps({"schema": _SCHEMA, "payload": payload})

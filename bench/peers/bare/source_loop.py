@@ -26,7 +26,7 @@ def plain(record: ConsumerRecord) -> tuple[bytes, bytes]:
 
 def change(record: ConsumerRecord) -> tuple[bytes, bytes]:
     """The row of a change and beside it what happened to it, and the time of its commit."""
-    envelope = orjson.loads(record.value)
+    envelope = orjson.loads(record.value)["payload"]
     source, operation = envelope["source"], OPERATIONS[envelope["op"]]
     row = envelope["before"] if operation == "delete" else envelope["after"]
     key, committed = orjson.loads(record.key), rfc3339(source["ts_ms"])

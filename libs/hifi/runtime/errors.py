@@ -55,6 +55,18 @@ class Retryable(HifiError):
     """The operation failed and may succeed later: try again."""
 
 
+class Missing(Retryable):
+    """What is to be written to is not there (any more): try again until an operator has put it there.
+
+    Attributes:
+        what: kind and name, such as `table public.orders`; alarms name it.
+    """
+
+    def __init__(self, what: str, detail: str) -> None:
+        super().__init__(detail)
+        self.what = what
+
+
 class Overloaded(Retryable):
     """A bounded buffer is full, or Kafka does not answer: ask the caller to try again later."""
 

@@ -82,6 +82,7 @@ class ChangeReader:
             if len(self._schemas) > _MOST_SCHEMAS:
                 self._schemas.clear()
             fields = self._schemas[schema] = read_fields(row, self._placeholder)
+            fields.sort(key=lambda field: field.name != CHANGE)
         return fields
 
     def _event(
@@ -91,7 +92,7 @@ class ChangeReader:
         table = f"{source['schema']}.{source['table']}"
         before, after = envelope.get("before"), envelope.get("after")
         key_names = list(orjson.loads(record.key)) if record.key else []
-        if any(field.name == CHANGE for field in fields):
+        if fields and fields[0].name == CHANGE:
             return refused(
                 event, "reserved-column", f"{table} has a column {CHANGE}, which hifi adds to each event"
             )

@@ -119,6 +119,8 @@ def read_row(fields: list[Field], values: Mapping[str, Any], *, snapshot: bool, 
             row[name] = None
         elif value == mark:
             unchanged.append(name)
+        elif convert is _same:
+            row[name] = value
         else:
             try:
                 row[name] = convert(value, snapshot)

@@ -12,8 +12,12 @@ from hifi.delivery.written_offsets import WrittenOffsets
 from hifi.kafka.clients import close
 from hifi.kafka.security import client_options
 from hifi.kafka.topic_reader import read_ranges
+<<<<<<< HEAD
 from hifi.runtime import log
 from hifi.runtime.errors import Retryable
+=======
+from hifi.runtime.errors import Missing
+>>>>>>> rows
 from hifi_kafka.declaration import KafkaDestinationSettings
 from hifi_kafka.destination.topic_limit import TopicLimit
 
@@ -137,8 +141,9 @@ class PositionReader:
         try:
             topics = await admin.list_topics()
             if self._events_topic not in topics:
-                raise Retryable(
-                    f"the topic {self._events_topic} does not exist at the destination; create it"
+                raise Missing(
+                    f"topic {self._events_topic}",
+                    f"the topic {self._events_topic} does not exist at the destination; create it",
                 )
             if self._topic not in topics:
                 logger.warning("positions-topic-made", topic=self._topic, cluster=self._settings.bootstrap)

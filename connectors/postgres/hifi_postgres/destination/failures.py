@@ -5,7 +5,7 @@ from typing import Final
 
 from psycopg import DataError, Error
 
-from hifi.runtime.errors import HifiError, Rejected, Retryable, Unacknowledged
+from hifi.runtime.errors import HifiError, Missing, Rejected, Retryable, Unacknowledged
 
 _PASSING: Final = ("08", "25", "26", "28", "3D", "40", "53", "55", "57", "58", "F0", "XX")
 """Classes of codes that are about the connection, the server or other transactions."""
@@ -61,7 +61,7 @@ def _about_row(error: Error, table: str, absent: Sequence[str], column: str) -> 
     if code.startswith(("42", "3F")):
         reason = f"the table {table} does not fit the settings: {_text(error)} ({code})"
         if code in _OTHER_TABLE:
-            return Retryable(f"{reason}; deliveries wait until it does")
+            return Missing(f"part of the table {table}", f"{reason}; deliveries wait until it does")
         return Rejected("schema", reason)
     if code.startswith(("23", "44")):
         where = f"; {column}" if column else ""

@@ -20,7 +20,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 from hifi.delivery.field_value import ABSENT, exact_fields, value_at
 from hifi.delivery.kind import OutboundEvent
 from hifi.runtime import exact_json
-from hifi.runtime.errors import Rejected, RejectedEvents, Retryable
+from hifi.runtime.errors import Missing, Rejected, RejectedEvents
 from hifi_postgres.declaration import PostgresSettings
 from hifi_postgres.destination.arrays import array_text
 from hifi_postgres.destination.column_type import ColumnType
@@ -128,18 +128,22 @@ class TableStatements:
         """Build statements for a table with columns of these types.
 
         Raises:
-            Retryable: the table does not exist, or has no column that the settings name.
+            Missing: the table does not exist, or has no column that the settings name.
         """
         self._statements.clear()
         self._types = {}
         settings = self._settings
         if not types:
-            raise Retryable(f"there is no table {settings.table}; deliveries wait until there is one")
+            raise Missing(
+                f"table {settings.table}",
+                f"there is no table {settings.table}; deliveries wait until there is one",
+            )
         named = [*settings.columns, *settings.attributes, *self._columns.values()]
         if missing := [name for name in named if name not in types]:
-            raise Retryable(
+            raise Missing(
+                f"column {missing[0]} of the table {settings.table}",
                 f"the table {settings.table} has no column {missing[0]}; deliveries wait until it has one. Add it, or "
-                "correct the pipe"
+                "correct the pipe",
             )
         self._types = dict(types)
 
@@ -192,7 +196,6 @@ class TableStatements:
 
         Raises:
             RejectedEvents: values that their columns do not have.
-            Retryable: the table has no column for the positions of columns that stay as they are.
         """
         rows, rejected = list[RowChange](), dict[int, Rejected]()
         for change in changes:

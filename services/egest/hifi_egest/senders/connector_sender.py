@@ -15,7 +15,7 @@ from hifi.pipe.model import ConnectorDestination
 from hifi.pipe.strict_model import StrictModel
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
-from hifi.runtime.errors import HifiError, Misconfigured, Rejected, RejectedEvents, Unacknowledged
+from hifi.runtime.errors import HifiError, Misconfigured, Missing, Rejected, RejectedEvents, Unacknowledged
 from hifi_egest.delivery.delivery import Attempt
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.policy.answer import Answer, NoResponse, RefusedWrite
@@ -159,6 +159,8 @@ class ConnectorSender:
             return RefusedWrite(why.reason, why.detail)
         except Rejected as why:
             return RefusedWrite(why.reason, why.detail)
+        except Missing as error:
+            return NoResponse(f"missing {error.what}", str(error), ambiguous=False)
         except (HifiError, OSError) as error:
             reason, ambiguous = next(what for kind, what in _FAILURES.items() if isinstance(error, kind))
             return NoResponse(reason, str(error) or "the write did not end in time", ambiguous=ambiguous)
