@@ -12,12 +12,8 @@ from hifi.delivery.written_offsets import WrittenOffsets
 from hifi.kafka.clients import close
 from hifi.kafka.security import client_options
 from hifi.kafka.topic_reader import read_ranges
-<<<<<<< HEAD
 from hifi.runtime import log
-from hifi.runtime.errors import Retryable
-=======
 from hifi.runtime.errors import Missing
->>>>>>> rows
 from hifi_kafka.declaration import KafkaDestinationSettings
 from hifi_kafka.destination.topic_limit import TopicLimit
 
