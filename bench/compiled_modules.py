@@ -271,8 +271,10 @@ def egest_rows() -> Callable[[], object]:
     )
     types = dict.fromkeys(["flight", "carrier"], "text")
     types |= dict.fromkeys(["distance", "hifi_partition", "hifi_offset"], "bigint")
+    types |= {"hifi_log": "uuid", "hifi_accepted": "timestamptz"}
     events = [
-        OutboundEvent(DATA, "application/json", {}, b"key", 0, number, number) for number in range(EVENTS)
+        OutboundEvent(DATA, "application/json", {}, b"key", "0a" * 16, 0, number, number)
+        for number in range(EVENTS)
     ]
 
     def work() -> None:

@@ -20,4 +20,4 @@ def _open_writer(settings: PostgresSettings, context: WriterContext) -> Destinat
 
 
 SQL: Final = SourceKind(SqlSource, _open_source)
-POSTGRES: Final = DestinationKind(PostgresSettings, _open_writer)
+POSTGRES: Final = DestinationKind(PostgresSettings, _open_writer, several_logs=True)

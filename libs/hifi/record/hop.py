@@ -33,7 +33,7 @@ class Hop(NamedTuple):
     """See `TO`; None: the record is not on `enriched`."""
     watch: bytes | None = None
     """See `WATCH`; None: the pipe watches nothing."""
-    index: int = 0
+    event_index: int = 0
     """See `INDEX`."""
     stamp_ms: int | None = None
     """See `STAMP`; None: there is none."""

@@ -26,7 +26,7 @@ from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import SqlType
 from hifi.pipe.secret import Secret
 from hifi.runtime.errors import Misconfigured
-from hifi_iceberg.declaration import ACCEPTED, DAY, OFFSET, PARTITION, SEQ, IcebergSettings, LakeTable
+from hifi_iceberg.declaration import ACCEPTED, DAY, LOG, OFFSET, PARTITION, SEQ, IcebergSettings, LakeTable
 from hifi_iceberg.destination.restricted_catalog import RestrictedRestCatalog, RestrictedSqlCatalog
 
 TYPES: Final[Mapping[SqlType, IcebergType]] = {
@@ -41,6 +41,7 @@ TYPES: Final[Mapping[SqlType, IcebergType]] = {
 _OWN: Final[Mapping[str, IcebergType]] = {
     ACCEPTED: TimestamptzType(),
     SEQ: StringType(),
+    LOG: StringType(),
     PARTITION: IntegerType(),
     OFFSET: LongType(),
 }

@@ -1,19 +1,22 @@
 """The SQL of a PostgreSQL destination, and the values of an event for it. Pure.
 
 Every statement compares positions. A row of another partition than the event's is replaced: offsets of two partitions
-have no order, and it happens only where rows are not identified by the event key.
+have no order, and it happens only where rows are not identified by the event key. Nor do offsets of two logs of the
+stream: between them the event that was accepted later stands, and the other one is refused as superseded.
 
 Rows are written with one statement for many of them, which takes an array for each column, or with a statement for
 each row. Both write the same.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from enum import Enum
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import orjson
-from psycopg.sql import SQL, Composed, Identifier, Placeholder
+from psycopg.sql import SQL, Composable, Composed, Identifier, Placeholder
 from psycopg.types.json import Jsonb
 
 from hifi.delivery.field_value import fields, value_at
@@ -22,10 +25,13 @@ from hifi.runtime.errors import Rejected
 from hifi_postgres.declaration import PostgresSettings
 from hifi_postgres.destination.arrays import array
 
+_LOG: Final = "event.log"
 _PARTITION: Final = "event.partition"
 _OFFSET: Final = "event.offset"
+_ACCEPTED: Final = "event.accepted"
 _KEY: Final = "event.key"
 """Names of parameters. No column has a name with a full stop."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Change(Enum):
@@ -60,21 +66,23 @@ class TableStatements:
         """
         self._settings = settings
         self._columns = [*settings.columns, *settings.attributes]
-        position_columns = [settings.partition_column, settings.offset_column]
-        self._values = dict(
-            zip([*self._columns, *position_columns], [*self._columns, _PARTITION, _OFFSET], strict=True)
-        )
+        position = dict(zip(settings.position_columns, [_LOG, _PARTITION, _OFFSET, _ACCEPTED], strict=False))
+        self._values = {name: name for name in self._columns} | position
         """Columns of a row that is written, and the names of their parameters."""
         self.table = _table(settings.table)
         self._names: dict[str, Any] = {
             "table": self.table,
+            "log": Identifier(settings.log_column),
             "partition": Identifier(settings.partition_column),
             "offset": Identifier(settings.offset_column),
+            "accepted": Identifier(settings.accepted_column),
             "columns": _listed(list(self._values)),
             "key": _listed(settings.key),
         }
         if settings.tombstones is not None:
             self._names["tombstones"] = _table(settings.tombstones)
+        self.superseded = None if settings.mode == "append" else self._superseded()
+        """Statement that says whether a row change came after one of another log that is newer; None: none can."""
         self._write_row = self._write(self._row_source())
         self._delete_row = None if settings.tombstones is None else self._delete()
         self._write_rows: dict[tuple[str, ...], bytes] = {}
@@ -96,7 +104,9 @@ class TableStatements:
         parameters = {
             name: Jsonb(value) if isinstance(value, dict | list) else value for name, value in values.items()
         }
-        parameters |= {_PARTITION: event.partition, _OFFSET: event.offset}
+        parameters |= {_LOG: event.log, _PARTITION: event.partition, _OFFSET: event.offset}
+        if settings.mode != "append":
+            parameters[_ACCEPTED] = _time_text(event.accepted_us)
         if settings.tombstones is not None:
             parameters[_KEY] = orjson.dumps([values[name] for name in settings.key]).decode()
         return RowChange(self._change(data), parameters)
@@ -151,9 +161,8 @@ class TableStatements:
         if self._settings.tombstones is None:
             return SQL("VALUES ({})").format(values)
         return SQL(
-            "SELECT {values} WHERE NOT EXISTS (SELECT 1 FROM {tombstones} WHERE key = %(event.key)s"
-            " AND {partition} = %(event.partition)s AND {offset} > %(event.offset)s)"
-        ).format(**self._names, values=values)
+            "SELECT {values} WHERE NOT EXISTS (SELECT 1 FROM {tombstones} WHERE key = %(event.key)s AND {newer})"
+        ).format(**self._names, values=values, newer=self._newer(SQL(""), _parameter))
 
     def _rows_source(self, array_types: Sequence[str]) -> Composed:
         tombstones = self._settings.tombstones is not None
@@ -165,14 +174,17 @@ class TableStatements:
         if not tombstones:
             return source
         return source + SQL(
-            " WHERE NOT EXISTS (SELECT 1 FROM {tombstones} AS gone WHERE gone.key = event.{event_key}"
-            " AND gone.{partition} = event.{partition} AND gone.{offset} > event.{offset})"
-        ).format(**self._names, event_key=Identifier(_KEY))
+            " WHERE NOT EXISTS (SELECT 1 FROM {tombstones} AS gone WHERE gone.key = event.{event_key} AND {newer})"
+        ).format(
+            **self._names,
+            event_key=Identifier(_KEY),
+            newer=self._newer(SQL("gone."), self._column(SQL("event."))),
+        )
 
     def _write(self, source: Composed) -> Composed:
         if self._settings.mode == "append":
             return SQL(
-                "INSERT INTO {table} ({columns}) {source} ON CONFLICT ({partition}, {offset}) DO NOTHING"
+                "INSERT INTO {table} ({columns}) {source} ON CONFLICT ({log}, {partition}, {offset}) DO NOTHING"
             ).format(**self._names, source=source)
         sets = SQL(", ").join(
             [
@@ -183,22 +195,71 @@ class TableStatements:
         )
         return SQL(
             "INSERT INTO {table} AS present ({columns}) {source} ON CONFLICT ({key}) DO UPDATE SET {sets}"
-            " WHERE present.{partition} IS DISTINCT FROM EXCLUDED.{partition}"
-            " OR present.{offset} <= EXCLUDED.{offset}"
-        ).format(**self._names, source=source, sets=sets)
+            " WHERE NOT ({newer})"
+        ).format(
+            **self._names,
+            source=source,
+            sets=sets,
+            newer=self._newer(SQL("present."), self._column(SQL("EXCLUDED."))),
+        )
 
-    def _delete(self) -> Composed:
-        same = SQL(" AND ").join(
+    def _newer(self, present: SQL, event: Callable[[str], Composable]) -> Composed:
+        """SQL of whether a row is newer than an event; never null.
+
+        Args:
+            present: what comes before the names of the row's columns.
+            event: SQL of the event's value for a parameter.
+        """
+        return SQL(
+            "CASE WHEN {present}{log} = {event_log} THEN coalesce({present}{partition} = {event_partition}"
+            " AND {present}{offset} > {event_offset}, false)"
+            " ELSE coalesce({present}{accepted} > {event_accepted}, false) END"
+        ).format(
+            **self._names,
+            present=present,
+            event_log=event(_LOG),
+            event_partition=event(_PARTITION),
+            event_offset=event(_OFFSET),
+            event_accepted=event(_ACCEPTED),
+        )
+
+    def _column(self, prefix: SQL) -> Callable[[str], Composable]:
+        """SQL of the column of a parameter in a row that is named."""
+        columns = {parameter: name for name, parameter in self._values.items()}
+        return lambda parameter: prefix + Identifier(columns[parameter])
+
+    def _superseded(self) -> Composed:
+        other_is_newer = SQL("{log} <> %(event.log)s AND {accepted} > %(event.accepted)s").format(
+            **self._names
+        )
+        statement = SQL("SELECT EXISTS (SELECT 1 FROM {table} WHERE {same} AND {other_is_newer})").format(
+            **self._names, same=self._same(), other_is_newer=other_is_newer
+        )
+        if self._settings.tombstones is None:
+            return statement
+        return statement + SQL(
+            " OR EXISTS (SELECT 1 FROM {tombstones} WHERE key = %(event.key)s AND {other_is_newer})"
+        ).format(**self._names, other_is_newer=other_is_newer)
+
+    def _same(self) -> Composed:
+        """SQL of whether a row has the key of an event."""
+        return SQL(" AND ").join(
             SQL("{} = {}").format(Identifier(name), Placeholder(name)) for name in self._settings.key
         )
+
+    def _delete(self) -> Composed:
         return SQL(
-            "WITH tombstone AS (INSERT INTO {tombstones} AS present (key, {partition}, {offset})"
-            " VALUES (%(event.key)s, %(event.partition)s, %(event.offset)s) ON CONFLICT (key) DO UPDATE"
-            " SET {partition} = EXCLUDED.{partition}, {offset} = EXCLUDED.{offset}"
-            " WHERE present.{partition} <> EXCLUDED.{partition} OR present.{offset} < EXCLUDED.{offset})"
-            " DELETE FROM {table} WHERE {same} AND ({partition} IS DISTINCT FROM %(event.partition)s"
-            " OR {offset} <= %(event.offset)s)"
-        ).format(**self._names, same=same)
+            "WITH tombstone AS (INSERT INTO {tombstones} AS present (key, {log}, {partition}, {offset}, {accepted})"
+            " VALUES (%(event.key)s, %(event.log)s, %(event.partition)s, %(event.offset)s, %(event.accepted)s)"
+            " ON CONFLICT (key) DO UPDATE SET {log} = EXCLUDED.{log}, {partition} = EXCLUDED.{partition},"
+            " {offset} = EXCLUDED.{offset}, {accepted} = EXCLUDED.{accepted} WHERE NOT ({gone_is_newer}))"
+            " DELETE FROM {table} WHERE {same} AND NOT ({row_is_newer})"
+        ).format(
+            **self._names,
+            same=self._same(),
+            gone_is_newer=self._newer(SQL("present."), self._column(SQL("EXCLUDED."))),
+            row_is_newer=self._newer(SQL(""), _parameter),
+        )
 
 
 def _without_repetition(rows: Iterable[dict[str, Any]], key: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
@@ -213,6 +274,15 @@ def _without_repetition(rows: Iterable[dict[str, Any]], key: Sequence[str]) -> I
         seen.add(key_values)
         distinct.append(row)
     yield distinct
+
+
+@lru_cache(maxsize=1024)  # the events of a request share their accepted time
+def _time_text(accepted_us: int) -> str:
+    return (_EPOCH + timedelta(microseconds=accepted_us)).isoformat()
+
+
+def _parameter(name: str) -> Placeholder:
+    return Placeholder(name)
 
 
 def _table(name: str) -> Identifier:

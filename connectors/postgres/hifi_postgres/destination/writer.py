@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from psycopg import AsyncConnection, Error, OperationalError, ProgrammingError
+from psycopg import AsyncConnection, AsyncCursor, Error, OperationalError, ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.sql import Composed
 
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
-from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.errors import Misconfigured, Rejected, Retryable
 from hifi_postgres.declaration import PostgresSettings
 from hifi_postgres.destination.failures import by_row_instead, failure
 from hifi_postgres.destination.statements import RowChange, TableStatements
@@ -62,6 +63,9 @@ class PostgresWriter(DestinationWriter):
         except Error as error:
             await self._roll_back(connection)
             raise failure(error, committing=committing) from error
+        except Rejected:
+            await self._roll_back(connection)
+            raise
         except BaseException:  # cancelled: what the connection does is not known
             await connection.close()
             raise
@@ -113,9 +117,29 @@ class PostgresWriter(DestinationWriter):
     async def _execute_all(
         self, connection: Connection, operations: Sequence[RowChange], types: Mapping[str, str] | None
     ) -> None:
-        async with connection.pipeline(), connection.cursor() as cursor:
+        cursors: list[AsyncCursor[tuple[Any, ...]]] = []
+        async with connection.pipeline():
             for statement, parameters in self._table.executions(operations, types):
+                cursor = connection.cursor()
+                cursors.append(cursor)
                 await cursor.executemany(statement, parameters)
+        if self._table.superseded is not None and sum(cursor.rowcount for cursor in cursors) < len(
+            operations
+        ):
+            await self._require_newest(connection, self._table.superseded, operations)
+
+    async def _require_newest(
+        self, connection: Connection, superseded: Composed, operations: Sequence[RowChange]
+    ) -> None:
+        """Refuse what an event of another log has replaced; what a later one of the same log has replaced is done."""
+        async with connection.pipeline():
+            cursors = [await connection.execute(superseded, operation.parameters) for operation in operations]
+        for cursor in cursors:
+            if await cursor.fetchone() == (True,):
+                raise Rejected(
+                    "superseded",
+                    "an event of the row's key that another log of the stream accepted later is written already",
+                )
 
     async def _read_types(self, connection: Connection) -> dict[str, str]:
         cursor = await connection.execute(_TYPES, [self._table.table.as_string(connection)])

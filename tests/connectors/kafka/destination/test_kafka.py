@@ -28,12 +28,17 @@ async def out(kafka: str, topic: Callable[..., Awaitable[str]]) -> OutTopic:
     return OutTopic(kafka, await topic(2, prefix="out"))
 
 
+LOG = "0a" * 16
+
+
 def outbound(
     offset: int, key: str = "k", *, partition: int = 0, retried: bool = False, **data: Any
 ) -> OutboundEvent:
     attributes = {"specversion": "1.0", "id": f"i{offset}", "source": "/s", "type": "made"}
     body = orjson.dumps({"number": offset, **data})
-    return OutboundEvent(body, "application/json", attributes, key.encode(), partition, offset, 0, retried)
+    return OutboundEvent(
+        body, "application/json", attributes, key.encode(), LOG, partition, offset, 0, retried
+    )
 
 
 def numbers(records: Sequence[ConsumerRecord]) -> list[int]:
@@ -73,12 +78,14 @@ async def test_a_takeover_of_partitions_does_not_wait_for_the_open_transactions_
         for partition in (0, 1):
             producer = AIOKafkaProducer(
                 bootstrap_servers=kafka,
-                transactional_id=f"hifi;s;flights;d;{partition};fresh",
+                transactional_id=f"hifi;s;flights;d;{LOG};{partition};fresh",
                 transaction_timeout_ms=600_000,
             )
             await killed.enter_async_context(producer)
             await producer.begin_transaction()
-            await producer.send_and_wait(positions, b"", key=f"s;flights;d;{partition};fresh;0".encode())
+            await producer.send_and_wait(
+                positions, b"", key=f"s;flights;d;{LOG};{partition};fresh;0".encode()
+            )
         writer = out.writer(positions_topic=positions)
         async with asyncio.timeout(120):
             await writer.write([outbound(1, partition=0), outbound(2, partition=1)])

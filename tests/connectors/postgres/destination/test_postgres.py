@@ -24,9 +24,12 @@ def writer(table: PostgresTable, timeout_s: float = 10.0, **settings: Any) -> De
     return kind.open(read, WriterContext("s", "flights", "d", 16, timeout_s))
 
 
+LOG = "0a" * 16
+
+
 def outbound(key: str, offset: int, number: Any = None, **data: Any) -> OutboundEvent:
     body = orjson.dumps({"key": key, "number": offset if number is None else number, **data})
-    return OutboundEvent(body, "application/json", {"id": f"i{offset}"}, key.encode(), 0, offset, 0)
+    return OutboundEvent(body, "application/json", {"id": f"i{offset}"}, key.encode(), LOG, 0, offset, 0)
 
 
 async def written(one: DestinationWriter, *batches: list[OutboundEvent]) -> None:
@@ -39,7 +42,7 @@ async def written(one: DestinationWriter, *batches: list[OutboundEvent]) -> None
 
 async def test_append_writes_a_row_for_each_event_and_the_same_event_once(postgres: PostgresTable) -> None:
     postgres.execute(f"ALTER TABLE {postgres.name} DROP CONSTRAINT {postgres.name}_pkey")
-    postgres.execute(f"CREATE UNIQUE INDEX ON {postgres.name} (hifi_partition, hifi_offset)")
+    postgres.execute(f"CREATE UNIQUE INDEX ON {postgres.name} (hifi_log, hifi_partition, hifi_offset)")
     postgres.execute(f"ALTER TABLE {postgres.name} ADD id text")
     batch = [outbound("k", 1), outbound("k", 2)]
     await written(
@@ -56,7 +59,8 @@ def deleting(postgres: PostgresTable) -> dict[str, Any]:
     """Settings with which `{op: d}` deletes."""
     name = f"{postgres.name}_gone"
     postgres.execute(
-        f"CREATE TABLE {name} (key text PRIMARY KEY, hifi_partition integer, hifi_offset bigint)"
+        f"CREATE TABLE {name} (key text PRIMARY KEY, hifi_log uuid, hifi_partition integer, hifi_offset bigint,"
+        " hifi_accepted timestamptz)"
     )
     return {"delete_when": {"op": "d"}, "tombstones": name}
 
@@ -306,7 +310,7 @@ async def test_after_a_kill_in_mid_run_each_event_is_appended_once(
     postgres: PostgresTable, stream: EgestStream, tmp_path: Path
 ) -> None:
     postgres.execute(f"ALTER TABLE {postgres.name} DROP CONSTRAINT {postgres.name}_pkey")
-    postgres.execute(f"CREATE UNIQUE INDEX ON {postgres.name} (hifi_partition, hifi_offset)")
+    postgres.execute(f"CREATE UNIQUE INDEX ON {postgres.name} (hifi_log, hifi_partition, hifi_offset)")
     settings = {"mode": "append", "key": []}
     await stream.publish(
         pipe_to("flights", postgres.declared(settings=settings, batch={"size": 20, "wait": "5ms"}))
