@@ -261,6 +261,7 @@ def egest_lane() -> Callable[[], object]:
 def egest_rows() -> Callable[[], object]:
     from hifi.delivery.kind import OutboundEvent
     from hifi_postgres.declaration import PostgresSettings
+    from hifi_postgres.destination.column_type import ColumnType
     from hifi_postgres.destination.statements import TableStatements
 
     columns = {"flight": "flight", "carrier": "carrier", "distance": "distance"}
@@ -269,14 +270,19 @@ def egest_rows() -> Callable[[], object]:
             {"url": {"env": "URL"}, "table": "flights", "columns": columns, "mode": "append"}
         )
     )
-    types = dict.fromkeys(["flight", "carrier"], "text")
-    types |= dict.fromkeys(["distance", "hifi_partition", "hifi_offset"], "bigint")
+    text, number, log = [
+        ColumnType(sql, sql, name, category)
+        for sql, name, category in [("text", "text", "S"), ("bigint", "int8", "N"), ("uuid", "uuid", "U")]
+    ]
+    types = {"flight": text, "carrier": text, "distance": number}
+    table.use_types(types | {"hifi_log": log, "hifi_partition": number, "hifi_offset": number})
     events = [
-        OutboundEvent(DATA, "application/json", {}, b"key", 0, number, number) for number in range(EVENTS)
+        OutboundEvent(DATA, "application/json", {}, b"key", "0a" * 16, 0, number, number)
+        for number in range(EVENTS)
     ]
 
     def work() -> None:
-        [_] = table.executions([table.operation(event) for event in events], types)
+        [_] = table.executions(table.rows(table.changes(events)))
 
     return work
 

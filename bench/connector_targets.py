@@ -15,7 +15,8 @@ from hifi.kafka.topic_reader import read_ranges
 
 TABLE: Final = """
     CREATE TABLE orders (
-      id integer {key}, total double precision, note text, hifi_partition integer, hifi_offset bigint,
+      id integer {key}, total double precision, note text, hifi_log uuid, hifi_partition integer, hifi_offset bigint,
+      hifi_accepted timestamptz,
       written timestamptz DEFAULT clock_timestamp() {unique}
     )
 """
@@ -89,7 +90,7 @@ class TableTarget:
 
     def __init__(self, url: str, *, append: bool) -> None:
         self._url = url
-        unique = ", UNIQUE (hifi_partition, hifi_offset)" if append else ""
+        unique = ", UNIQUE (hifi_log, hifi_partition, hifi_offset)" if append else ""
         statement = TABLE.format(key="" if append else "PRIMARY KEY", unique=unique)
         with psycopg.connect(url) as connection:
             connection.execute("DROP TABLE IF EXISTS orders")

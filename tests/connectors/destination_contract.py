@@ -30,11 +30,26 @@ def writer(kind: KindUnderTest) -> DestinationWriter:
     return installed.open(settings, WriterContext("s", "flights", "d", 16, 10.0))
 
 
-def outbound(key: str, offset: int) -> OutboundEvent:
-    """An event whose number is its offset."""
-    body = orjson.dumps({"key": key, "number": offset})
-    attributes = {"id": str(offset), "subject": key}
-    return OutboundEvent(body, "application/json", attributes, key.encode(), 0, offset, ACCEPTED_US)
+BLUE, GREEN = "0b" * 16, "0e" * 16
+"""Identities of two logs."""
+
+
+def outbound(
+    key: str,
+    offset: int,
+    number: int | None = None,
+    *,
+    log: str = BLUE,
+    at_s: float = 0,
+    retried: bool = False,
+) -> OutboundEvent:
+    """An event whose number is its offset unless another one is given, accepted at `at_s`."""
+    body = orjson.dumps({"key": key, "number": offset if number is None else number})
+    attributes = {"id": f"{log}/{offset}", "subject": key}
+    accepted_us = ACCEPTED_US + int(at_s * 1_000_000)
+    return OutboundEvent(
+        body, "application/json", attributes, key.encode(), log, 0, offset, accepted_us, retried
+    )
 
 
 def numbered(stream: EgestStream, key: str, number: int, to: str = "d") -> Record:
@@ -115,6 +130,47 @@ async def test_an_older_event_changes_nothing_and_the_same_event_is_written_once
     await written.write([outbound("k", 3), outbound("other", 4)])
     await written.write([outbound("k", 6)])
     assert await kind.rows() == {"k": 6, "other": 4}
+    await written.close()
+
+
+async def test_events_of_two_logs_with_equal_partitions_and_offsets_are_written_once_each(
+    kind: KindUnderTest,
+) -> None:
+    """As two colours write them, whose writers are opened anew after a kill and repeat what they wrote."""
+    blue = [outbound(f"b{offset}", offset, log=BLUE) for offset in range(20)]
+    green = [outbound(f"g{offset}", offset, log=GREEN) for offset in range(20)]
+    for _ in range(2):
+        of_blue, of_green = writer(kind), writer(kind)
+        for first in range(0, 20, 5):
+            await of_blue.write(blue[first : first + 5])
+            await of_green.write(green[first : first + 5])
+        await of_green.write([event._replace(retried=True) for event in green])
+        await of_blue.write([event._replace(retried=True) for event in blue])
+        await of_green.close()
+        await of_blue.close()
+    history = await kind.history()
+    assert sorted(history) == sorted([(f"{log}{n}", n) for log in "bg" for n in range(20)])
+
+
+async def test_of_events_of_a_key_from_two_logs_the_one_that_was_accepted_later_stands(
+    kind: KindUnderTest,
+) -> None:
+    """An older one that arrives after it is refused by name where it would replace it, and by nothing else."""
+    written = writer(kind)
+    await written.write([outbound("k", 50, 1, log=BLUE, at_s=1), outbound("other", 51, 2, log=BLUE, at_s=1)])
+    await written.write([outbound("k", 3, 30, log=GREEN, at_s=2)])
+    older = [outbound("k", 52, 20, log=BLUE, at_s=1.5), outbound("new", 53, 4, log=BLUE, at_s=1.6)]
+    if kind.upserts:
+        with pytest.raises(Rejected) as refused:
+            await written.write(older)
+        assert refused.value.reason == "superseded"
+        assert await kind.rows() == {"k": 30, "other": 2}
+        await written.write(older[1:])
+    else:
+        await written.write(older)
+    assert await kind.rows() == {"k": 30, "other": 2, "new": 4}
+    await written.write([outbound("k", 54, 40, log=BLUE, at_s=3), outbound("k", 4, 50, log=GREEN, at_s=4)])
+    assert (await kind.rows())["k"] == 50
     await written.close()
 
 

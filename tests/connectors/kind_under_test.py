@@ -8,6 +8,8 @@ from typing import Any, Protocol
 class KindUnderTest(Protocol):
     """A destination of one kind that keeps the `number` of the newest event of each `key`."""
 
+    upserts = True
+    """It keeps the newest event of a key, and not all of them."""
     refusal = "not-json"
     """The reason of the dead letter of an event whose data is not JSON and that has no subject."""
 
@@ -27,6 +29,8 @@ class KindUnderTest(Protocol):
 
 class EventLog(KindUnderTest):
     """A destination whose events a reader finds in the order in which they arrived, each one once."""
+
+    upserts = False
 
     async def rows(self) -> dict[str, int]:
         history = await self.history()

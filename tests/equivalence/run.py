@@ -40,6 +40,7 @@ _PARTITIONS = 4
 _QUIET_S = 20.0
 _START_S = 120.0
 _URL = "EQUIVALENCE_URL"
+_LOG = "0a" * 16
 _LATE = 0.1
 """Share of events that are written late, and of batches in another order."""
 _TWICE = 0.02
@@ -144,7 +145,7 @@ class Delivery:
             self._offsets[partition] += 1
             table = headers["ce_subject"].decode()
             sent = OutboundEvent(
-                event.data, "application/json", {}, event.key, partition, self._offsets[partition], 0
+                event.data, "application/json", {}, event.key, _LOG, partition, self._offsets[partition], 0
             )
             self._late.append((table, sent))
 

@@ -12,6 +12,7 @@ from equivalence.columns import KINDS, ColumnKind
 _WRITERS = 3
 _NULLS = 0.15
 _LONGS = 0.3
+_POSITION = ["hifi_log uuid", "hifi_partition integer", "hifi_offset bigint", "hifi_accepted timestamptz"]
 
 
 class Column(NamedTuple):
@@ -41,7 +42,7 @@ class Table:
         """SQL that makes the table of the source or of the destination."""
         columns = [f"{column.name} {column.kind.sql}" for column in (*self.key, *self.columns)]
         if not source:
-            columns += ["hifi_partition integer", "hifi_offset bigint", "hifi_unchanged jsonb"]
+            columns += [*_POSITION, "hifi_unchanged jsonb"]
         key = ", ".join(column.name for column in self.key)
         made = [f"CREATE TABLE {self.name} ({', '.join(columns)}, PRIMARY KEY ({key}))"]
         if source:
@@ -53,9 +54,7 @@ class Table:
                 if column.kind.long
             ]
         else:
-            made.append(
-                f"CREATE TABLE {self.name}_gone (key text PRIMARY KEY, hifi_partition integer, hifi_offset bigint)"
-            )
+            made.append(f"CREATE TABLE {self.name}_gone (key text PRIMARY KEY, {', '.join(_POSITION)})")
         return "; ".join(made)
 
     def value(self, column: Column, made: random.Random) -> str | None:

@@ -24,13 +24,15 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from aiokafka.structs import OffsetAndMetadata
 from pyarrow import parquet
 
-COLUMNS = "(id, total, note, hifi_partition, hifi_offset) VALUES (%s, %s, %s, %s, %s)"
+LOG = "0a" * 16
+"""Identity of the log in the rows; the loop reads one."""
+COLUMNS = f"(id, total, note, hifi_partition, hifi_offset, hifi_log) VALUES (%s, %s, %s, %s, %s, '{LOG}')"
 UPSERT = (
     f"INSERT INTO orders AS present {COLUMNS} ON CONFLICT (id) DO UPDATE SET total = EXCLUDED.total,"
     " note = EXCLUDED.note, hifi_partition = EXCLUDED.hifi_partition, hifi_offset = EXCLUDED.hifi_offset"
     " WHERE present.hifi_partition <> EXCLUDED.hifi_partition OR present.hifi_offset <= EXCLUDED.hifi_offset"
 )
-APPEND = f"INSERT INTO orders {COLUMNS} ON CONFLICT (hifi_partition, hifi_offset) DO NOTHING"
+APPEND = f"INSERT INTO orders {COLUMNS} ON CONFLICT (hifi_log, hifi_partition, hifi_offset) DO NOTHING"
 
 
 async def batches(consumer: AIOKafkaConsumer, size: int) -> AsyncIterator[dict[TopicPartition, Any]]:
@@ -142,6 +144,7 @@ def row(record: ConsumerRecord, partition: int) -> dict[str, Any]:
         for name in ("id", "source", "type", "subject", "time")
     }
     return {
+        "hifi_log": LOG,
         "hifi_partition": partition,
         "hifi_offset": record.offset,
         "hifi_accepted": datetime.fromtimestamp(accepted_us / 1e6, UTC),

@@ -3,14 +3,16 @@
 import asyncio
 import time
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
+from aiokafka.errors import KafkaError
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from hifi.control.verdict import Condition, VerdictJson
+from hifi.kafka.topic_identity import topic_identity
 from hifi.pipe.registry import read_registry
 from hifi.runtime.errors import HifiError
 from hifi_cli.commands.pipes import NO_PIPES
@@ -26,6 +28,9 @@ from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream, Wide
 from hifi_infra.kafka.backlog import ConsumerBacklog, read_backlog
 from hifi_infra.mesh.health_probe import readiness
 from hifi_infra.mesh.running import RunningInstance
+
+LOG_WITHIN_S: Final = 15.0
+"""Time within which Kafka must say the identity of the stream's log, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +87,12 @@ async def status(
 async def gather(target: Target, seconds: float) -> dict[str, Any]:
     """Collect everything that `hifi status --json` prints."""
     running = target.running
-    instances, (backlog, pipes, problem) = await asyncio.gather(
-        _instances(running.instances if running else [], seconds), _stream(target)
+    instances, (backlog, pipes, problem), log = await asyncio.gather(
+        _instances(running.instances if running else [], seconds), _stream(target), _log(target)
     )
     return {
         "stream": target.topics.stream,
+        "stream_log": log,
         "kafka": target.kafka,
         "url": running.url if running else None,
         "console": running.console if running else None,
@@ -148,6 +154,15 @@ async def _stream(target: Target) -> tuple[ConsumerBacklog, list[dict[str, Any]]
         return ConsumerBacklog(), [], str(error)
 
 
+async def _log(target: Target) -> str | None:
+    """The identity of the stream's log; None if Kafka does not say it."""
+    try:
+        async with asyncio.timeout(LOG_WITHIN_S):
+            return (await topic_identity(target.kafka, target.topics.raw)).topic or None
+    except (KafkaError, OSError, TimeoutError):
+        return None
+
+
 async def _verdicts(target: Target) -> list[VerdictJson] | None:
     """Observe's verdicts; None without a control plane, or while its Kafka does not answer."""
     if target.control is None:
@@ -183,6 +198,8 @@ async def _sources(target: Target) -> list[dict[str, Any]]:
 def print_status(facts: dict[str, Any], to: Console, *, wide: bool = False) -> None:
     """Print the result of `gather` for people."""
     to.print(f"Stream [bold]{facts['stream']}[/] on Kafka {facts['kafka']}", highlight=False, soft_wrap=True)
+    if facts["stream_log"]:
+        to.print(f"Log {facts['stream_log']}", highlight=False, soft_wrap=True)
     if facts["url"]:
         to.print(f"Ingest {facts['url']}, Spark trigger {facts['trigger']}", highlight=False, soft_wrap=True)
     if facts["console"]:

@@ -18,13 +18,15 @@ ACCEPTED: Final = "hifi_accepted"
 """Column with the time at which the event was accepted; the table is partitioned by its day."""
 SEQ: Final = "hifi_seq"
 """Column with the identity of the event."""
+LOG: Final = "hifi_log"
+"""Column with the identity of the log in which the event stands."""
 PARTITION: Final = "hifi_partition"
 """Column with the number of the event's partition."""
 OFFSET: Final = "hifi_offset"
-"""Column with the offset of the event in `raw`. With the partition it is the position by which rows are merged."""
+"""Column with the offset of the event in `raw`. With log and partition it is the position by which rows are merged."""
 DAY: Final = "hifi_accepted_day"
 """Name of the partition by day, and in the paths of data files. It is no column."""
-OWN_COLUMNS: Final = (ACCEPTED, SEQ, PARTITION, OFFSET, DAY)
+OWN_COLUMNS: Final = (ACCEPTED, SEQ, LOG, PARTITION, OFFSET, DAY)
 
 _KEPT: Final = {(SqlType.INT.value, SqlType.BIGINT.value)}
 """Declared types that Iceberg promotes, before and after."""

@@ -20,6 +20,20 @@ def _refuse_to_open(_settings: IcebergSettings, _context: WriterContext) -> Dest
     raise Misconfigured("tables are written by the service lake, not by egest")
 
 
+def _one_log(settings: IcebergSettings) -> str | None:
+    if settings.mode == "append":
+        return None
+    return (
+        "with `mode: upsert` two services lake would write files with a row of the same key at the same time, and a "
+        "deleted row leaves no trace by which an older event is told"
+    )
+
+
 ICEBERG: Final = DestinationKind(
-    IcebergSettings, _refuse_to_open, _check, check_change=require_possible_change
+    IcebergSettings,
+    _refuse_to_open,
+    _check,
+    check_change=require_possible_change,
+    several_logs=True,
+    one_log=_one_log,
 )

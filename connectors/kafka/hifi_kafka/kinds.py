@@ -39,4 +39,6 @@ def _complete(
 
 
 SOURCE: Final = SourceKind(KafkaSource, _open_source)
-DESTINATION: Final = DestinationKind(KafkaDestinationSettings, _open_writer, _check, _complete)
+DESTINATION: Final = DestinationKind(
+    KafkaDestinationSettings, _open_writer, _check, _complete, several_logs=True
+)

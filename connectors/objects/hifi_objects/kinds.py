@@ -27,4 +27,4 @@ def _open_writer(settings: ObjectsSettings, context: WriterContext) -> Destinati
 
 
 SOURCE: Final = SourceKind(ObjectsSource, _open_source)
-DESTINATION: Final = DestinationKind(ObjectsSettings, _open_writer)
+DESTINATION: Final = DestinationKind(ObjectsSettings, _open_writer, several_logs=True)

@@ -125,15 +125,22 @@ class PostgresSettings(StrictModel):
         "hifi_unchanged",
         description="Column of the type `jsonb`, needed where events leave columns as they are.",
     )
+    log_column: ColumnName = Field(
+        "hifi_log", description="Column with the identity of the event's log, a `uuid`."
+    )
     partition_column: ColumnName = Field("hifi_partition", description="Column with the event's partition.")
     offset_column: ColumnName = Field(
         "hifi_offset",
         description="Column with the event's offset in `raw`.",
     )
+    accepted_column: ColumnName = Field(
+        "hifi_accepted",
+        description="Column with the event's accepted time, a `timestamptz`; not with `append`.",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> "PostgresSettings":
-        named = [*self.columns, *self.attributes, self.partition_column, self.offset_column]
+        named = [*self.columns, *self.attributes, *self.position_columns]
         if repeated := sorted({name for name in named if named.count(name) > 1}):
             raise ValueError(f"the columns {repeated} are set more than once")
         if not self.columns and not self.attributes:
@@ -147,3 +154,9 @@ class PostgresSettings(StrictModel):
         if (self.tombstones is not None) != (self.mode == "delete" or bool(self.delete_when)):
             raise ValueError("set `tombstones` with `delete_when` or `mode: delete`, and only then")
         return self
+
+    @property
+    def position_columns(self) -> list[str]:
+        """Columns with the position of the event that wrote the row."""
+        columns = [self.log_column, self.partition_column, self.offset_column]
+        return columns if self.mode == "append" else [*columns, self.accepted_column]

@@ -40,4 +40,4 @@ def _complete(destination: ConnectorDestination, pipe: Pipe, settings: PostgresS
 
 
 SQL: Final = SourceKind(SqlSource, _open_source)
-POSTGRES: Final = DestinationKind(PostgresSettings, _open_writer, _check, _complete)
+POSTGRES: Final = DestinationKind(PostgresSettings, _open_writer, _check, _complete, several_logs=True)

@@ -26,10 +26,13 @@ class OutboundEvent(NamedTuple):
         content_type: media type of the data.
         attributes: CloudEvents attributes by name, such as `id`, `source`, `type` and `time`.
         key: event key. All events of a key have the same partition.
+        log: identity of the stream's log, 32 hex digits. Each colour of a stream has one of its own, and so has a
+            stream that is made anew, grown or restored.
         partition: number of the event's partition.
-        offset: of the event in the topic `raw`; it ascends in the order in which the events of a partition were
-            accepted. Each delivery of the same event has the same one, also after retries.
-        accepted_us: when the event was accepted, microseconds since 1970 UTC.
+        offset: of the event in the topic `raw` of its log; it ascends in the order in which the events of a partition
+            were accepted. Each delivery of the same event has the same log, partition and offset, also after retries.
+        accepted_us: when the event was accepted, microseconds since 1970 UTC. It is the order between events of
+            different logs, whose offsets do not compare.
         retried: the retrier brought the event back.
     """
 
@@ -37,6 +40,7 @@ class OutboundEvent(NamedTuple):
     content_type: str
     attributes: Mapping[str, str]
     key: bytes | None
+    log: str
     partition: int
     offset: int
     accepted_us: int
@@ -63,7 +67,8 @@ class DestinationWriter(ABC):
 
         egest calls it for up to `concurrency` batches at a time, and cancels it after `timeout`. A batch that failed is
         written again, and a batch whose outcome is not known may be written twice, so writing the same event again
-        should change nothing. It may also come after newer events of its key: compare `partition` and `offset`.
+        should change nothing. It may also come after newer events of its key: compare `offset` within `log` and
+        `partition`, and `accepted_us` between logs.
 
         Args:
             events: at least one, those of a key in their order.
@@ -120,8 +125,10 @@ class DestinationKind(Generic[SettingsT]):
         check_change: raises `Misconfigured` if the settings cannot follow those of the version in force, given as the
             destination, its pipe and settings before and after; None: they always can.
         several_logs: whether such a destination may get the events of several logs of a stream: of two colours, or of a
-            stream that is made anew. Their offsets all begin at 0, so it must not know an event by `partition` and
-            `offset`. False, the default: pipes with it are refused where there are several logs.
+            stream that is made anew. Their offsets all begin at 0, so it must know an event by its log, too. False, the
+            default: pipes with it are refused where there are several logs.
+        one_log: why a destination with these settings may nevertheless get the events of one log alone, or None; None:
+            there are no such settings.
     """
 
     settings: type[SettingsT]
@@ -130,3 +137,4 @@ class DestinationKind(Generic[SettingsT]):
     complete: Callable[[ConnectorDestination, Pipe, SettingsT], Mapping[str, Any]] | None = None
     check_change: Callable[["Declared[SettingsT]", "Declared[SettingsT]"], None] | None = None
     several_logs: bool = False
+    one_log: Callable[[SettingsT], str | None] | None = None

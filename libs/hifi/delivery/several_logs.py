@@ -1,27 +1,31 @@
 """Refuses destinations that would lose events of a second log of the stream.
 
 Each colour of a stream has a log of its own, and so has a stream that is made anew: the offsets of all of them begin at
-0. A destination that knows an event by its partition and offset takes the events of the second log for copies.
+0. A destination that knows an event by its partition and offset alone takes the events of the second log for copies.
 """
 
 from collections.abc import Iterable, Iterator
 
-from hifi.delivery.installed_kinds import installed_kind
+from hifi.delivery.installed_kinds import installed_kind, read_settings
 from hifi.pipe.model import ConnectorDestination, Destination, Pipe
 from hifi.runtime.errors import Misconfigured
 
 
 def refuse_several_logs(destination: Destination) -> str | None:
-    """Why a destination may get events of one log of the stream alone; None: it may get those of several."""
+    """Why a destination may get events of one log of the stream alone; None: it may get those of several.
+
+    Raises:
+        InvalidDestination: its settings are wrong.
+    """
     if not isinstance(destination, ConnectorDestination):
         return None
     try:
         kind = installed_kind(destination.kind)
     except Misconfigured:
         return f"the kind {destination.kind} is not installed here, so hifi cannot tell whether it would lose events"
-    if kind.several_logs:
-        return None
-    return f"the kind {destination.kind} knows an event by its partition and offset in the stream's log"
+    if not kind.several_logs:
+        return f"the kind {destination.kind} knows an event by its partition and offset in the stream's log"
+    return None if kind.one_log is None else kind.one_log(read_settings(destination)[1])
 
 
 def refused_destinations(pipes: Iterable[Pipe]) -> Iterator[str]:
@@ -40,11 +44,11 @@ def require_fit_for_colours(pipes: Iterable[Pipe]) -> None:
     """
     if lines := list(refused_destinations(pipes)):
         raise Misconfigured(
-            "the stream has two colours, and the offsets of both begin at 0. These destinations would take events of "
-            "one colour for copies of the other's, and lose them:\n  "
+            "the stream has two colours, and the offsets of both begin at 0. These destinations would lose events of "
+            "one of them:\n  "
             + "\n  ".join(lines)
-            + "\nUse a destination of "
-            "the kind http, or run the stream without colours: `hifi up` without `--colours`, on a folder of its own"
+            + "\nUse another kind or mode, or run the stream without colours: `hifi up` without `--colours`, on a "
+            "folder of its own"
         )
 
 
@@ -56,6 +60,6 @@ def require_usable(destination: Destination, *, coloured: bool) -> None:
     """
     if coloured and (reason := refuse_several_logs(destination)):
         raise Misconfigured(
-            f"the stream has two colours: {reason}, and would lose events; its deliveries wait. Use a destination of "
-            "the kind http"
+            f"the stream has two colours: {reason}, and would lose events; its deliveries wait. Use another kind "
+            "or mode"
         )

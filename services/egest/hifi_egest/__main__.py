@@ -8,6 +8,7 @@ from hifi.delivery.destination_follower import DestinationFollower
 from hifi.delivery.destination_state import DestinationName, StateChange, state_record
 from hifi.kafka.consumer import Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
+from hifi.kafka.stream_log import StreamLog
 from hifi.kafka.topic_check import TopicCheck
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime.running import running
@@ -35,6 +36,7 @@ async def egest(service: Service, settings: EgestSettings) -> None:
     registry = PipeRegistry(settings.kafka, topics, health)
     outcomes = [topics.receipts, topics.dead_letter, topics.parked, *map(topics.retry_in, topics.tiers)]
     used = [topics.enriched, topics.retry_out, *outcomes]
+    stream_log = StreamLog(settings.kafka, topics, health)
     check = TopicCheck(settings.kafka, used, registry.partition_count, health)
     producer = Producer(settings.kafka, settings.instance, health=health)
     # Outcomes: receipts, retries and dead letters, written only while this instance is a member of its group.
@@ -62,12 +64,21 @@ async def egest(service: Service, settings: EgestSettings) -> None:
         destinations.states,
         publish_state,
         lambda: registry.coloured,
+        stream_log.identity,
     )
     lanes = Lanes(registry, resources, lambda: len(consumer.assigned) / (2 * (registry.partitions or 1)))
     # Records: read, checked for copies, given to the lanes.
     reader = OutcomeReader(settings.kafka, topics)
     intake = DeliveryIntake(
-        topics, registry, lanes, recorder, reader, budget, health, settings.egest_pipes_wait_s
+        topics,
+        registry,
+        lanes,
+        recorder,
+        reader,
+        budget,
+        health,
+        settings.egest_pipes_wait_s,
+        stream_log.read_anew,
     )
     options = ConsumerOptions(
         [topics.enriched, topics.retry_out],
@@ -77,7 +88,7 @@ async def egest(service: Service, settings: EgestSettings) -> None:
         partition_fetch_bytes=settings.egest_fetch_bytes,
     )
     consumer = Consumer(service, settings, options, intake.handle, intake.poisoned)
-    async with running(service, registry, check, destinations, lanes, reader, producer):
+    async with running(service, registry, check, stream_log, destinations, lanes, reader, producer):
         health.state = "running"
         await consumer.run()
 

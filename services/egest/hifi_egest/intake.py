@@ -6,7 +6,7 @@ The outcomes of the deliveries complete the offsets later.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -22,6 +22,7 @@ from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.runtime.errors import Rejected
 from hifi.runtime.health import Health
+from hifi_egest.dedup.copy_key import RAW_LOG
 from hifi_egest.dedup.deduplicator import CopyCheck, Deduplicator
 from hifi_egest.dedup.outcome_reader import OutcomeReader, RecordedOutcomes
 from hifi_egest.dedup.takeover import take_over
@@ -89,6 +90,7 @@ class DeliveryIntake:
         budget: InFlightBudget,
         health: Health,
         pipes_wait_s: float,
+        raw_replaced: Callable[[], None],
     ) -> None:
         """Start without partitions.
 
@@ -101,6 +103,7 @@ class DeliveryIntake:
             budget: bound on deliveries in flight.
             health: shows a revision of a pipe that does not arrive.
             pipes_wait_s: maximum time to wait for a revision of a pipe, seconds.
+            raw_replaced: called before the first event is offered whose offsets in `raw` begin anew.
         """
         self._topics = topics
         self._registry = registry
@@ -110,6 +113,7 @@ class DeliveryIntake:
         self._budget = budget
         self._health = health
         self._pipes_wait_s = pipes_wait_s
+        self._raw_replaced = raw_replaced
         self._unreachable_offset = -1
         self._owned: dict[AssignedPartition, _OwnedPartition] = {}
         self._endings: set[asyncio.Task[None]] = set()
@@ -206,6 +210,8 @@ class DeliveryIntake:
                 else:
                     owned.undelivered.append(event)
                 if copy is CopyCheck.RESET:
+                    if event.log == RAW_LOG:
+                        self._raw_replaced()
                     logger.error(
                         "raw-offsets-reset", topic=assigned.topic, partition=assigned.partition, offset=offset
                     )

@@ -6,6 +6,7 @@ enriched > Spark, with pipes > data files > commit > receipts, dead-letter
 import asyncio
 
 from hifi.kafka.leader_election import LeaderElection
+from hifi.kafka.stream_log import StreamLog
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
@@ -21,13 +22,16 @@ async def lake(service: Service, settings: LakeSettings) -> None:
     topics = settings.topics
     with scratch_folder(settings.lake_temp) as scratch:
         registry = PipeRegistry(settings.kafka, topics, service.health)
+        stream_log = StreamLog(settings.kafka, topics, service.health)
         election = LeaderElection(settings, topics.group("lake-leader"), topics.lake_leader)
         service.health.block("spark", "Spark is starting")
-        async with running(service, registry):
+        async with running(service, registry, stream_log):
             spark = await asyncio.to_thread(start_session, settings, scratch)
             try:
                 service.health.unblock("spark")
-                stream = LakeStream(settings.kafka, topics, registry, election, service.health)
+                stream = LakeStream(
+                    settings.kafka, topics, registry, stream_log.identity, election, service.health
+                )
                 partitions = registry.partition_count()
                 await QuerySupervisor(service, settings, spark, stream, election, partitions, scratch).run()
             finally:

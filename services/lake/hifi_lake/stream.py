@@ -4,7 +4,7 @@ The batches run in a thread of Spark's; the stream is reached through the event 
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from aiokafka import TopicPartition
@@ -45,6 +45,7 @@ class LakeStream:
         bootstrap: str,
         topics: Topics,
         registry: PipeRegistry,
+        log: Callable[[], str],
         election: LeaderElection,
         health: Health,
     ) -> None:
@@ -54,12 +55,14 @@ class LakeStream:
             bootstrap: of Kafka.
             topics: of the stream.
             registry: of the pipes, started.
+            log: identity of the stream's log; raises `Misconfigured` where Kafka does not say it.
             election: says whether this instance may still write.
             health: shows tables whose declaration is wrong, and revisions of pipes that do not arrive.
         """
         self._bootstrap = bootstrap
         self._topics = topics
         self._registry = registry
+        self.log: Final = log
         self._election = election
         self._health = health
         self._loop = asyncio.get_running_loop()

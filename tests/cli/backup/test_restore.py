@@ -1,4 +1,4 @@
-"""A restore begins the stream's offsets at 0 again, so destinations that know events by them are refused."""
+"""A restore begins the stream's offsets at 0 again, so destinations that know events by them alone are refused."""
 
 import asyncio
 import uuid
@@ -19,7 +19,9 @@ from hifi_cli.backup.restore import restore
 from hifi_cli.backup.state import State, StateRecord, pipes_of
 from hifi_infra.kafka.stream_setup import prepare
 
-ROWS = {"name": "rows", "kind": "postgres", "settings": {"dsn": {"env": "DSN"}, "table": "rows"}}
+LAKE = {"warehouse": "/srv/lake", "table": "a.b", "columns": {"id": "int"}}
+ROWS = {"name": "rows", "kind": "iceberg", "settings": LAKE | {"mode": "upsert", "key": ["id"]}}
+APPENDED = {"name": "rows", "kind": "iceberg", "settings": LAKE}
 WEB = {"name": "web", "url": "http://127.0.0.1:9/"}
 ENTRY = AuditEntry("ann", "restore", "stream/s", 1)
 WITHIN_S = 300
@@ -53,19 +55,21 @@ async def until_published(kafka: str, topics: Topics, pipes: set[str]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_destinations_that_know_events_by_their_offset_are_refused_by_default(
+async def test_destinations_that_know_events_by_their_offset_alone_are_refused_by_default(
     kafka: str, topics: Topics
 ) -> None:
     state = _state(_kept("pipes", pipe_record(pipe("a", WEB, ROWS), 1)))
-    with pytest.raises(Misconfigured, match=r"(?s)nothing was restored.*a/rows: the kind postgres.*--fresh"):
+    with pytest.raises(
+        Misconfigured, match=r"(?s)nothing was restored.*a/rows: with `mode: upsert`.*--fresh"
+    ):
         await restore(state, kafka, topics, None, ENTRY, force=True, fresh_destinations=False)
     assert (await read_registry(kafka, topics)).pipes == {}
     await restore(state, kafka, topics, None, ENTRY, force=False, fresh_destinations=True)
     await until_published(kafka, topics, {"a"})
 
 
-async def test_http_destinations_need_no_declaration(kafka: str, topics: Topics) -> None:
-    state = _state(_kept("pipes", pipe_record(pipe("a", WEB), 1)))
+async def test_destinations_that_know_the_log_need_no_declaration(kafka: str, topics: Topics) -> None:
+    state = _state(_kept("pipes", pipe_record(pipe("a", WEB, APPENDED), 1)))
     await restore(state, kafka, topics, None, ENTRY, force=False, fresh_destinations=False)
     await until_published(kafka, topics, {"a"})
 

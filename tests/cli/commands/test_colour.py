@@ -12,7 +12,9 @@ from hifi_infra.kafka.stream_setup import prepare
 ROWS = """\
 pipe: orders
 source: {keys: [{env: KEY}]}
-destinations: [{name: rows, kind: objects, settings: {folder: /tmp/rows}}]
+enrich: {fields: {id: int}}
+destinations:
+  - {name: rows, kind: iceberg, settings: {warehouse: /tmp/rows, table: a.b, mode: upsert, key: [id]}}
 """
 
 
@@ -45,7 +47,7 @@ def rows(tmp_path):
 def test_up_refuses_a_pipe_that_would_lose_events_before_anything_starts(hifi, tmp_path, rows) -> None:
     status, _, error = hifi("up", "--colours", "--data", tmp_path / "data", "--pipes", rows)
     assert status == 1, error
-    assert "orders/rows: the kind objects knows an event by its partition" in " ".join(error.split())
+    assert "orders/rows: with `mode: upsert` two services lake" in " ".join(error.split())
     assert not (tmp_path / "data/control").exists()
 
 

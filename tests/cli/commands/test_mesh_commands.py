@@ -3,6 +3,7 @@
 import hashlib
 import http.client
 import json
+import re
 import shutil
 import signal
 import threading
@@ -258,6 +259,7 @@ def test_status_shows_services_backlog_and_pipes(up, hifi):
     assert set(status["backlog"]) == {"normalize", "enrich", "egest", "retrier"}
     assert [pipe["pipe"] for pipe in status["pipes"]] == ["count"]
     assert (status["stream"], status["trigger"], status["brokers"]) == ("hifi", "auto", 1)
+    assert re.fullmatch("[0-9a-f]{32}", status["stream_log"])
     code, output, _ = hifi("status", "--data", up.data)
     assert code == 0
     assert "egest-1" in output

@@ -155,6 +155,7 @@ def test_status_is_readable():
     }  # fmt: skip
     facts = {
         "stream": "hifi", "kafka": "127.0.0.1:9092", "url": "http://127.0.0.1:8080", "trigger": "real-time",
+        "stream_log": "0a" * 16,
         "console": "http://127.0.0.1:8090", "problem": None, "instances": [instance],
         "colours": [{"colour": "blue", "state": "active", "share": 0.75}],
         "verdicts": [{"scope": "pipe/orders", "condition": "unstable", "reasons": ["lag: p95 3 s"]}],
@@ -173,6 +174,7 @@ def test_status_is_readable():
     )  # fmt: skip
     assert "Health of pipe/orders unstable: lag: p95 3 s" in text
     assert "Colours blue active 75 % of the requests" in text
+    assert f"Log {'0a' * 16}" in text
     assert "4194304" not in text
     assert "4194304" in on_paper(lambda console: print_status(facts, console, wide=True))
 

@@ -1,5 +1,6 @@
 """Kinds come from entry points; wrong settings are reported at their line, and missing ones delay deliveries."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from egest_stream import EgestStream, pipe_to, running_egest, texts, until
 
 from hifi.check.pipe_check import check_folder
 from hifi.delivery import installed_kinds as installed
+from hifi.delivery import several_logs
 from hifi.pipe.limit_check import refusals
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import Pipe
@@ -122,8 +124,10 @@ async def test_while_a_kind_is_not_installed_deliveries_go_to_the_retrier(stream
 
 
 async def test_in_a_colour_deliveries_to_a_kind_that_would_lose_events_wait(
-    stream: EgestStream, sqlite_kind: Path, tmp_path: Path
+    stream: EgestStream, sqlite_kind: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    silent = replace(installed.installed_kind("sqlite"), several_logs=False)
+    monkeypatch.setattr(several_logs, "installed_kind", lambda _name: silent)
     database = tmp_path / "rows.db"
     settings = {"database": str(database), "table": "orders"}
     declared = pipe_to("flights", {"name": "d", "kind": "sqlite", "settings": settings})

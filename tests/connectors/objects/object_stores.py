@@ -15,7 +15,10 @@ from s3_server import BUCKET, S3Server
 
 
 class ObjectFolder(KindUnderTest):
-    """Objects below a folder of this machine, where a reader takes the newest row of a key by its offset."""
+    """Objects below a folder of this machine, where a reader takes the newest row of a key by its offset,
+    and of several logs by the time when they were accepted."""
+
+    upserts = False
 
     def __init__(self, root: Path, form: str = "ndjson") -> None:
         self.root = root
@@ -40,16 +43,18 @@ class ObjectFolder(KindUnderTest):
 
     def offsets(self) -> list[int]:
         """The offsets of all rows; no row is there twice."""
-        counted = Counter((row["hifi_partition"], row["hifi_offset"]) for row in self.table())
+        counted = Counter(
+            (row["hifi_log"], row["hifi_partition"], row["hifi_offset"]) for row in self.table()
+        )
         assert set(counted.values()) <= {1}, "a row is there twice"
-        return sorted(offset for _, offset in counted)
+        return sorted(offset for *_, offset in counted)
 
     async def history(self) -> list[tuple[str, int]]:
         return [(row["data"]["key"], row["data"]["number"]) for row in self.table()]
 
     async def rows(self) -> dict[str, int]:
         self.offsets()
-        newest = sorted(self.table(), key=lambda row: row["hifi_offset"])
+        newest = sorted(self.table(), key=lambda row: (row["hifi_accepted"], row["hifi_offset"]))
         return {row["data"]["key"]: row["data"]["number"] for row in newest}
 
     @contextlib.asynccontextmanager

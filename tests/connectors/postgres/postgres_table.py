@@ -19,7 +19,7 @@ class PostgresTable(KindUnderTest):
         self.name = "t" + uuid.uuid4().hex[:10]
         self.execute(
             f"CREATE TABLE {self.name} (key text PRIMARY KEY, number integer NOT NULL,"
-            " hifi_partition integer, hifi_offset bigint)"
+            " hifi_log uuid, hifi_partition integer, hifi_offset bigint, hifi_accepted timestamptz)"
         )
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:

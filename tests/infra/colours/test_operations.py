@@ -111,7 +111,8 @@ async def test_a_colour_gets_another_setup_only_when_it_wakes_and_the_step_says_
 async def test_no_colour_wakes_beside_a_pipe_that_would_lose_its_events(colours: ColoursUnderTest) -> None:
     topics = Topics(colours.stream, ())
     await prepare(colours.kafka, topics, 1)
-    destination = {"name": "rows", "kind": "objects", "settings": {}}
+    lake = {"warehouse": "/srv/lake", "table": "a.b", "mode": "upsert", "key": ["id"]}
+    destination = {"name": "rows", "kind": "iceberg", "settings": lake | {"columns": {"id": "int"}}}
     pipe = Pipe.model_validate(
         {"pipe": "orders", "source": {"keys": [{"env": "K"}]}, "destinations": [destination]}
     )
@@ -121,7 +122,7 @@ async def test_no_colour_wakes_beside_a_pipe_that_would_lose_its_events(colours:
     running.write(colours.folders["blue"], mesh.model_copy(update={"kafka": colours.kafka}))
     await colours.write(green=ColourState.ASLEEP)
     for change in (None, SetupChange(partitions=8)):
-        with pytest.raises(Misconfigured, match="orders/rows: the kind objects"):
+        with pytest.raises(Misconfigured, match="orders/rows: with `mode: upsert`"):
             await colours.operations().wake("green", "because", 60, change)
     assert (await colours.states())["green"] is ColourState.ASLEEP
     assert await colours.actions() == []

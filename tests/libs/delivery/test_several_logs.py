@@ -1,11 +1,11 @@
-"""Which destinations lose events of a second log of the stream: their kind says so; by default they are refused."""
+"""Which destinations lose events of a second log of the stream: kind and mode say so; by default they are refused."""
 
 from importlib.metadata import entry_points
 from typing import Any
 
 import pytest
 
-from hifi.delivery import several_logs
+from hifi.delivery import installed_kinds, several_logs
 from hifi.delivery.installed_kinds import installed_kind
 from hifi.delivery.kind import DestinationKind, DestinationWriter, WriterContext
 from hifi.delivery.several_logs import refuse_several_logs, require_fit_for_colours, require_usable
@@ -23,8 +23,8 @@ def pipe(*destinations: dict[str, Any]) -> Pipe:
     )
 
 
-def to(kind: str) -> dict[str, Any]:
-    return {"name": "rows", "kind": kind, "settings": {}}
+def to(kind: str, settings: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"name": "rows", "kind": kind, "settings": settings or {}}
 
 
 def _open(_settings: StrictModel, _context: WriterContext) -> DestinationWriter:
@@ -35,16 +35,32 @@ def _open(_settings: StrictModel, _context: WriterContext) -> DestinationWriter:
 def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, DestinationKind[Any]]:
     """Kinds that are installed in this test beside the real ones."""
     added: dict[str, DestinationKind[Any]] = {}
-    monkeypatch.setattr(several_logs, "installed_kind", lambda name: added.get(name) or installed_kind(name))
+    for module in (several_logs, installed_kinds):
+        monkeypatch.setattr(module, "installed_kind", lambda name: added.get(name) or installed_kind(name))
     return added
 
 
-def test_every_kind_of_hifi_but_http_is_refused() -> None:
-    names = sorted(entry_points(group=DESTINATIONS).names)
-    assert {"iceberg", "kafka", "objects", "postgres"} <= set(names)
-    for name in names:
-        assert refuse_several_logs(pipe(to(name)).destinations[0]), name
+URL = {"env": "URL"}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "kafka": {"bootstrap": "k:9092", "topic": "out"},
+    "objects": {"folder": "/srv/objects"},
+    "postgres": {"url": URL, "table": "t", "columns": {"id": "id"}, "key": ["id"]},
+    "iceberg": {"warehouse": "/srv/lake", "table": "a.b"},
+}
+
+
+def test_kinds_of_hifi_get_events_of_several_logs() -> None:
+    """The contract of destinations shows it, and for Iceberg the tests of lake."""
+    assert set(entry_points(group=DESTINATIONS).names) == SETTINGS.keys()
+    for name, settings in SETTINGS.items():
+        assert refuse_several_logs(pipe(to(name, settings)).destinations[0]) is None, name
     assert refuse_several_logs(pipe(HTTP).destinations[0]) is None
+
+
+def test_an_iceberg_table_with_a_row_for_each_key_is_refused() -> None:
+    upsert = to("iceberg", SETTINGS["iceberg"] | {"mode": "upsert", "key": ["id"]})
+    with pytest.raises(Misconfigured, match="orders/rows: with `mode: upsert` two services lake"):
+        require_fit_for_colours([pipe(upsert)])
 
 
 def test_a_kind_that_says_nothing_is_refused_and_one_that_keeps_no_positions_is_not(
@@ -64,13 +80,17 @@ def test_a_kind_that_is_not_installed_is_refused() -> None:
         require_fit_for_colours([pipe(to("tape"))])
 
 
-def test_the_message_says_what_to_do() -> None:
-    with pytest.raises(Misconfigured, match=r"(?s)two colours.*lose them.*kind http.*without `--colours`"):
-        require_fit_for_colours([pipe(to("postgres"))])
+def test_the_message_says_what_to_do(kinds: dict[str, DestinationKind[Any]]) -> None:
+    kinds["silent"] = DestinationKind(StrictModel, _open)
+    with pytest.raises(
+        Misconfigured, match=r"(?s)two colours.*lose.*another kind or mode.*without `--colours`"
+    ):
+        require_fit_for_colours([pipe(to("silent"))])
 
 
-def test_a_writer_is_refused_only_with_colours() -> None:
-    destination = pipe(to("postgres")).destinations[0]
+def test_a_writer_is_refused_only_with_colours(kinds: dict[str, DestinationKind[Any]]) -> None:
+    kinds["silent"] = DestinationKind(StrictModel, _open)
+    destination = pipe(to("silent")).destinations[0]
     require_usable(destination, coloured=False)
     require_usable(pipe(HTTP).destinations[0], coloured=True)
     with pytest.raises(Misconfigured, match="its deliveries wait"):

@@ -113,7 +113,7 @@ class IntakeBench:
         budget = InFlightBudget(1000, 10**7)
         health = Health("egest", "i")
         self.intake = DeliveryIntake(
-            TOPICS, registry, lanes, recorder, reader, budget, health, pipes_wait_s=1
+            TOPICS, registry, lanes, recorder, reader, budget, health, 1, lambda: None
         )
 
     def records(self, count: int, to: bytes = b"one", keys: int = 1) -> list[ConsumerRecord]:
@@ -282,12 +282,13 @@ async def test_a_batch_that_is_larger_than_its_lane_is_given_as_there_is_room_in
                 DestinationStates(),
                 nothing,
                 lambda: False,
+                lambda: "",
             ),
             lambda: 1.0,
         )
         await lanes.start()
         reader: Any = bench.reader
-        intake = DeliveryIntake(TOPICS, pipes, lanes, recorder, reader, budget, health, pipes_wait_s=1)
+        intake = DeliveryIntake(TOPICS, pipes, lanes, recorder, reader, budget, health, 1, lambda: None)
         waiting = intake.handle(bench.assigned, bench.records(200, b"one,two", keys=5))
         assert waiting is not None
         await waiting

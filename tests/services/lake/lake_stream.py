@@ -39,11 +39,11 @@ EPOCH = 0x1234
 class LakeStream:
     """A stream with one pipe `p` that has the destination `lake`."""
 
-    def __init__(self, kafka: str, folder: Path, **settings: Any) -> None:
+    def __init__(self, kafka: str, folder: Path, warehouse: Path | None = None, **settings: Any) -> None:
         """Settings of the destination, beside warehouse and table."""
         self.kafka = kafka
         self.folder = folder
-        self.warehouse = folder / "warehouse"
+        self.warehouse = warehouse or folder / "warehouse"
         self.settings = {"warehouse": str(self.warehouse), "table": "shop.orders"} | settings
         self.log = folder / "log"
         self._raw = Counter[int]()

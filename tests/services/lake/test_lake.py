@@ -79,6 +79,44 @@ async def test_a_killed_service_leaves_each_event_as_one_row_with_one_receipt(
 
 
 @pytest.mark.more
+async def test_two_logs_with_equal_partitions_and_offsets_write_one_table_each_event_once(
+    kafka: str, tmp_path: Path
+) -> None:
+    """As two colours do; the service of one is killed between its commit and its receipts."""
+    folders = [tmp_path / "blue", tmp_path / "green"]
+    for folder in folders:
+        folder.mkdir()
+    blue, green = [
+        await LakeStream(kafka, folder, tmp_path / "warehouse").create(FIELDS) for folder in folders
+    ]
+    of_blue = [blue.record(number, order(number, 1)) for number in range(30)]
+    of_green = [green.record(number, order(number, 1)) for number in range(100, 130)]
+    await blue.enrich(of_blue[:20])
+    blue.start()
+    try:
+        await blue.until(lambda rows: rows.num_rows >= 20)
+        await green.enrich([*of_green[:20], *of_green[5:10]])
+        green.start(kill_at="before the receipts")
+        await green.killed()
+        await blue.enrich([*of_blue[20:], *of_blue])
+        await green.enrich([*of_green[20:], *of_green])
+        green.start()
+        await green.until(lambda rows: rows.num_rows >= 60)
+        receipts = [await stream.until_receipts(30) for stream in (blue, green)]
+        for stream in (blue, green):
+            await stream.until_caught_up()
+    finally:
+        blue.stop()
+        green.stop()
+    rows = blue.rows().to_pylist()
+    assert sorted(row["id"] for row in rows) == [*range(30), *range(100, 130)]
+    assert len({row["hifi_log"] for row in rows}) == 2
+    assert len({(row["hifi_partition"], row["hifi_offset"]) for row in rows}) == 30
+    assert receipts == [{(first + n, "delivered"): 1 for n in range(30)} for first in (0, 100)]
+    assert blue.unreferenced_files() == []
+
+
+@pytest.mark.more
 async def test_rows_are_merged_by_position_and_deleted(kafka: str, tmp_path: Path) -> None:
     settings = {"mode": "upsert", "key": ["id"], "delete_when": {"op": "d"}, "attributes": {"event": "id"}}
     stream = await LakeStream(kafka, tmp_path, **settings).create(FIELDS)

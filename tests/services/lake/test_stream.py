@@ -18,16 +18,20 @@ PIPE = Pipe.model_validate(
         "source": {"keys": [{"env": "KEY"}]},
         "enrich": {"fields": {"id": "int"}},
         "destinations": [
-            {"name": "lake", "kind": "iceberg", "settings": {"warehouse": "/srv/lake", "table": "a.b"}}
+            {
+                "name": "lake",
+                "kind": "iceberg",
+                "settings": {"warehouse": "/srv/lake", "table": "a.b", "mode": "upsert", "key": ["id"]},
+            }
         ],
     }
 )
 
 
-async def test_no_table_is_opened_in_a_stream_with_colours() -> None:
+async def test_no_table_with_a_row_for_each_key_is_opened_in_a_stream_with_colours() -> None:
     registry: Any = SimpleNamespace(coloured=False, in_use=lambda: [PipeRevision(PIPE, 1, 1)])
     election: Any = None
-    stream = LakeStream("127.0.0.1:1", Topics("s"), registry, election, Health("lake", "i"))
+    stream = LakeStream("127.0.0.1:1", Topics("s"), registry, lambda: "", election, Health("lake", "i"))
     assert stream.table(("p", "lake")).settings.table == "a.b"
     registry.coloured = True
     with pytest.raises(Misconfigured, match=r"the stream has two colours.*its deliveries wait"):

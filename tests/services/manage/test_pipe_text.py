@@ -14,10 +14,12 @@ destinations:
 
 
 def test_a_pipe_that_would_lose_events_of_a_colour_is_refused() -> None:
-    assert read_pipe(PIPE, {}, coloured=False)[1] == []
-    [problem] = read_pipe(PIPE, {}, coloured=True)[1]
+    assert read_pipe(PIPE, {}, coloured=True)[1] == []
+    upsert = PIPE.replace(b"table: a.b}", b"table: a.b, mode: upsert, key: [id]}")
+    assert read_pipe(upsert, {}, coloured=False)[1] == []
+    [problem] = read_pipe(upsert, {}, coloured=True)[1]
     assert problem.where == "destinations"
-    assert "orders/lake: the kind iceberg knows an event by its partition" in problem.message
+    assert "orders/lake: with `mode: upsert` two services lake" in problem.message
 
 
 def test_a_property_that_names_a_class_is_refused_at_its_line() -> None:

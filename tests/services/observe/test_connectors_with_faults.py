@@ -211,8 +211,8 @@ async def _prepare(bootstrap: str, database: PostgresServer) -> None:
         await connection.execute("CREATE TABLE items (id integer PRIMARY KEY, amount integer)")
         for name in SOURCES:
             await connection.execute(
-                f"CREATE TABLE {name}_out (id integer, amount integer, hifi_partition integer, hifi_offset bigint,"
-                " UNIQUE (hifi_partition, hifi_offset))"
+                f"CREATE TABLE {name}_out (id integer, amount integer, hifi_log uuid, hifi_partition integer,"
+                " hifi_offset bigint, UNIQUE (hifi_log, hifi_partition, hifi_offset))"
             )
 
 

@@ -17,10 +17,12 @@ def pipe(**destination: Any) -> Pipe:
 
 
 def test_a_pipe_that_would_lose_events_of_a_colour_is_refused() -> None:
-    rows = pipe(kind="iceberg", settings={"warehouse": "/srv/lake", "table": "a.b"})
+    settings = {"warehouse": "/srv/lake", "table": "a.b", "columns": {"id": "int"}}
+    require_valid(pipe(kind="iceberg", settings=settings), {}, coloured=True)
+    rows = pipe(kind="iceberg", settings=settings | {"mode": "upsert", "key": ["id"]})
     require_valid(rows, {}, coloured=False)
     require_valid(pipe(url="http://127.0.0.1:9/"), {}, coloured=True)
-    with pytest.raises(Misconfigured, match="orders/d: the kind iceberg knows an event by its partition"):
+    with pytest.raises(Misconfigured, match="orders/d: with `mode: upsert` two services lake"):
         require_valid(rows, {}, coloured=True)
 
 

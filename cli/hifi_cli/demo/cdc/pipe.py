@@ -16,10 +16,11 @@ _DELETED: Final = {"change.op": "delete"}
 TARGET_TABLES: Final = """
     CREATE TABLE flights (
       id text PRIMARY KEY, carrier text, flight integer, tailnum text, origin text, dest text, distance integer,
-      delay integer, hifi_partition integer, hifi_offset bigint
+      delay integer, hifi_log uuid, hifi_partition integer, hifi_offset bigint, hifi_accepted timestamptz
     );
     CREATE TABLE flights_deleted (
-      key text PRIMARY KEY, hifi_partition integer, hifi_offset bigint, deleted_at timestamptz DEFAULT now()
+      key text PRIMARY KEY, hifi_log uuid, hifi_partition integer, hifi_offset bigint, hifi_accepted timestamptz,
+      deleted_at timestamptz DEFAULT now()
     );
 """
 

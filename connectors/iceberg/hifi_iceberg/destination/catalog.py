@@ -29,6 +29,7 @@ from hifi.runtime.errors import Misconfigured
 from hifi_iceberg.declaration import (
     ACCEPTED,
     DAY,
+    LOG,
     OFFSET,
     PARTITION,
     SEQ,
@@ -50,6 +51,7 @@ TYPES: Final[Mapping[SqlType, IcebergType]] = {
 _OWN: Final[Mapping[str, IcebergType]] = {
     ACCEPTED: TimestamptzType(),
     SEQ: StringType(),
+    LOG: StringType(),
     PARTITION: IntegerType(),
     OFFSET: LongType(),
 }

@@ -3,7 +3,8 @@
 Iceberg commits are optimistic: one that others were faster than fails and is tried again on the newer snapshot. Before
 each attempt the progress in the table must be the one that the files were made for. When this instance takes the
 table over, it commits a snapshot without data, so that a commit of an earlier owner, which may still be under way,
-fails: then the progress that it is made for is of another writer.
+fails: then the progress that it is made for is of another writer. Progress and writer are those of one log of the
+stream: services of other logs append to the table at the same time.
 """
 
 import time
@@ -30,11 +31,12 @@ logger = log.get(__name__)
 class TableCommits:
     """Commits to one table, as long as no other instance takes it over."""
 
-    def __init__(self, table: Table, writer: str, attempts: int) -> None:
+    def __init__(self, table: Table, log: str, writer: str, attempts: int) -> None:
         """Take the table over.
 
         Args:
             table: open.
+            log: identity of the stream's log.
             writer: a name that was never used before.
             attempts: to commit while others do.
 
@@ -42,6 +44,8 @@ class TableCommits:
             Retryable: others committed at each attempt.
         """
         self.table: Final = table
+        self._offsets = OFFSETS + log
+        self._writer_name = WRITER + log
         self._writer = writer
         self._attempts = attempts
         self.progress = TableProgress()
@@ -49,7 +53,7 @@ class TableCommits:
 
     def progress_at(self, offsets: Mapping[int, int]) -> TableProgress:
         """The progress that the table had when the query committed these offsets of `enriched`."""
-        return progress_at((_property(snapshot, OFFSETS) for snapshot in self._history()), offsets)
+        return progress_at((_property(snapshot, self._offsets) for snapshot in self._history()), offsets)
 
     def append(self, files: Sequence[str], progress: TableProgress) -> None:
         """Add data files.
@@ -111,10 +115,8 @@ class TableCommits:
 
     def _take_over(self) -> None:
         for attempt in range(self._attempts):
-            newest = next(
-                (snapshot for snapshot in self._history() if _property(snapshot, OFFSETS) is not None), None
-            )
-            text = _property(newest, OFFSETS) if newest is not None else None
+            newest = self._newest()
+            text = None if newest is None else _property(newest, self._offsets)
             self.progress = TableProgress.load(text) if text is not None else TableProgress()
             try:
                 with self.table.transaction() as change:
@@ -149,11 +151,15 @@ class TableCommits:
         self.table.refresh()
 
     def _ensure_owner(self) -> None:
-        newest = next(
-            (snapshot for snapshot in self._history() if _property(snapshot, OFFSETS) is not None), None
-        )
-        if newest is None or _property(newest, WRITER) != self._writer:
+        newest = self._newest()
+        if newest is None or _property(newest, self._writer_name) != self._writer:
             raise Fenced(f"another instance of lake writes {self.name}")
+
+    def _newest(self) -> Snapshot | None:
+        """The newest snapshot of this log, or of another one after it, which has its properties, too."""
+        return next(
+            (snapshot for snapshot in self._history() if _property(snapshot, self._offsets) is not None), None
+        )
 
     def _history(self) -> Iterator[Snapshot]:
         """The snapshots that led to the current state, newest first."""
@@ -164,7 +170,15 @@ class TableCommits:
             snapshot = None if parent is None else self.table.snapshot_by_id(parent)
 
     def _properties(self, progress: TableProgress) -> dict[str, str]:
-        return {OFFSETS: progress.dump(), WRITER: self._writer}
+        """Those of a new snapshot: the progress of this log, and what is known of the others."""
+        known = next((logs for snapshot in self._history() if (logs := _of_logs(snapshot))), {})
+        return known | {self._offsets: progress.dump(), self._writer_name: self._writer}
+
+
+def _of_logs(snapshot: Snapshot) -> dict[str, str]:
+    """The properties of all logs."""
+    properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    return {name: text for name, text in properties.items() if name.startswith((OFFSETS, WRITER))}
 
 
 def _property(snapshot: Snapshot, name: str) -> str | None:

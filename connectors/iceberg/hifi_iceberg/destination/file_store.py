@@ -6,6 +6,7 @@ writes to a temporary folder, from which the driver uploads, and files that Spar
 
 import shutil
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlparse
@@ -16,17 +17,20 @@ from pyiceberg.table import Table
 from hifi_iceberg.destination.restricted_catalog import WarehouseFileIO
 
 PREFIX: Final = "hifi-"
-"""What the names of folders with data files begin with, below `data` of a table."""
+"""What the names of folders with data files begin with, below `data` of a table; the identity of the log follows."""
+ABANDONED: Final = timedelta(days=1)
+"""Age from which on files of another log that nothing refers to are of no batch that is under way."""
 
 
 class FileStore:
     """The data files of one table that this service writes."""
 
-    def __init__(self, table: Table, writer: str, scratch: Path) -> None:
+    def __init__(self, table: Table, log: str, writer: str, scratch: Path) -> None:
         """Write nothing yet.
 
         Args:
             table: open.
+            log: identity of the stream's log.
             writer: a name that was never used before.
             scratch: folder for temporary files.
 
@@ -37,13 +41,14 @@ class FileStore:
         table.io.require_within(table.location())
         self._io = table.io
         self._table = table
+        self._prefix = f"{PREFIX}{log}-"
         self._writer = writer
         self._batches = 0
         location = urlparse(table.location())
         self._scheme = location.scheme or "file"
         self._files: FileSystem = table.io.fs_by_scheme(self._scheme, location.netloc)
         self._root = f"{location.netloc if self._scheme != 'file' else ''}{location.path}/data"
-        self._scratch = scratch / f"{PREFIX}{writer}"
+        self._scratch = scratch / f"{self._prefix}{writer}"
 
     @property
     def _local(self) -> bool:
@@ -52,7 +57,7 @@ class FileStore:
     def new_folder(self) -> str:
         """A path, not used before, to which Spark can write."""
         self._batches += 1
-        name = f"{PREFIX}{self._writer}-{self._batches}"
+        name = f"{self._prefix}{self._writer}-{self._batches}"
         return f"{self._root}/{name}" if self._local else str(self._scratch / name)
 
     def publish(self, folder: str) -> list[str]:
@@ -92,16 +97,21 @@ class FileStore:
         return paths
 
     def delete_unreferenced(self) -> int:
-        """Delete the data files of this service that no snapshot refers to; returns how many.
+        """Delete the data files of hifi that no snapshot refers to; returns how many.
 
         They are those of batches that were never committed, and those of which all snapshots have expired. No batch
-        may be under way.
+        of this log may be under way; of other logs, whose batches may be, only old files are deleted.
         """
         selector = FileSelector(self._root, recursive=True, allow_not_found=True)
+        before = datetime.now(UTC) - ABANDONED
         paths = [
             file.path
             for file in self._files.get_file_info(selector)
-            if file.is_file and file.path.removeprefix(self._root).lstrip("/").startswith(PREFIX)
+            if file.is_file
+            and (
+                (name := file.path.removeprefix(self._root).lstrip("/")).startswith(self._prefix)
+                or (name.startswith(PREFIX) and file.mtime < before)
+            )
         ]
         if not paths:
             return 0

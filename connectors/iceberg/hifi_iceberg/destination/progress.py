@@ -1,7 +1,9 @@
-"""How far a table is: what a snapshot's property `hifi.offsets` says. Pure.
+"""How far a table is in a log of the stream: what a snapshot's property `hifi.offsets.<log>` says. Pure.
 
 It is committed together with the data, so that each event is in the table once, whenever the service is killed. As in
-egest, a record of a partition is a first copy exactly when its offset in `raw` is above all offsets before it.
+egest, a record of a partition is a first copy exactly when its offset in `raw` is above all offsets before it. Each
+colour of a stream, and a stream that is made anew, has a log of its own, whose offsets begin at 0; so each log has its
+own properties, and every snapshot those of all logs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,10 +12,10 @@ from typing import Final, NamedTuple
 
 import orjson
 
-OFFSETS: Final = "hifi.offsets"
-"""Property of a snapshot: JSON object, partition to `[next, raw, accepted_us]`."""
-WRITER: Final = "hifi.writer"
-"""Property of a snapshot: the run of the service that committed it."""
+OFFSETS: Final = "hifi.offsets."
+"""What the name of a property of a snapshot begins with, before the log: JSON object, partition to `[next, raw]`."""
+WRITER: Final = "hifi.writer."
+"""The same, of the run of the service that committed last for the log."""
 
 
 class PartitionProgress(NamedTuple):
@@ -23,9 +25,6 @@ class PartitionProgress(NamedTuple):
     """Offset in `enriched` of the first record that is not decided yet."""
     raw: int = -1
     """Highest offset in `raw` of the rows; the deduplicator's watermark."""
-    accepted_us: int = -1
-    """Newest accepted time of the rows, microseconds since 1970 UTC. A row with a newer one is no copy, even if its
-    offset in `raw` is not above: the topic was created again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +37,18 @@ class TableProgress:
         """The progress in a partition."""
         return self.partitions.get(partition, PartitionProgress())
 
-    def advanced(self, ends: Mapping[int, int], rows: Mapping[int, tuple[int, int]]) -> "TableProgress":
+    def advanced(self, ends: Mapping[int, int], rows: Mapping[int, int]) -> "TableProgress":
         """The progress after a batch.
 
         Args:
             ends: partition to the offset after the last record of the batch.
-            rows: partition to the highest offset in `raw` and the newest accepted time of the new rows.
+            rows: partition to the highest offset in `raw` of the new rows.
         """
         made = dict(self.partitions)
         for partition, end in ends.items():
             before = self.get(partition)
-            raw, accepted_us = rows.get(partition, (-1, -1))
             made[partition] = PartitionProgress(
-                max(before.next, end), max(before.raw, raw), max(before.accepted_us, accepted_us)
+                max(before.next, end), max(before.raw, rows.get(partition, -1))
             )
         return TableProgress(made)
 
@@ -77,7 +75,7 @@ def progress_at(history: Iterable[str | None], offsets: Mapping[int, int]) -> Ta
     """The progress that a table had when a query committed these offsets of `enriched`.
 
     Args:
-        history: properties `hifi.offsets` of the snapshots, newest first; None: a snapshot of another writer.
+        history: properties with the offsets of the log in the snapshots, newest first; None: a snapshot without.
         offsets: partition to the committed offset.
     """
     for text in history:

@@ -21,7 +21,11 @@ PARTITIONS: Final = 8
 """Partitions of a positions topic that egest creates."""
 MOST_REPLICAS: Final = 3
 """Replicas of its partitions, if there are as many brokers."""
+RETENTION_DAYS: Final = 60
+"""For which positions of a topic that egest creates are kept after they were last written, so that those of past
+offsets and logs go. It is twice as long as dead letters are kept, which may come back."""
 _METADATA_S: Final = 0.05
+_DAY_MS: Final = 86_400_000
 
 logger = log.get(__name__)
 
@@ -30,7 +34,7 @@ class Position(NamedTuple):
     """Where records of the positions topic belong.
 
     Attributes:
-        owner: `<stream>;<pipe>;<destination>;<partition>;`.
+        owner: `<stream>;<pipe>;<destination>;<log>;<partition>;`: offsets of each log of the stream begin at 0.
         line: `fresh`, or `retried` for what the retrier brought back: two instances may own the two.
     """
 
@@ -154,7 +158,8 @@ class PositionReader:
 
     async def _create(self, admin: AIOKafkaAdminClient) -> None:
         replicas = min(MOST_REPLICAS, len((await admin.describe_cluster())["brokers"]))
-        topic = NewTopic(self._topic, PARTITIONS, replicas, topic_configs={"cleanup.policy": "compact"})
+        configs = {"cleanup.policy": "compact,delete", "retention.ms": str(RETENTION_DAYS * _DAY_MS)}
+        topic = NewTopic(self._topic, PARTITIONS, replicas, topic_configs=configs)
         response = await admin.create_topics([topic])
         for _, code, *_ in response.topic_errors:
             if code and for_code(code) is not TopicAlreadyExistsError:

@@ -30,22 +30,23 @@ class KafkaWriter(DestinationWriter):
         """
         self._settings = settings
         client_options(settings.bootstrap, settings.security)
-        self._owner = f"{context.stream};{context.pipe};{context.destination}"
+        self._context = context
         self._reader = PositionReader(settings)
         self._avro = None if settings.avro is None else AvroValues(settings.avro, settings.topic)
-        self._partitions: dict[tuple[int, bool], TransactionalPartition] = {}
+        self._partitions: dict[tuple[str, int, bool], TransactionalPartition] = {}
+        """By log, partition, and whether the retrier brought the events back."""
 
     async def write(self, events: Sequence[OutboundEvent]) -> None:
         """Write the events of each partition in one transaction."""
         avro = None if self._avro is None else await self._avro.ready()
-        batches: dict[tuple[int, bool], list[tuple[OutboundEvent, DestinationRecord]]] = {}
+        batches: dict[tuple[str, int, bool], list[tuple[OutboundEvent, DestinationRecord]]] = {}
         for event in events:
             record = destination_record(event, self._settings, avro)
-            batches.setdefault((event.partition, event.retried), []).append((event, record))
+            batches.setdefault((event.log, event.partition, event.retried), []).append((event, record))
         # Side by side: one that reads positions may wait for the open transaction of another, which its new owner ends.
         writes = (
-            self._partition(number, retried=retried).write(batch)
-            for (number, retried), batch in batches.items()
+            self._partition(log, number, retried=retried).write(batch)
+            for (log, number, retried), batch in batches.items()
         )
         for failure in await asyncio.gather(*writes, return_exceptions=True):
             if failure is not None:
@@ -57,10 +58,13 @@ class KafkaWriter(DestinationWriter):
             await partition.stop()
         await self._reader.stop()
 
-    def _partition(self, number: int, *, retried: bool) -> TransactionalPartition:
-        partition = self._partitions.get((number, retried))
+    def _partition(self, log: str, number: int, *, retried: bool) -> TransactionalPartition:
+        partition = self._partitions.get((log, number, retried))
         if partition is None:
-            position = Position(f"{self._owner};{number};".encode(), RETRIED if retried else FRESH)
-            partition = TransactionalPartition(self._settings, position, self._reader)
-            self._partitions[number, retried] = partition
+            stream, pipe, destination, *_ = self._context
+            owner = f"{stream};{pipe};{destination};{log};{number};".encode()
+            partition = TransactionalPartition(
+                self._settings, Position(owner, RETRIED if retried else FRESH), self._reader
+            )
+            self._partitions[log, number, retried] = partition
         return partition

@@ -1,4 +1,4 @@
-"""The objects of one partition and hour, numbered without gaps. Exactly one writer creates each number.
+"""The objects of one log, partition and hour, numbered without gaps. Exactly one writer creates each number.
 
 A writer begins with number 0. If a number exists, it reads the objects from there to the end, and leaves out the rows
 that they have. If it does not know whether its last object was created, it tries the same number again: either that
@@ -21,7 +21,7 @@ READ_AHEAD: Final = 16
 
 
 class ObjectLog:
-    """Appends rows to the objects of one partition and hour."""
+    """Appends rows to the objects of one log, partition and hour."""
 
     def __init__(self, store: ObjectStore, form: ObjectFormat, path: str, extension: str) -> None:
         """Start with nothing known.

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from hifi_objects.declaration import ObjectColumn
-from hifi_objects.destination.rows import ACCEPTED, ATTRIBUTES, DATA, OFFSET, PARTITION, Row
+from hifi_objects.destination.rows import ACCEPTED, ATTRIBUTES, DATA, LOG, OFFSET, PARTITION, Row
 
 _TYPES: Final = {
     "string": pa.string(),
@@ -32,6 +32,7 @@ class Parquet:
         self._columns = columns or DATA
         self._schema = pa.schema(
             [
+                pa.field(LOG, pa.string(), nullable=False),
                 pa.field(PARTITION, pa.int32(), nullable=False),
                 pa.field(OFFSET, pa.int64(), nullable=False),
                 pa.field(ACCEPTED, pa.timestamp("us", "UTC"), nullable=False),

@@ -11,6 +11,7 @@ from hifi.delivery.kind import OutboundEvent
 from hifi.runtime.errors import Rejected
 from hifi_objects.declaration import ObjectColumn
 
+LOG: Final = "hifi_log"
 PARTITION: Final = "hifi_partition"
 OFFSET: Final = "hifi_offset"
 ACCEPTED: Final = "hifi_accepted"
@@ -44,6 +45,7 @@ def row(event: OutboundEvent, columns: Mapping[str, ObjectColumn]) -> Row:
     """
     data = fields(event)
     values: Row = {
+        LOG: event.log,
         PARTITION: event.partition,
         OFFSET: event.offset,
         ACCEPTED: accepted_time(event.accepted_us),

@@ -17,7 +17,7 @@ from hifi_objects.destination.s3_store import BucketStore
 from hifi_objects.destination.store import ObjectStore
 
 MOST_LOGS: Final = 256
-"""Partitions and hours whose offsets are kept in memory; those of others are read again."""
+"""Logs, partitions and hours whose offsets are kept in memory; those of others are read again."""
 _HOUR_US: Final = 3600 * MICROSECONDS
 
 
@@ -47,21 +47,21 @@ class ObjectsWriter(DestinationWriter):
         self._logs: OrderedDict[str, ObjectLog] = OrderedDict()
 
     async def write(self, events: Sequence[OutboundEvent]) -> None:
-        """Write the events of each partition and hour as one object."""
-        batches: dict[tuple[int, int], list[Row]] = {}
+        """Write the events of each log, partition and hour as one object."""
+        batches: dict[tuple[str, int, int], list[Row]] = {}
         for event in events:
-            place = event.partition, event.accepted_us // _HOUR_US
+            place = event.log, event.partition, event.accepted_us // _HOUR_US
             batches.setdefault(place, []).append(row(event, self._columns))
         writes = (self._log(self._path(*place)).append(rows) for place, rows in batches.items())
         for failure in await asyncio.gather(*writes, return_exceptions=True):
             if failure is not None:
                 raise failure
 
-    def _path(self, partition: int, hour: int) -> str:
-        """The path of the objects of a partition and hour since 1970 UTC, up to their number."""
+    def _path(self, log: str, partition: int, hour: int) -> str:
+        """The path of the objects of a log, partition and hour since 1970 UTC, up to their number."""
         context, began = self._context, accepted_time(hour * _HOUR_US)
         folder = f"pipe={context.pipe}/date={began:%Y-%m-%d}/hour={began:%H}"
-        return f"{folder}/{context.stream}.{context.destination}.{partition:04d}"
+        return f"{folder}/{context.stream}.{context.destination}.{log}.{partition:04d}"
 
     def _log(self, path: str) -> ObjectLog:
         object_log = self._logs.get(path)

@@ -1,7 +1,8 @@
 """The SQL of a PostgreSQL destination, and the values of an event for it. Pure.
 
 Every statement compares positions. A row of another partition than the event's is replaced: offsets of two partitions
-have no order, and it happens only where rows are not identified by the event key.
+have no order, and it happens only where rows are not identified by the event key. Nor do offsets of two logs of the
+stream: between them the event that was accepted later stands, and the other one is refused as superseded.
 
 A statement writes or deletes the rows of many events. It takes an array of texts for each column, and casts them to the
 types of the columns. Rows are in the order of their keys, so that batches that write the same rows lock them in the
@@ -9,8 +10,10 @@ same order.
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from enum import Enum
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
@@ -26,15 +29,25 @@ from hifi_postgres.destination.arrays import array_text
 from hifi_postgres.destination.column_type import ColumnType
 from hifi_postgres.destination.values import Unfit, column_text
 
+_LOG: Final = "event.log"
 _PARTITION: Final = "event.partition"
 _OFFSET: Final = "event.offset"
+_ACCEPTED: Final = "event.accepted"
 _KEY: Final = "event.key"
 _NUMBER: Final = "event.number"
 """Names of columns of the events. No column of a table has a name with a full stop."""
 _BUCKETS: Final = 256
 """Locks of a table. A key has the lock of its hash."""
-_NEVER: Final = -1
-"""Position of a column that no event has set."""
+_NEVER: Final = (-1, None)
+"""Position of a column that no event has set: offset and accepted time."""
+_POSITION_TYPES: Final[Mapping[str, str]] = {
+    _LOG: "uuid",
+    _PARTITION: "integer",
+    _OFFSET: "bigint",
+    _ACCEPTED: "timestamptz",
+    _KEY: "text",
+}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Change(Enum):
@@ -100,13 +113,16 @@ class TableStatements:
         self._delete_when = {
             path: exact_json.loads(orjson.dumps(value)) for path, value in settings.delete_when.items()
         }
-        self._columns = {_PARTITION: settings.partition_column, _OFFSET: settings.offset_column}
+        position = [_LOG, _PARTITION, _OFFSET, _ACCEPTED]
+        self._columns = dict(zip(position, settings.position_columns, strict=False))
         """Names of columns of the table that have another one here."""
         self.table = _table(settings.table)
         self._names: dict[str, Composable] = {
             "table": self.table,
+            "log": Identifier(settings.log_column),
             "partition": Identifier(settings.partition_column),
             "offset": Identifier(settings.offset_column),
+            "accepted": Identifier(settings.accepted_column),
             "key": _listed(settings.key),
             "unchanged": Identifier(settings.unchanged_column),
         }
@@ -178,7 +194,9 @@ class TableStatements:
             values[name] = event.attributes.get(attribute)
         if without := [name for name in settings.key if values.get(name) is None]:
             raise Rejected("no-key", f"the data has no value for the key column {without[0]}")
-        values |= {_PARTITION: event.partition, _OFFSET: event.offset}
+        values |= {_LOG: event.log, _PARTITION: event.partition, _OFFSET: event.offset}
+        if _ACCEPTED in self._columns:
+            values[_ACCEPTED] = _time_text(event.accepted_us)
         return EventChange(number, self._kind(data), values)
 
     def _kind(self, data: dict[str, Any]) -> Change:
@@ -211,7 +229,7 @@ class TableStatements:
         texts: dict[str, str | None] = {}
         names = change.values
         if change.change is Change.DELETE:
-            names = {name: names[name] for name in (*self._settings.key, _PARTITION, _OFFSET)}
+            names = {name: names[name] for name in (*self._settings.key, *self._columns)}
         for name, value in names.items():
             column = self._columns.get(name, name)
             try:
@@ -278,6 +296,27 @@ class TableStatements:
         ]
         return Execution(statement.as_bytes(None), parameters)
 
+    def superseded(self, rows: Sequence[RowChange]) -> Execution | None:
+        """Finds the rows that came after a newer one of another log, by their numbers from 1; None: none can have."""
+        if self._settings.mode == "append":
+            return None
+        names = [*self._settings.key, _LOG, _ACCEPTED]
+        newer = SQL(
+            "present.{log} IS DISTINCT FROM {event_log} AND present.{accepted} > {event_accepted}"
+        ).format(**self._names, event_log=_of_event(_LOG), event_accepted=_of_event(_ACCEPTED))
+        where = SQL("EXISTS (SELECT 1 FROM {table} AS present WHERE {same} AND {newer})").format(
+            **self._names, same=self._same(SQL("present.")), newer=newer
+        )
+        if self._settings.tombstones is not None:
+            names.append(_KEY)
+            where += SQL(
+                " OR EXISTS (SELECT 1 FROM {tombstones} AS present WHERE present.key = {event_key} AND {newer})"
+            ).format(**self._names, event_key=_of_event(_KEY), newer=newer)
+        statement = SQL("SELECT event.{number} FROM {events} WHERE {where} ORDER BY 1").format(
+            number=Identifier(_NUMBER), events=self._events(names), where=where
+        )
+        return self._with_arrays(statement.as_bytes(None), names, rows)
+
     def executions(self, rows: Iterable[RowChange]) -> Iterator[Execution]:
         """What to execute for rows in their order."""
         for (change, names), same in groupby(rows, lambda row: row.statement):
@@ -289,6 +328,9 @@ class TableStatements:
         if statement is None:
             made = self._write(names) if change is Change.WRITE else self._delete(names)
             statement = self._statements[change, names] = made.as_bytes(None)
+        return self._with_arrays(statement, names, rows)
+
+    def _with_arrays(self, statement: bytes, names: Sequence[str], rows: Sequence[RowChange]) -> Execution:
         return Execution(statement, [array_text([row.texts[name] for row in rows]) for name in names])
 
     def _events(self, names: Sequence[str]) -> Composed:
@@ -311,11 +353,9 @@ class TableStatements:
         if absent and self._settings.mode == "upsert":
             # `NOT NULL` holds for a row before it is found to be there: it needs the values of the one that is.
             values += [SQL("stored.{}").format(Identifier(name)) for name in absent]
-            same = SQL(" AND ").join(
-                SQL("stored.{} = {}").format(Identifier(name), self._value(name))
-                for name in self._settings.key
+            joined = SQL(" LEFT JOIN {table} AS stored ON {same}").format(
+                **self._names, same=self._same(SQL("stored."))
             )
-            joined = SQL(" LEFT JOIN {table} AS stored ON {same}").format(**self._names, same=same)
         else:
             absent = []
         parts = self._names | {
@@ -327,21 +367,14 @@ class TableStatements:
         later: Composable = SQL("")
         if self._settings.tombstones is not None:
             later = SQL(
-                " WHERE NOT EXISTS (SELECT 1 FROM {tombstones} AS gone WHERE gone.key = event.{event_key}"
-                " AND gone.{partition} = event.{event_partition}::integer"
-                " AND gone.{offset} > event.{event_offset}::bigint)"
-            ).format(
-                **self._names,
-                event_key=Identifier(_KEY),
-                event_partition=Identifier(_PARTITION),
-                event_offset=Identifier(_OFFSET),
-            )
+                " WHERE NOT EXISTS (SELECT 1 FROM {tombstones} AS gone WHERE gone.key = {event_key} AND {newer})"
+            ).format(**self._names, event_key=_of_event(_KEY), newer=self._is_newer(SQL("gone."), _of_event))
         select = SQL("SELECT {values} FROM {events}{later} ORDER BY event.{number}").format(
             **parts, later=later
         )
         if self._settings.mode == "append":
             return SQL(
-                "INSERT INTO {table} ({columns}) {select} ON CONFLICT ({partition}, {offset}) DO NOTHING"
+                "INSERT INTO {table} ({columns}) {select} ON CONFLICT ({log}, {partition}, {offset}) DO NOTHING"
             ).format(**parts, select=select)
         if self._settings.absent == "keep" and self._settings.unchanged_column in self._types:
             return self._write_partially(columns, absent, parts, select)
@@ -353,87 +386,152 @@ class TableStatements:
             ]
         )
         return SQL(
-            "INSERT INTO {table} AS present ({columns}) {select} ON CONFLICT ({key}) DO UPDATE SET {sets} WHERE {newer}"
-        ).format(**parts, select=select, sets=sets, newer=self._newer())
+            "INSERT INTO {table} AS present ({columns}) {select} ON CONFLICT ({key}) DO UPDATE SET {sets}"
+            " WHERE NOT {present_is_newer}"
+        ).format(**parts, select=select, sets=sets, present_is_newer=self._present_is_newer())
 
-    def _newer(self) -> Composed:
-        """Whether an event is to replace the row that is present."""
+    def _same(self, prefix: SQL) -> Composed:
+        """Whether a row has the key of an event."""
+        return SQL(" AND ").join(
+            SQL("{}{} = {}").format(prefix, Identifier(name), self._value(name))
+            for name in self._settings.key
+        )
+
+    def _is_newer(self, prefix: SQL, event: Callable[[str], Composable]) -> Composed:
+        """Whether a row is newer than an event; never null.
+
+        Args:
+            prefix: what comes before the names of the row's columns.
+            event: the event's value of a column.
+        """
         return SQL(
-            "(present.{partition} IS DISTINCT FROM EXCLUDED.{partition} OR present.{offset} <= EXCLUDED.{offset})"
-        ).format(**self._names)
+            "CASE WHEN {prefix}{log} = {event_log} THEN coalesce({prefix}{partition} = {event_partition}"
+            " AND {prefix}{offset} > {event_offset}, false)"
+            " ELSE coalesce({prefix}{accepted} > {event_accepted}, false) END"
+        ).format(
+            **self._names,
+            prefix=prefix,
+            event_log=event(_LOG),
+            event_partition=event(_PARTITION),
+            event_offset=event(_OFFSET),
+            event_accepted=event(_ACCEPTED),
+        )
+
+    def _present_is_newer(self) -> Composed:
+        """Whether the row that is present is newer than the one to insert."""
+        columns = self._columns
+        return self._is_newer(
+            SQL("present."), lambda name: SQL("EXCLUDED.{}").format(Identifier(columns[name]))
+        )
 
     def _write_partially(
         self, columns: Sequence[str], absent: Sequence[str], parts: Mapping[str, Composable], select: Composed
     ) -> Composed:
         """Write columns, and leave those that are absent as they are.
 
-        `unchanged` has the position of each column that the newest event of the row left as it was: an older event that
-        comes later sets it if the column's position is older than the event.
+        `unchanged` has the position of each column that the newest event of the row left as it was, which is offset and
+        accepted time of the event that set it: an older event of the log that comes later sets it if that one is older
+        still. Where that was an event of another log the offset is null, and the accepted times are compared.
         """
-        newer = self._newer()
-        identifying = {*self._settings.key, _PARTITION, _OFFSET}
+        names = {**self._names, "present_is_newer": self._present_is_newer()}
+        identifying = {*self._settings.key, *self._columns}
         written = [name for name in columns if name not in identifying]
         sets = [
             SQL(
-                "{0} = CASE WHEN {newer} OR (present.{unchanged} ->> {1})::bigint < EXCLUDED.{offset}"
-                " THEN EXCLUDED.{0} ELSE present.{0} END"
-            ).format(Identifier(name), Literal(name), newer=newer, **self._names)
+                "{name} = CASE WHEN NOT {present_is_newer} OR {is_older} THEN EXCLUDED.{name} ELSE present.{name} END"
+            ).format(
+                **names,
+                name=Identifier(name),
+                is_older=self._is_older(SQL("(present.{} -> {})").format(names["unchanged"], Literal(name))),
+            )
             for name in written
         ]
         kept = [
             SQL(
-                "{name}, CASE WHEN present.{partition} IS NOT DISTINCT FROM EXCLUDED.{partition}"
-                " THEN COALESCE((present.{unchanged} ->> {name})::bigint, present.{offset}) ELSE {never} END"
-            ).format(name=Literal(name), never=Literal(_NEVER), **self._names)
+                "{name}, CASE WHEN present.{log} IS DISTINCT FROM EXCLUDED.{log}"
+                " THEN jsonb_build_array(NULL, {position} -> 1)"
+                " WHEN present.{partition} IS DISTINCT FROM EXCLUDED.{partition} THEN {never}::jsonb"
+                " ELSE {position} END"
+            ).format(
+                **names,
+                name=Literal(name),
+                position=SQL(
+                    "COALESCE(present.{unchanged} -> {name}, jsonb_build_array(present.{offset}, present.{accepted}))"
+                ).format(**names, name=Literal(name)),
+                never=Literal(orjson.dumps(_NEVER).decode()),
+            )
             for name in absent
         ]
         positions = SQL("jsonb_build_object({})").format(SQL(", ").join(kept)) if kept else SQL("NULL::jsonb")
         late = SQL(
-            "(SELECT jsonb_object_agg(key, CASE WHEN key = ANY ({written}::text[])"
-            " THEN GREATEST(value::bigint, EXCLUDED.{offset}) ELSE value::bigint END)"
-            " FROM jsonb_each_text(present.{unchanged}))"
-        ).format(written=Literal(written), **self._names)
+            "(SELECT jsonb_object_agg(key, CASE WHEN key = ANY ({written}::text[]) AND {is_older}"
+            " THEN jsonb_build_array(EXCLUDED.{offset}, EXCLUDED.{accepted}) ELSE value END)"
+            " FROM jsonb_each(present.{unchanged}))"
+        ).format(**names, written=Literal(written), is_older=self._is_older(SQL("value")))
+        sets.append(
+            SQL("{unchanged} = CASE WHEN {present_is_newer} THEN {late} ELSE {positions} END").format(
+                **names, positions=positions, late=late
+            )
+        )
         sets += [
-            SQL("{unchanged} = CASE WHEN {newer} THEN {positions} ELSE {late} END").format(
-                newer=newer, positions=positions, late=late, **self._names
-            ),
-            SQL(
-                "{partition} = CASE WHEN {newer} THEN EXCLUDED.{partition} ELSE present.{partition} END"
-            ).format(newer=newer, **self._names),
-            SQL("{offset} = CASE WHEN {newer} THEN EXCLUDED.{offset} ELSE present.{offset} END").format(
-                newer=newer, **self._names
-            ),
+            SQL("{name} = CASE WHEN {present_is_newer} THEN present.{name} ELSE EXCLUDED.{name} END").format(
+                **names, name=Identifier(name)
+            )
+            for name in self._columns.values()
         ]
         never = orjson.dumps(dict.fromkeys(absent, _NEVER)).decode() if absent else None
         return SQL(
             "INSERT INTO {table} AS present ({columns}, {unchanged})"
             " SELECT partial.*, {never}::jsonb FROM ({select}) AS partial"
-            " ON CONFLICT ({key}) DO UPDATE SET {sets} WHERE {newer} OR present.{unchanged} IS NOT NULL"
-        ).format(**parts, select=select, sets=SQL(", ").join(sets), newer=newer, never=Literal(never))
+            " ON CONFLICT ({key}) DO UPDATE SET {sets} WHERE NOT {present_is_newer}"
+            " OR (present.{log} = EXCLUDED.{log} AND present.{unchanged} IS NOT NULL)"
+        ).format(
+            **parts,
+            select=select,
+            sets=SQL(", ").join(sets),
+            present_is_newer=names["present_is_newer"],
+            never=Literal(never),
+        )
+
+    def _is_older(self, position: Composable) -> Composed:
+        """Whether the position of a column is older than the event; null: the column has none."""
+        return SQL(
+            "CASE WHEN {position} ->> 0 IS NOT NULL THEN ({position} ->> 0)::bigint < EXCLUDED.{offset}"
+            " ELSE {position} IS NOT NULL"
+            " AND COALESCE(({position} ->> 1)::timestamptz <= EXCLUDED.{accepted}, true) END"
+        ).format(**self._names, position=position)
 
     def _delete(self, names: tuple[str, ...]) -> Composed:
-        same = SQL(" AND ").join(
-            SQL("present.{} = {}").format(Identifier(name), self._value(name)) for name in self._settings.key
-        )
         return SQL(
             "WITH event AS MATERIALIZED (SELECT * FROM {events}), tombstone AS ("
-            "INSERT INTO {tombstones} AS present (key, {partition}, {offset})"
-            " SELECT {event_key}, {event_partition}::integer, {event_offset}::bigint FROM event ORDER BY {number}"
-            " ON CONFLICT (key) DO UPDATE"
-            " SET {partition} = EXCLUDED.{partition}, {offset} = EXCLUDED.{offset}"
-            " WHERE present.{partition} <> EXCLUDED.{partition} OR present.{offset} < EXCLUDED.{offset})"
-            " DELETE FROM {table} AS present USING event WHERE {same}"
-            " AND (present.{partition} IS DISTINCT FROM event.{event_partition}::integer"
-            " OR present.{offset} <= event.{event_offset}::bigint)"
+            "INSERT INTO {tombstones} AS present (key, {position})"
+            " SELECT {event_key}, {event_position} FROM event ORDER BY {number}"
+            " ON CONFLICT (key) DO UPDATE SET {sets} WHERE NOT {present_is_newer})"
+            " DELETE FROM {table} AS present USING event WHERE {same} AND NOT {row_is_newer}"
         ).format(
             **self._names,
             events=self._events(names),
-            same=same,
-            event_key=Identifier(_KEY),
-            event_partition=Identifier(_PARTITION),
-            event_offset=Identifier(_OFFSET),
+            event_key=_of_event(_KEY),
+            position=_listed([*self._columns.values()]),
+            event_position=SQL(", ").join([_of_event(name) for name in self._columns]),
             number=Identifier(_NUMBER),
+            sets=SQL(", ").join(
+                [SQL("{0} = EXCLUDED.{0}").format(Identifier(name)) for name in self._columns.values()]
+            ),
+            present_is_newer=self._present_is_newer(),
+            same=self._same(SQL("present.")),
+            row_is_newer=self._is_newer(SQL("present."), _of_event),
         )
+
+
+def _of_event(name: str) -> Composed:
+    """A part of the position of an event, or its key, as the type that it has."""
+    return SQL("event.{}::{}").format(Identifier(name), SQL(_POSITION_TYPES[name]))
+
+
+@lru_cache(maxsize=1024)  # the events of a request share their accepted time
+def _time_text(accepted_us: int) -> str:
+    return (_EPOCH + timedelta(microseconds=accepted_us)).isoformat()
 
 
 def _in_order(rows: Iterable[RowChange]) -> list[RowChange]:

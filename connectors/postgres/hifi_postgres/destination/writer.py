@@ -18,6 +18,9 @@ from hifi_postgres.judged_address import with_judged_addresses
 
 LOCK_SHARE: Final = 0.8
 """Share of the destination's time-out after which PostgreSQL itself ends a wait for a lock, and so the transaction."""
+_SUPERSEDED: Final = Rejected(
+    "superseded", "an event of the row's key that another log of the stream accepted later is written already"
+)
 _TOO_LONG: Final = "22001"
 _LENGTH: Final = re.compile(r"^(?:character|character varying|bit|bit varying)\((\d+)\)$")
 
@@ -92,8 +95,7 @@ class PostgresWriter(DestinationWriter):
         rows = self._table.rows(changes)
         try:
             await self._begin_transaction(connection, rows)
-            for execution in self._table.executions(rows):
-                await connection.execute(*execution)
+            await self._apply(connection, rows)
         except Error as error:
             if not is_about_row(error):
                 raise
@@ -115,8 +117,9 @@ class PostgresWriter(DestinationWriter):
         for row in rows:
             try:
                 async with connection.transaction():
-                    for execution in self._table.executions([row]):
-                        await connection.execute(*execution)
+                    await self._apply(connection, [row])
+            except RejectedEvents as why:
+                rejected |= why.events
             except Error as error:
                 if not is_about_row(error):
                     raise
@@ -129,6 +132,23 @@ class PostgresWriter(DestinationWriter):
                 rejected[row.number] = reaction
         if rejected:
             raise RejectedEvents(dict(sorted(rejected.items())))
+
+    async def _apply(self, connection: Connection, rows: Sequence[RowChange]) -> None:
+        """Write rows.
+
+        Raises:
+            RejectedEvents: of some another log wrote the key with an event that was accepted later.
+        """
+        changed = 0
+        for execution in self._table.executions(rows):
+            changed += (await connection.execute(*execution)).rowcount
+        # What changed nothing is done if a later event of its log has replaced it, or deletes what is not there.
+        superseded = self._table.superseded(rows) if changed < len(rows) else None
+        if superseded is None:
+            return
+        cursor = await connection.execute(*superseded)
+        if numbers := [rows[number - 1].number for (number,) in await cursor.fetchall()]:
+            raise RejectedEvents(dict.fromkeys(sorted(numbers), _SUPERSEDED))
 
     async def _begin_transaction(self, connection: Connection, rows: Sequence[RowChange]) -> None:
         # Without a pipeline: a server that waits for more of one does not end a transaction whose client is frozen.

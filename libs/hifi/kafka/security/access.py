@@ -282,12 +282,14 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
                 retries,
             ],
             writes=[topics.receipts, topics.dead_letter, topics.parked, topics.destinations, retries],
+            describes=[topics.raw],  # for its id, with which destinations keep positions
             groups=[topics.group("egest")],
         ),
         "lake": Access(
             # After an interruption it writes the receipts that are missing.
             reads=[topics.enriched, topics.pipes, topics.lake_leader, topics.receipts],
             writes=[topics.receipts, topics.dead_letter],
+            describes=[topics.raw],
             groups=[topics.group("lake"), topics.group("lake-leader"), topics.spark_group_prefix + ANY],
         ),
         "retrier": Access(

@@ -30,3 +30,5 @@ class LaneResources:
     publish_state: Callable[[DestinationName, StateChange], None]
     coloured: Callable[[], bool]
     """Whether the stream is one of two colours."""
+    log: Callable[[], str]
+    """Identity of the stream's log; raises `Misconfigured` where Kafka does not say it."""

@@ -91,6 +91,7 @@ class ConnectorSender:
             resources.settings.stream, pipe, destination.name, destination.concurrency, destination.timeout
         )
         self._coloured = resources.coloured
+        self._read_log = resources.log
         self._health = resources.health
         self._subject = f"destination {pipe}/{destination.name}"
         self._refresh_s = resources.settings.egest_secrets_refresh_s
@@ -111,7 +112,13 @@ class ConnectorSender:
         """Write the events of a request and wait for the result. Only while `ready`."""
         writer = self._writer
         assert writer is not None
-        events, rejected = outbound_events(request.deliveries, self._transform)
+        try:
+            log = self._read_log()
+        except Misconfigured as error:
+            return SentRequest(
+                NoResponse("unavailable", str(error), ambiguous=False), Attempt(now_us()), 0, monotonic_s()
+            )
+        events, rejected = outbound_events(request.deliveries, self._transform, log)
         if rejected:
             return Unsendable([(one, DeadLettered(why.reason, why.detail)) for one, why in rejected])
         size_bytes = sum(len(event.data) for event in events)
@@ -179,6 +186,7 @@ class ConnectorSender:
         """Open the writer, unless it is open with the current secrets. Raises `Misconfigured`."""
         require_usable(self._destination, coloured=self._coloured())
         require_none(destination_refusals(self._context.pipe, self._destination, pipe_limits()))
+        self._read_log()  # where Kafka does not say it, no event may be written
         kind, settings = read_settings(self._destination)
         current = _read_secrets(settings)
         if self._writer is not None and current == self._secrets:

@@ -77,6 +77,10 @@ class SenderResources(Protocol):
         """Whether the stream is one of two colours."""
 
     @property
+    def log(self) -> Callable[[], str]:
+        """Identity of the stream's log; raises `Misconfigured` where Kafka does not say it."""
+
+    @property
     def tls(self) -> ssl.SSLContext:
         """Verifies the servers of https destinations."""
 

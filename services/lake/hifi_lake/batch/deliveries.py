@@ -79,12 +79,7 @@ def beyond(progress: TableProgress) -> str:
     raws = {
         partition: partition_progress.raw for partition, partition_progress in progress.partitions.items()
     }
-    accepted = {
-        partition: partition_progress.accepted_us
-        for partition, partition_progress in progress.partitions.items()
-    }
-    first = f"not ranked or raw > {_by_partition(raws, -1)} or accepted_us > {_by_partition(accepted, -1)}"
-    return f"offset >= {_by_partition(offsets, 0)} and ({first})"
+    return f"offset >= {_by_partition(offsets, 0)} and (not ranked or raw > {_by_partition(raws, -1)})"
 
 
 def _by_partition(values: Mapping[int, int], default: int) -> str:

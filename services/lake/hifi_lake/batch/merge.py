@@ -2,7 +2,8 @@
 
 The data files that hold a row of one of the keys are found by the statistics of the catalog and then by the keys
 themselves; their other rows are written again together with the new ones. A row replaces another one only if its
-position, the offset of its event in `raw`, is higher, so that an older event that comes late changes nothing.
+position, the offset of its event in `raw`, is higher, so that an older event that comes late changes nothing. Between
+logs of a stream, whose offsets do not compare, the event that was accepted later stands.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from hifi.pipe.model import SqlType
-from hifi_iceberg.declaration import OFFSET, PARTITION, LakeTable
+from hifi_iceberg.declaration import ACCEPTED, LOG, OFFSET, PARTITION, LakeTable
 from hifi_lake.batch.stored_files import StoredFiles
 from hifi_lake.batch.table_rows import DELETES, ROW
 
@@ -67,7 +68,9 @@ def merged(newest: DataFrame, old: DataFrame, declared: LakeTable) -> DataFrame:
     key = list(declared.settings.key)
     changes = newest.select(*(sql.col(f"{ROW}.`{name}`").alias(name) for name in key), ROW, DELETES)
     both = old.select(*key, sql.struct("*").alias("old")).join(changes, key, "full_outer")
-    older = f"old.`{PARTITION}` = {ROW}.`{PARTITION}` and old.`{OFFSET}` >= {ROW}.`{OFFSET}`"
+    same_log = f"coalesce(old.`{LOG}` = {ROW}.`{LOG}`, false)"
+    by_offset = f"old.`{PARTITION}` = {ROW}.`{PARTITION}` and old.`{OFFSET}` >= {ROW}.`{OFFSET}`"
+    older = f"if({same_log}, {by_offset}, old.`{ACCEPTED}` > {ROW}.`{ACCEPTED}`)"
     keeps = f"{ROW} is null or (old is not null and {older})"
     return (
         both.filter(f"({keeps}) or not {DELETES}")

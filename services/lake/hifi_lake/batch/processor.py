@@ -167,7 +167,7 @@ class BatchProcessor:
         declared = self._stream.table(name)
         writer = self._writers.get(name)
         if writer is None or writer.declared != declared:
-            writer = TableWriter(declared, self._settings, self._spark, self._scratch)
+            writer = TableWriter(declared, self._stream.log(), self._settings, self._spark, self._scratch)
             self._writers[name] = writer
         return writer
 

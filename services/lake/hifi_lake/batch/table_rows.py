@@ -9,7 +9,7 @@ from pyspark.sql import functions as sql
 
 from hifi.record.headers import CE_PREFIX
 from hifi.record.spark_sql import literal
-from hifi_iceberg.declaration import ACCEPTED, OFFSET, PARTITION, SEQ, LakeTable
+from hifi_iceberg.declaration import ACCEPTED, LOG, OFFSET, PARTITION, SEQ, LakeTable
 
 ROW: Final = "row"
 """Column with the columns of the table, a struct."""
@@ -23,10 +23,15 @@ _DATA: Final = "hifi data"
 _TEXT: Final = "cast(value as string)"
 
 
-def with_rows(deliveries: DataFrame, declared: LakeTable) -> DataFrame:
+def with_rows(deliveries: DataFrame, declared: LakeTable, log: str) -> DataFrame:
     """Deliveries of a table with the columns `ROW`, `DELETES` and `REFUSAL`.
 
     A value that does not fit its type is null, as in `enrich.fields`.
+
+    Args:
+        deliveries: of the table.
+        declared: the table.
+        log: identity of the stream's log.
     """
     schema = ", ".join(f"`{name}` string" for name in declared.columns) or "`none` string"
     parsed = deliveries.withColumn(_DATA, sql.expr(f"from_json({_TEXT}, {literal(schema)})"))
@@ -34,7 +39,8 @@ def with_rows(deliveries: DataFrame, declared: LakeTable) -> DataFrame:
     for name, attribute in declared.settings.attributes.items():
         header = literal(CE_PREFIX + attribute)
         columns[name] = f"cast(filter(headers, h -> h.key = {header})[0].value as string)"
-    columns |= {ACCEPTED: "timestamp_micros(accepted_us)", SEQ: "seq", PARTITION: "partition", OFFSET: "raw"}
+    columns |= {ACCEPTED: "timestamp_micros(accepted_us)", SEQ: "seq"}
+    columns |= {LOG: literal(log), PARTITION: "partition", OFFSET: "raw"}
     row = ", ".join(f"{expression} as `{name}`" for name, expression in columns.items())
     return (
         parsed.withColumn(ROW, sql.expr(f"struct({row})"))

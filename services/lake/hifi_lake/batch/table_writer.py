@@ -31,12 +31,13 @@ class TableWriter:
     """Writes one table, as long as no other instance takes it over."""
 
     def __init__(
-        self, declared: LakeTable, settings: LakeSettings, spark: SparkSession, scratch: Path
+        self, declared: LakeTable, log: str, settings: LakeSettings, spark: SparkSession, scratch: Path
     ) -> None:
         """Open the table, take it over, and delete the files that a killed instance left behind.
 
         Args:
             declared: the table.
+            log: identity of the stream's log.
             settings: of the service.
             spark: session.
             scratch: folder for temporary files.
@@ -46,10 +47,11 @@ class TableWriter:
             Retryable: others commit all the time.
         """
         self.declared: Final = declared
+        self._log = log
         self._settings = settings
         writer = uuid4().hex
-        self._commits: Final = TableCommits(open_table(declared), writer, settings.lake_commit_attempts)
-        self._store = FileStore(self._commits.table, writer, scratch)
+        self._commits: Final = TableCommits(open_table(declared), log, writer, settings.lake_commit_attempts)
+        self._store = FileStore(self._commits.table, log, writer, scratch)
         self._files = StoredFiles(spark, self._commits, self._store, settings.lake_file_rows)
         deleted = self._store.delete_unreferenced()
         logger.info("table-taken-over", table=self._commits.name, deleted_files=deleted)
@@ -69,7 +71,7 @@ class TableWriter:
             start: partition to the offset of the first record of the batch.
         """
         first = without_copies(deliveries, self._commits.progress_at(start))
-        rows = with_rows(first, self.declared)
+        rows = with_rows(first, self.declared, self._log)
         new = sql.expr(beyond(self.progress))
         replayed = [str(row.seq) for row in rows.filter(new & ~sql.col("ranked")).select("seq").collect()]
         stored_seqs = self._seqs_in_table(replayed) if replayed else []
@@ -98,7 +100,7 @@ class TableWriter:
             return refused
         new = rows.filter(is_new)
         tops = {
-            partition_counts.partition: (partition_counts.raw, partition_counts.accepted_us)
+            partition_counts.partition: partition_counts.raw
             for partition_counts in counted
             if partition_counts.new
         }
@@ -158,7 +160,7 @@ class TableWriter:
 
 
 def _count(rows: DataFrame, is_new: str) -> list[Row]:
-    """For each partition the number of new and of refused rows; of the new ones the highest `raw` and accepted time.
+    """For each partition the number of new and of refused rows, and of the new ones the highest `raw`.
 
     Args:
         rows: with the columns of `with_rows`.
@@ -171,7 +173,6 @@ def _count(rows: DataFrame, is_new: str) -> list[Row]:
             sql.count_if("is_new").alias("new"),
             sql.count_if(sql.col(REFUSAL).isNotNull()).alias("refused"),
             sql.max(sql.expr("if(is_new and ranked, raw, -1)")).alias("raw"),
-            sql.max(sql.expr("if(is_new, accepted_us, -1)")).alias("accepted_us"),
         )
         .collect()
     )

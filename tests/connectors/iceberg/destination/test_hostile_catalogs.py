@@ -226,7 +226,7 @@ def test_a_table_outside_of_the_warehouse_is_not_written(
     server.location = f"file://{tmp_path}/warehouse/{place}"
     table = open_table(_declared(tmp_path, catalog=server.url, partition="none"))
     with pytest.raises(Misconfigured, match="is not in the warehouse"):
-        FileStore(table, "w", tmp_path)
+        FileStore(table, "0a" * 16, "w", tmp_path)
     with pytest.raises(Misconfigured, match="is not in the warehouse"):
         _write(table)
     assert {path.name for path in tmp_path.iterdir()} == {"warehouse"}

@@ -4,18 +4,18 @@ from hifi_iceberg.destination.progress import PartitionProgress, TableProgress, 
 
 
 def test_progress_survives_its_dump() -> None:
-    progress = TableProgress({0: PartitionProgress(5, 3, 1000), 12: PartitionProgress(1, -1, -1)})
+    progress = TableProgress({0: PartitionProgress(5, 3), 12: PartitionProgress(1, -1)})
     assert TableProgress.load(progress.dump()) == progress
 
 
 def test_a_batch_moves_offsets_and_never_lowers_a_watermark() -> None:
-    before = TableProgress({0: PartitionProgress(5, 3, 1000), 1: PartitionProgress(7, 4, 2000)})
-    after = before.advanced({0: 9, 1: 6}, {0: (8, 900)})
-    assert after.partitions == {0: PartitionProgress(9, 8, 1000), 1: PartitionProgress(7, 4, 2000)}
+    before = TableProgress({0: PartitionProgress(5, 3), 1: PartitionProgress(7, 4)})
+    after = before.advanced({0: 9, 1: 6}, {0: 8, 1: 2})
+    assert after.partitions == {0: PartitionProgress(9, 8), 1: PartitionProgress(7, 4)}
 
 
 def test_the_progress_at_a_commit_of_the_group_is_the_newest_one_that_is_not_beyond_it() -> None:
-    history = [TableProgress({0: PartitionProgress(offset, offset - 1, 0)}).dump() for offset in (30, 20, 10)]
+    history = [TableProgress({0: PartitionProgress(offset, offset - 1)}).dump() for offset in (30, 20, 10)]
     assert progress_at([None, *history], {0: 25}).get(0).next == 20
     assert progress_at(history, {0: 30}).get(0).next == 30
     assert progress_at(history, {0: 5}) == TableProgress()

@@ -11,6 +11,8 @@ from typing import Any
 import orjson
 import pytest
 from aiokafka import AIOKafkaProducer, ConsumerRecord
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from egest_stream import EgestStream, outcomes, pipe_to, process, running_egest, texts, until
 from fake_destination import destination
 from out_topic import OutTopic
@@ -19,6 +21,7 @@ from running_retrier import retrying
 from hifi.delivery.kind import OutboundEvent
 from hifi.record.headers import DESTINATION, OUTCOME, REASON
 from hifi.runtime.errors import HifiError, Rejected
+from hifi_kafka.destination.positions import RETENTION_DAYS
 
 EVENTS = 4000
 
@@ -28,12 +31,17 @@ async def out(kafka: str, topic: Callable[..., Awaitable[str]]) -> OutTopic:
     return OutTopic(kafka, await topic(2, prefix="out"))
 
 
+LOG = "0a" * 16
+
+
 def outbound(
     offset: int, key: str = "k", *, partition: int = 0, retried: bool = False, **data: Any
 ) -> OutboundEvent:
     attributes = {"specversion": "1.0", "id": f"i{offset}", "source": "/s", "type": "made"}
     body = orjson.dumps({"number": offset, **data})
-    return OutboundEvent(body, "application/json", attributes, key.encode(), partition, offset, 0, retried)
+    return OutboundEvent(
+        body, "application/json", attributes, key.encode(), LOG, partition, offset, 0, retried
+    )
 
 
 def numbers(records: Sequence[ConsumerRecord]) -> list[int]:
@@ -73,17 +81,35 @@ async def test_a_takeover_of_partitions_does_not_wait_for_the_open_transactions_
         for partition in (0, 1):
             producer = AIOKafkaProducer(
                 bootstrap_servers=kafka,
-                transactional_id=f"hifi;s;flights;d;{partition};fresh",
+                transactional_id=f"hifi;s;flights;d;{LOG};{partition};fresh",
                 transaction_timeout_ms=600_000,
             )
             await killed.enter_async_context(producer)
             await producer.begin_transaction()
-            await producer.send_and_wait(positions, b"", key=f"s;flights;d;{partition};fresh;0".encode())
+            await producer.send_and_wait(
+                positions, b"", key=f"s;flights;d;{LOG};{partition};fresh;0".encode()
+            )
         writer = out.writer(positions_topic=positions)
         async with asyncio.timeout(120):
             await writer.write([outbound(1, partition=0), outbound(2, partition=1)])
         await writer.close()
     assert sorted(numbers(await out.records())) == [1, 2]
+
+
+async def test_a_positions_topic_forgets_what_was_last_written_long_ago(kafka: str, out: OutTopic) -> None:
+    writer = out.writer()
+    await writer.write([outbound(1)])
+    await writer.close()
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+    await admin.start()
+    try:
+        resource = ConfigResource(ConfigResourceType.TOPIC, f"{out.name}-positions")
+        (answer,) = await admin.describe_configs([resource])
+    finally:
+        await admin.close()
+    settings = {name: value for name, value, *_ in answer.resources[0][4]}
+    assert set(settings["cleanup.policy"].split(",")) == {"compact", "delete"}
+    assert int(settings["retention.ms"]) == RETENTION_DAYS * 86_400_000
 
 
 async def test_what_the_other_owner_wrote_is_known_before_a_retried_event_is_written(out: OutTopic) -> None:

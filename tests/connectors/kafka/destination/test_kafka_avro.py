@@ -54,7 +54,7 @@ def writer(declared: Pipe) -> DestinationWriter:
 
 
 def outbound(offset: int, **data: Any) -> OutboundEvent:
-    return OutboundEvent(orjson.dumps(data), "application/json", {}, b"k", 0, offset, 0)
+    return OutboundEvent(orjson.dumps(data), "application/json", {}, b"k", "0a" * 16, 0, offset, 0)
 
 
 async def values(kafka: str, topic: str, registry: SchemaRegistryProcess, count: int) -> list[Any]:

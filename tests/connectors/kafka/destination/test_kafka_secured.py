@@ -57,7 +57,9 @@ def writer(cluster: KafkaCluster, security: KafkaSecurity) -> DestinationWriter:
 
 
 def outbound(offset: int) -> OutboundEvent:
-    return OutboundEvent(orjson.dumps(offset), "application/json", {"id": f"i{offset}"}, b"k", 0, offset, 0)
+    return OutboundEvent(
+        orjson.dumps(offset), "application/json", {"id": f"i{offset}"}, b"k", "0a" * 16, 0, offset, 0
+    )
 
 
 @pytest.mark.more

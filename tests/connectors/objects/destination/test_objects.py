@@ -1,6 +1,7 @@
 """Object destinations: each event is a row of one object, whatever happens to egest and to the store."""
 
 import asyncio
+import itertools
 import os
 import signal
 import time
@@ -11,11 +12,14 @@ from typing import Any
 
 import orjson
 import pytest
-from egest_stream import EgestStream, pipe_to, process, until
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from egest_stream import EgestStream, outcomes, pipe_to, process, running_egest, until
 from object_stores import ObjectBucket, ObjectFolder, rows_of
+from running_retrier import retrying
 
 from hifi.delivery.installed_kinds import InvalidDestination, read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.kafka.topic_identity import topic_identity
 from hifi.runtime.errors import Rejected, Retryable, Unacknowledged
 
 NOON = datetime(2026, 11, 24, 12, tzinfo=UTC)
@@ -35,11 +39,14 @@ def writer(store: ObjectFolder, timeout_s: float = 10.0, **settings: Any) -> Des
     return kind.open(read, WriterContext("s", "flights", "d", 16, timeout_s))
 
 
+LOG = "0a" * 16
+
+
 def outbound(offset: int, *, partition: int = 0, hour: int = 12, **data: Any) -> OutboundEvent:
     accepted_us = int(NOON.replace(hour=hour).timestamp() * 1e6) + offset
     attributes = {"id": f"i{offset}", "source": "/s", "type": "made"}
     body = orjson.dumps({"number": offset, **data})
-    return OutboundEvent(body, "application/json", attributes, b"k", partition, offset, accepted_us)
+    return OutboundEvent(body, "application/json", attributes, b"k", LOG, partition, offset, accepted_us)
 
 
 def events(*offsets: int) -> list[OutboundEvent]:
@@ -52,12 +59,12 @@ async def test_objects_are_in_folders_of_pipe_date_and_hour_and_numbered_for_eac
     one = writer(store)
     await one.write([outbound(1), outbound(2, partition=1), outbound(3, hour=13)])
     await one.write(events(4))
-    names = [str(file.relative_to(store.root)) for file in store.objects()]
+    names = [str(file.relative_to(store.root)).replace(LOG, "LOG") for file in store.objects()]
     assert names == [
-        "pipe=flights/date=2026-11-24/hour=12/s.d.0000.00000000.ndjson",
-        "pipe=flights/date=2026-11-24/hour=12/s.d.0000.00000001.ndjson",
-        "pipe=flights/date=2026-11-24/hour=12/s.d.0001.00000000.ndjson",
-        "pipe=flights/date=2026-11-24/hour=13/s.d.0000.00000000.ndjson",
+        "pipe=flights/date=2026-11-24/hour=12/s.d.LOG.0000.00000000.ndjson",
+        "pipe=flights/date=2026-11-24/hour=12/s.d.LOG.0000.00000001.ndjson",
+        "pipe=flights/date=2026-11-24/hour=12/s.d.LOG.0001.00000000.ndjson",
+        "pipe=flights/date=2026-11-24/hour=13/s.d.LOG.0000.00000000.ndjson",
     ]
 
 
@@ -124,6 +131,7 @@ async def test_columns_have_the_declared_types(object_folder: ObjectFolder, form
     parquet = form == "parquet"
     accepted = datetime(2026, 11, 24, 12, 0, 0, 7, tzinfo=UTC)
     assert full == {
+        "hifi_log": LOG,
         "hifi_partition": 0,
         "hifi_offset": 7,
         "hifi_accepted": accepted if parquet else "2026-11-24T12:00:00.000007Z",
@@ -212,6 +220,44 @@ def test_wrong_settings_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setenv("HIFI_PIPES_OBJECT_FOLDERS", str(tmp_path / "allowed"))
     refused = problems({"folder": str(tmp_path / "allowed/../other")})
     assert "HIFI_PIPES_OBJECT_FOLDERS allows files below" in refused[0][1]
+
+
+async def test_events_of_raw_that_was_created_again_are_new_ones(
+    object_folder: ObjectFolder, stream: EgestStream
+) -> None:
+    raw = stream.topics.raw
+    first = (await topic_identity(stream.kafka, raw)).topic
+    async with running_egest(stream, pipe_to("flights", object_folder.declared())):
+        await stream.send(5)
+        await stream.receipts(5)
+        await recreated(stream.kafka, raw, stream.partitions)
+        stream.raw[0] = itertools.count()
+        await stream.send(5)
+        async with retrying(stream), asyncio.timeout(60):  # what came before the new identity was known
+            while outcomes(await stream.receipts(10)).count("delivered") < 10:
+                await asyncio.sleep(0.1)
+    second = (await topic_identity(stream.kafka, raw)).topic
+    assert first != second
+    rows = [(row["hifi_log"], row["hifi_offset"], row["data"]["number"]) for row in object_folder.table()]
+    assert sorted(rows, key=lambda row: row[2]) == [
+        *((first, number, number) for number in range(5)),
+        *((second, number, number + 5) for number in range(5)),
+    ]
+
+
+async def recreated(kafka: str, topic: str, partitions: int) -> None:
+    """Delete a topic, and create it again when it is gone."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+    await admin.start()
+    try:
+        await admin.delete_topics([topic])
+        while topic in await admin.list_topics():
+            await asyncio.sleep(0.1)
+        await admin.create_topics([NewTopic(topic, partitions, 1)])
+        while topic not in await admin.list_topics():
+            await asyncio.sleep(0.1)
+    finally:
+        await admin.close()
 
 
 async def test_kills_of_egest_lose_and_repeat_no_row(

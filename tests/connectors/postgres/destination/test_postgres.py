@@ -1,5 +1,6 @@
 """PostgreSQL destinations on a real server, beside what the contract suite checks for every kind."""
 
+import random
 import signal
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,12 @@ def writer(table: PostgresTable, timeout_s: float = 10.0, **settings: Any) -> De
     return kind.open(read, WriterContext("s", "flights", "d", 16, timeout_s))
 
 
+LOG, OTHER_LOG = "0a" * 16, "0b" * 16
+
+
 def outbound(key: str, offset: int, number: Any = None, **data: Any) -> OutboundEvent:
     body = orjson.dumps({"key": key, "number": offset if number is None else number, **data})
-    return OutboundEvent(body, "application/json", {"id": f"i{offset}"}, key.encode(), 0, offset, 0)
+    return OutboundEvent(body, "application/json", {"id": f"i{offset}"}, key.encode(), LOG, 0, offset, 0)
 
 
 async def written(one: DestinationWriter, *batches: list[OutboundEvent]) -> None:
@@ -39,7 +43,7 @@ async def written(one: DestinationWriter, *batches: list[OutboundEvent]) -> None
 
 async def test_append_writes_a_row_for_each_event_and_the_same_event_once(postgres: PostgresTable) -> None:
     postgres.execute(f"ALTER TABLE {postgres.name} DROP CONSTRAINT {postgres.name}_pkey")
-    postgres.execute(f"CREATE UNIQUE INDEX ON {postgres.name} (hifi_partition, hifi_offset)")
+    postgres.execute(f"CREATE UNIQUE INDEX ON {postgres.name} (hifi_log, hifi_partition, hifi_offset)")
     postgres.execute(f"ALTER TABLE {postgres.name} ADD id text")
     batch = [outbound("k", 1), outbound("k", 2)]
     await written(
@@ -56,7 +60,8 @@ def deleting(postgres: PostgresTable) -> dict[str, Any]:
     """Settings with which `{op: d}` deletes."""
     name = f"{postgres.name}_gone"
     postgres.execute(
-        f"CREATE TABLE {name} (key text PRIMARY KEY, hifi_partition integer, hifi_offset bigint)"
+        f"CREATE TABLE {name} (key text PRIMARY KEY, hifi_log uuid, hifi_partition integer, hifi_offset bigint,"
+        " hifi_accepted timestamptz)"
     )
     return {"delete_when": {"op": "d"}, "tombstones": name}
 
@@ -75,6 +80,55 @@ async def test_deletes_and_writes_of_a_key_apply_by_position_however_late_they_c
     await one.write([outbound("never", 8, op="d"), outbound("c", 9, op="d"), outbound("never", 7)])
     assert await postgres.rows() == {"a": 6, "b": 7}
     await one.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_while_keys_change_sides_between_two_logs_the_last_change_of_each_stands(
+    postgres: PostgresTable, deleting: dict[str, Any], seed: int
+) -> None:
+    """The changes of a few keys go to one log or the other, as at shifts; each log is delivered at its own pace."""
+    chance = random.Random(seed)
+    waiting: dict[str, list[OutboundEvent]] = {LOG: [], OTHER_LOG: []}
+    last: dict[str, OutboundEvent] = {}
+    offsets = dict.fromkeys(waiting, 0)
+    log = LOG
+    for number in range(300):
+        if chance.random() < 0.05:
+            log = OTHER_LOG if log == LOG else LOG
+        key = chance.choice("abcd")
+        change = outbound(key, offsets[log], number, op="d" if chance.random() < 0.2 else "u")
+        last[key] = change._replace(log=log, accepted_us=1_800_000_000_000_000 + number)
+        waiting[log].append(last[key])
+        offsets[log] += 1
+    writers = {log: writer(postgres, **deleting) for log in waiting}
+    written, superseded = dict.fromkeys(waiting, 0), set()
+
+    async def deliver(log: str, changes: list[OutboundEvent]) -> None:
+        try:
+            await writers[log].write(changes)
+        except Rejected as error:  # as egest divides a batch
+            if error.reason != "superseded":
+                raise
+            half = len(changes) // 2
+            if not half:
+                superseded.add((log, changes[0].offset))
+                return
+            await deliver(log, changes[:half])
+            await deliver(log, changes[half:])
+
+    while left := [log for log, changes in waiting.items() if written[log] < len(changes)]:
+        log = chance.choice(left)
+        # Now and then what was written is written again, as after a kill.
+        first = max(0, written[log] - (chance.randrange(10) if chance.random() < 0.2 else 0))
+        changes = waiting[log][first : written[log] + chance.randint(1, 20)]
+        await deliver(log, changes)
+        written[log] = max(written[log], first + len(changes))
+    for open_writer in writers.values():
+        await open_writer.close()
+    data = {key: orjson.loads(change.data) for key, change in last.items()}
+    assert await postgres.rows() == {key: row["number"] for key, row in data.items() if row["op"] == "u"}
+    assert superseded
+    assert superseded.isdisjoint((change.log, change.offset) for change in last.values())
 
 
 async def test_mode_delete_deletes_the_row_of_each_event(
@@ -355,7 +409,7 @@ async def test_after_a_kill_in_mid_run_each_event_is_appended_once(
     postgres: PostgresTable, stream: EgestStream, tmp_path: Path
 ) -> None:
     postgres.execute(f"ALTER TABLE {postgres.name} DROP CONSTRAINT {postgres.name}_pkey")
-    postgres.execute(f"CREATE UNIQUE INDEX ON {postgres.name} (hifi_partition, hifi_offset)")
+    postgres.execute(f"CREATE UNIQUE INDEX ON {postgres.name} (hifi_log, hifi_partition, hifi_offset)")
     settings = {"mode": "append", "key": []}
     await stream.publish(
         pipe_to("flights", postgres.declared(settings=settings, batch={"size": 20, "wait": "5ms"}))

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import os
+import random
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from hifi_infra.ports import free_port
 from hifi_postgres.destination.writer import PostgresWriter
 from hifi_postgres.value_table import VALUES
 
+LOG, OTHER_LOG = "0a" * 16, "0b" * 16
 COLUMNS_OF_V = {"columns": {"key": "key", "number": "number", "v": "v"}}
 
 
@@ -37,7 +39,7 @@ def event(offset: int, value: str | None, key: str | None = None, **more: Any) -
     """An event with the JSON text of `v`; None: without `v`."""
     members = orjson.dumps({"key": key or f"k{offset}", "number": offset} | more).decode()[:-1]
     body = members + ("}" if value is None else f',"v":{value}}}')
-    return OutboundEvent(body.encode(), "application/json", {}, b"k", 0, offset, 0)
+    return OutboundEvent(body.encode(), "application/json", {}, b"k", LOG, 0, offset, 0)
 
 
 EXACT = [
@@ -230,8 +232,8 @@ async def test_a_constraint_names_the_column_and_the_hint_of_the_database(
 async def test_a_missing_partition_is_named(postgres: PostgresTable) -> None:
     parts = f"{postgres.name}_parts"
     postgres.execute(
-        f"CREATE TABLE {parts} (key text, number integer, v integer, hifi_partition integer, hifi_offset bigint,"
-        " PRIMARY KEY (key, number)) PARTITION BY RANGE (number)"
+        f"CREATE TABLE {parts} (key text, number integer, v integer, hifi_log uuid, hifi_partition integer,"
+        " hifi_offset bigint, hifi_accepted timestamptz, PRIMARY KEY (key, number)) PARTITION BY RANGE (number)"
     )
     one = writer(postgres, table=parts, key=["key", "number"])
     with pytest.raises(Rejected) as caught:
@@ -305,6 +307,70 @@ async def test_in_any_order_and_repeated_the_newest_value_of_each_column_stands(
     await keeping.close()
 
 
+async def test_a_column_that_another_log_set_keeps_the_value_that_was_accepted_last(
+    postgres: PostgresTable, keeping: DestinationWriter
+) -> None:
+    """The key went to the other log and came back while an event of it waited for its repetition."""
+    first = event(5, '"first"', "a")._replace(accepted_us=1)
+    late = event(6, '"late"', "a")._replace(accepted_us=2)
+    of_other = event(1, '"other"', "a")._replace(log=OTHER_LOG, accepted_us=3)
+    partial = event(2, None, "a")._replace(log=OTHER_LOG, accepted_us=4)
+    back = event(7, None, "a")._replace(accepted_us=5)
+    for before, value in (([of_other, partial], "other"), ([partial], "late"), ([], "late")):
+        await keeping.write([first])
+        for sent in (*before, back, late):
+            await keeping.write([sent])
+        assert postgres.execute(f"SELECT number, v FROM {postgres.name}") == [(7, value)]
+        with pytest.raises(Rejected, match="superseded"):
+            await keeping.write([of_other])
+        await keeping.write([event(8, '"newest"', "a")._replace(log=OTHER_LOG, accepted_us=6)])
+        with pytest.raises(RejectedEvents) as caught:
+            await keeping.write([event(1, '"x"', "b"), late])
+        assert {at: why.reason for at, why in caught.value.events.items()} == {1: "superseded"}
+        assert postgres.execute(f"SELECT key, number, v FROM {postgres.name}") == [("a", 8, "newest")]
+        postgres.execute(f"TRUNCATE {postgres.name}")
+    await keeping.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_partial_events_of_two_logs_in_any_order_leave_the_newest_value_of_each_column(
+    postgres: PostgresTable, seed: int
+) -> None:
+    """Of those that are written: an event is refused if the row has a later one of the other log."""
+    postgres.execute(f"ALTER TABLE {postgres.name} ADD v text, ADD w text, ADD hifi_unchanged jsonb")
+    names = ("key", "number", "v", "w")
+    both_logs = writer(postgres, absent="keep", columns={name: name for name in names})
+    chance = random.Random(seed)
+    events, log = list[OutboundEvent](), LOG
+    for number in range(200):
+        if chance.random() < 0.1:
+            log = OTHER_LOG if log == LOG else LOG
+        more = {"w": f"w{number}"} if chance.random() < 0.3 else {}
+        value = f'"v{number}"' if chance.random() < 0.3 else None
+        partial = event(number, value, chance.choice("abc"), **more)
+        events.append(partial._replace(log=log, accepted_us=number))
+    waiting, written, refused = list(events), set[int](), list[str]()
+    while waiting:
+        sent = waiting.pop(min(int(chance.expovariate(0.3)), len(waiting) - 1))
+        try:
+            await both_logs.write([sent])
+        except Rejected as why:
+            refused.append(why.reason)
+        else:
+            written.add(sent.offset)
+            if chance.random() < 0.1:  # written again, now or later
+                waiting.insert(chance.randrange(len(waiting) + 1), sent)
+    await both_logs.close()
+    newest: dict[str, dict[str, Any]] = {}
+    for sent in events:
+        data = orjson.loads(sent.data)
+        if sent.offset in written:
+            newest.setdefault(data["key"], {}).update(data)
+    rows = postgres.execute(f"SELECT key, number, v, w FROM {postgres.name}")
+    assert sorted(rows) == sorted(tuple(row.get(name) for name in names) for row in newest.values())
+    assert set(refused) == {"superseded"}
+
+
 async def test_without_the_column_that_it_needs_a_partial_event_is_refused(postgres: PostgresTable) -> None:
     postgres.execute(f"ALTER TABLE {postgres.name} ADD v text")
     one = writer(postgres, absent="keep")
@@ -320,7 +386,8 @@ async def test_without_the_column_that_it_needs_a_partial_event_is_refused(postg
 @pytest.fixture
 def deleting(postgres: PostgresTable) -> dict[str, Any]:
     postgres.execute(
-        f"CREATE TABLE {postgres.name}_gone (key text PRIMARY KEY, hifi_partition integer, hifi_offset bigint)"
+        f"CREATE TABLE {postgres.name}_gone (key text PRIMARY KEY, hifi_log uuid, hifi_partition integer,"
+        " hifi_offset bigint, hifi_accepted timestamptz)"
     )
     postgres.execute(f"ALTER TABLE {postgres.name} ADD v text")
     return {"delete_when": {"op": "d"}, "tombstones": f"{postgres.name}_gone"}

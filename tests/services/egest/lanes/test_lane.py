@@ -63,6 +63,7 @@ def lane(url: str, recorder: FakeRecorder, **declared: Any) -> Lane:
         DestinationStates(),
         lambda *_: None,
         lambda: False,
+        lambda: "",
     )
     return Lane("flights", pipe(url, **declared).destinations[0], tools, 1.0)
 

@@ -1,0 +1,105 @@
+"""Commits of two logs of a stream to one table, on a real catalog: neither fences the other or loses its progress."""
+
+import os
+import time
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from hifi.pipe.model import SqlType
+from hifi.runtime.errors import Fenced
+from hifi_iceberg.declaration import IcebergSettings, LakeTable
+from hifi_iceberg.destination.catalog import open_table
+from hifi_iceberg.destination.commits import TableCommits
+from hifi_iceberg.destination.file_store import FileStore
+from hifi_iceberg.destination.progress import PartitionProgress, TableProgress
+
+BLUE, GREEN = "0b" * 16, "0e" * 16
+
+
+@pytest.fixture
+def declared(tmp_path: Path) -> LakeTable:
+    settings = IcebergSettings(warehouse=str(tmp_path / "lake"), table="shop.orders", partition="none")
+    return LakeTable("p", "lake", settings, {"id": SqlType.INT})
+
+
+def commits(declared: LakeTable, log: str) -> TableCommits:
+    return TableCommits(open_table(declared), log, uuid.uuid4().hex, 10)
+
+
+def file_with(declared: LakeTable, log: str, offsets: range) -> list[str]:
+    """A data file as Spark writes one, and its URL."""
+    count = len(offsets)
+    rows = {
+        "id": pa.array(offsets, pa.int32()),
+        "hifi_accepted": pa.array([datetime.now(UTC)] * count, pa.timestamp("us", "UTC")),
+        "hifi_seq": [f"{log}:{offset}" for offset in offsets],
+        "hifi_log": [log] * count,
+        "hifi_partition": pa.array([0] * count, pa.int32()),
+        "hifi_offset": pa.array(offsets, pa.int64()),
+    }
+    folder = Path(declared.settings.warehouse) / f"shop/orders/data/hifi-{log}-w"
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{uuid.uuid4().hex}.parquet"
+    parquet.write_table(pa.table(rows), file)
+    return [file.as_uri()]
+
+
+def progress(through: int) -> TableProgress:
+    return TableProgress({0: PartitionProgress(through, through - 1)})
+
+
+def test_two_logs_commit_in_turns_and_each_keeps_its_progress(declared: LakeTable) -> None:
+    blue, green = commits(declared, BLUE), commits(declared, GREEN)
+    for turn in range(3):
+        offsets = range(turn * 10, turn * 10 + 10)
+        blue.append(file_with(declared, BLUE, offsets), progress(offsets.stop))
+        green.append(file_with(declared, GREEN, offsets), progress(offsets.stop))
+    green.append(file_with(declared, GREEN, range(30, 35)), progress(35))
+    # Whoever takes a log over finds how far it is, although the newest snapshots are of the other one.
+    assert commits(declared, BLUE).progress == progress(30)
+    assert commits(declared, GREEN).progress == progress(35)
+    assert commits(declared, BLUE).progress_at({0: 25}) == progress(20)
+    rows = open_table(declared).scan().to_arrow().to_pylist()
+    assert sorted((row["hifi_log"], row["hifi_offset"]) for row in rows) == sorted(
+        [*((BLUE, offset) for offset in range(30)), *((GREEN, offset) for offset in range(35))]
+    )
+
+
+def test_a_new_owner_fences_the_old_one_of_its_log_alone(declared: LakeTable) -> None:
+    blue, green = commits(declared, BLUE), commits(declared, GREEN)
+    newer = commits(declared, BLUE)
+    with pytest.raises(Fenced):
+        blue.append(file_with(declared, BLUE, range(5)), progress(5))
+    green.append(file_with(declared, GREEN, range(5)), progress(5))
+    newer.append(file_with(declared, BLUE, range(5)), progress(5))
+    assert open_table(declared).scan().to_arrow().num_rows == 10
+
+
+def test_progress_of_a_log_outlives_the_snapshots_of_its_commits(declared: LakeTable) -> None:
+    commits(declared, BLUE).append(file_with(declared, BLUE, range(5)), progress(5))
+    green = commits(declared, GREEN)
+    for turn in range(12):
+        green.append(file_with(declared, GREEN, range(turn, turn + 1)), progress(turn + 1))
+    assert green.expire(keep=3, keep_s=0) > 5
+    assert commits(declared, BLUE).progress == progress(5)
+
+
+def test_files_of_the_other_log_are_deleted_only_when_no_batch_can_use_them(
+    declared: LakeTable, tmp_path: Path
+) -> None:
+    blue = commits(declared, BLUE)
+    blue.append(file_with(declared, BLUE, range(5)), progress(5))
+    for log in (BLUE, GREEN):
+        file_with(declared, log, range(5, 10))
+    (old,) = file_with(declared, GREEN, range(10, 15))
+    two_days_ago_s = time.time() - 2 * 86400
+    os.utime(old.removeprefix("file://"), (two_days_ago_s, two_days_ago_s))
+    blue.table.refresh()
+    assert FileStore(blue.table, BLUE, "w", tmp_path).delete_unreferenced() == 2
+    left = sorted(file.parent.name for file in (tmp_path / "lake").rglob("*.parquet"))
+    assert left == [f"hifi-{BLUE}-w", f"hifi-{GREEN}-w"]
