@@ -26,9 +26,7 @@ def loads(text: bytes | str) -> Any:
     if not _MAY_LOSE_DIGITS.search(data):
         return orjson.loads(data)
     try:
-        value = json.loads(
-            data.decode(), parse_float=_decimal, parse_int=_whole_number, parse_constant=_refuse_constant
-        )
+        value = _DECODER.decode(data.decode())
         if rb"\u" in data:
             json.dumps(value, ensure_ascii=False, default=str).encode()  # half of a pair is no character
     except RecursionError:
@@ -78,3 +76,8 @@ def _with_fragments(value: Any) -> Any:
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         return orjson.Fragment(str(value).encode())
     return value
+
+
+_DECODER: Final = json.JSONDecoder(
+    parse_float=_decimal, parse_int=_whole_number, parse_constant=_refuse_constant
+)

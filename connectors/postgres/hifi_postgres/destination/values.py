@@ -21,6 +21,7 @@ _FLOATING: Final[Mapping[str, str]] = {"float4": "f", "float8": "d"}
 """Types of floating-point numbers, and their formats of `struct`."""
 _NUMBERS, _TEXTS, _BOOLEANS = "N", "S", "B"
 """Categories of types."""
+_LONG: Final = range(-(2**63), 2**63)
 _MOST_DIGITS: Final = 2_000
 """A number with more places is written with an exponent."""
 _KINDS: Final[Mapping[type, str]] = {
@@ -57,8 +58,14 @@ def column_text(value: Any, column: ColumnType) -> str | None:
     Raises:
         Unfit: the column has no such value, or would change it.
     """
+    kind, category = type(value), column.category
+    # Most values, without further calls.
+    if kind is str and category == _TEXTS and "\0" not in value:
+        return str(value)
+    if kind is int and category == _NUMBERS and value in _LONG and column.name not in _FLOATING:
+        return repr(value)
     if column.element is None:
-        return _scalar_text(value, _Scalar(column.name, column.category))
+        return _scalar_text(value, column)
     if isinstance(value, list):
         return _array_text(value, _Scalar(column.element, column.element_category or ""))
     if value is None or isinstance(value, str):
@@ -66,7 +73,7 @@ def column_text(value: Any, column: ColumnType) -> str | None:
     raise Unfit(f"the value is {kind_of(value)}")
 
 
-def _scalar_text(value: Any, scalar: _Scalar) -> str | None:
+def _scalar_text(value: Any, scalar: "_Scalar | ColumnType") -> str | None:
     if value is None:
         return None
     if scalar.name in _JSON:
@@ -78,7 +85,7 @@ def _scalar_text(value: Any, scalar: _Scalar) -> str | None:
     return _text_of_other(value, scalar)
 
 
-def _text_of_other(value: Any, scalar: _Scalar) -> str:
+def _text_of_other(value: Any, scalar: "_Scalar | ColumnType") -> str:
     """The text of a value that is neither null nor a text."""
     is_text = scalar.category == _TEXTS
     if isinstance(value, bool):
@@ -93,6 +100,10 @@ def _text_of_other(value: Any, scalar: _Scalar) -> str:
 
 
 def _number_text(value: int | Decimal, type_name: str) -> str:
+    if not isinstance(value, int) and type_name not in _WHOLE:
+        text = str(value)
+        if "E" not in text:
+            return text
     is_whole = isinstance(value, int) or _is_whole(value)
     if type_name in _WHOLE and not is_whole:
         raise Unfit("the value is a number with a fraction")
