@@ -47,6 +47,7 @@ _POSITION_TYPES: Final[Mapping[str, str]] = {
     _ACCEPTED: "timestamptz",
     _KEY: "text",
 }
+"""SQL of the types of the position, and of the key of a tombstone."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
