@@ -111,6 +111,7 @@ ANY: Final = frozenset(HOSTILE)
 LINES: Final = ANY - {"control character"}
 LINE: Final = LINES - {"${…}", "file:", "line break"}
 WORD: Final = LINE - {"$ref", "path traversal"}
+MASKED: Final = (WORD | {"$ref"}) - {"IPv4 in IPv6"}  # a path of a mask has no colons in brackets
 NAME: Final = frozenset({"private host", "metadata host", "class"})
 REBOUND: Final = frozenset({"name that is bound again"})
 
@@ -297,7 +298,15 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     ),
     **{
         f"PostgresSettings.{field}": (Row((*S, field), destination="postgres"),)
-        for field in ("table", "tombstones", "partition_column", "offset_column")
+        for field in (
+            "table",
+            "tombstones",
+            "unchanged_column",
+            "log_column",
+            "accepted_column",
+            "partition_column",
+            "offset_column",
+        )
     },
     "PostgresSettings.columns": (
         Row((*S, "columns"), lambda text: {"a": "b", text: "c"}, destination="postgres"),
@@ -363,8 +372,8 @@ INERT: Final[Mapping[str, tuple[frozenset[str], str] | tuple[tuple[frozenset[str
     **{f"{kind}.partition_key": (WORD, IN_DATA) for kind in ("KafkaSource", "ObjectsSource")},
     **{f"{kind}.env": (LINE, VARIABLE) for kind in ("WriteKey", "Secret", "HeaderSecret")},
     "HeaderSecret.prefix": (LINE, DATA),
-    "SourceMask.data": (WORD, IN_DATA),
-    "Normalize.mask": (WORD, IN_DATA),
+    "SourceMask.data": (MASKED, IN_DATA),
+    "Normalize.mask": (MASKED, IN_DATA),
     "Normalize.fields": ((WORD, IN_DATA), (WORD, IN_DATA)),
     "MapRule.from": (WORD, IN_DATA),
     "MapRule.default": (ANY, DATA),
@@ -431,7 +440,7 @@ OTHER_RULES: Final[Mapping[str, str]] = {
         ("Backfill.after", "Backfill.rate", "BatchPolicy.wait", "BreakerPolicy.probe", "Destination.timeout",
          "ConnectorDestination.timeout", "Destination.rate", "Lookup.expire", "Lookup.refresh",
          "ObjectsSource.interval",
-         "ObjectsSource.settle", "Quota.bytes", "Quota.events", "RetryPolicy.max_age", "Slo.p95", "SqlSource.interval",
+         "ObjectsSource.settle", "Quota.bytes", "Quota.events", "RetryPolicy.max_age", "RetryPolicy.max_pause", "Slo.p95", "SqlSource.interval",
          "SqlSource.settle"),
         "a number, or a duration or rate that is read as one",
     ),
