@@ -175,6 +175,9 @@ class Catalyst:
             columns: of their input.
         """
         nulls = self._expressions.GenericInternalRow(self.array([None] * columns))
+        # In a thread where another session was active last, Spark reads the settings of that one.
+        sessions = self.spark._get_j_spark_session_class(self.jvm)  # noqa: SLF001
+        sessions.setActiveSession(self.spark._jsparkSession)  # noqa: SLF001
         conf = self.spark.conf
         before = conf.get(CODE_GENERATION)
         conf.set(CODE_GENERATION, ALWAYS)

@@ -384,7 +384,7 @@ def test_a_record_that_is_no_event_is_a_dead_letter(bench: SparkBench) -> None:
     names = (REVISION, REVISION_OFFSET, SEQ, ACCEPTED, MINUTE, IN)
     good = fields(make_headers())
     malformed = [packed(good | {name: b"\xff?"}) for name in names]
-    other_format = [(IDENTITY, b"2;p;0;0;0;0;" + good[SEQ]), *make_headers()[1:]]
+    other_format = [(IDENTITY, b"1;p;0;0;0;0;" + good[SEQ]), *make_headers()[1:]]
     swapped = [*make_headers()[1::-1], *make_headers()[2:]]
     bad = [*(without(name) for name in (IDENTITY, HOP)), *malformed, other_format, swapped, None]
     plan = bench.plan([make_pipe()])
