@@ -16,15 +16,11 @@ _NAMES: Final = r"[A-Za-z0-9_$.,\\*()|?+\[\] -]+"
 """Names and regular expressions of names."""
 
 SETTINGS: Final[Mapping[str, str]] = {
-    "binary.handling.mode": r"bytes|base64|base64-url-safe|hex",
     "column.exclude.list": _NAMES,
     "column.include.list": _NAMES,
     "database.tcpKeepAlive": _FLAG,
     "errors.max.retries": r"-?\d{1,9}",
     "heartbeat.interval.ms": _NUMBER,
-    "hstore.handling.mode": r"json|map",
-    "include.unknown.datatypes": _FLAG,
-    "interval.handling.mode": r"numeric|string",
     "lsn.flush.timeout.ms": _NUMBER,
     "max.batch.size": _NUMBER,
     "max.queue.size": _NUMBER,
@@ -45,8 +41,6 @@ SETTINGS: Final[Mapping[str, str]] = {
     "snapshot.mode": r"always|initial|initial_only|no_data|when_needed",
     "status.update.interval.ms": _NUMBER,
     "streaming.delay.ms": _NUMBER,
-    "time.precision.mode": r"adaptive|adaptive_time_microseconds|connect|isostring|microseconds|nanoseconds",
-    "unavailable.value.placeholder": r"[!-#%-~]+",
     "xmin.fetch.interval.ms": _NUMBER,
 }
 """Name of each setting that a pipe may set, and the form of its value."""

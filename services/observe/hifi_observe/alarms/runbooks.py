@@ -278,6 +278,19 @@ RUNBOOKS: Final = {
             "Have the data written again; for `debezium` give the pipe another name and topic.",
         ),
     ),
+    "source-held": Runbook(
+        "A database keeps its log for a replication slot that is not read, and its disk may fill.",
+        (
+            "Kafka Connect is away, or the connector fails: see `hifi sources` and `/readyz` of collect.",
+            "A long transaction is open in the database.",
+            "The pipe was deleted, and its slot was not.",
+        ),
+        (
+            "See what the slot waits for: `SELECT * FROM pg_replication_slots`.",
+            "Start Kafka Connect, or correct what its status says; the slot moves by itself then.",
+            "For a pipe that is gone, drop the slot: `SELECT pg_drop_replication_slot('NAME')`.",
+        ),
+    ),
     "unreadable-record": Runbook(
         (
             "A record of a control topic, such as `pipes` or `destinations`, cannot be read. Services skip it and "
@@ -295,19 +308,6 @@ RUNBOOKS: Final = {
                 "readable record of the key."
             ),
             "See who may write the topic: `hifi acl show`.",
-        ),
-    ),
-    "source-held": Runbook(
-        "A database keeps its log for a replication slot that is not read, and its disk may fill.",
-        (
-            "Kafka Connect is away, or the connector fails: see `hifi sources` and `/readyz` of collect.",
-            "A long transaction is open in the database.",
-            "The pipe was deleted, and its slot was not.",
-        ),
-        (
-            "See what the slot waits for: `SELECT * FROM pg_replication_slots`.",
-            "Start Kafka Connect, or correct what its status says; the slot moves by itself then.",
-            "For a pipe that is gone, drop the slot: `SELECT pg_drop_replication_slot('NAME')`.",
         ),
     ),
     "offsets-lost": Runbook(

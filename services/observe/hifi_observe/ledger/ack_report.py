@@ -74,6 +74,6 @@ def _source(report: Mapping[str, Any]) -> SourceReport:
         arriving_per_s=float(report["arriving_per_s"]),
         limit_per_s=float(report["limit_per_s"]),
         late=str(report["late"]),
-        held_bytes=int(report["held_bytes"]),
-        held=str(report["held"]),
+        held_bytes=int(report.get("held_bytes", 0)),
+        held=str(report.get("held", "")),
     )

@@ -198,7 +198,7 @@ def test_the_connector_names_the_password_and_does_not_hold_it() -> None:
 def test_settings_are_added_and_none_of_those_that_hifi_sets_is_allowed() -> None:
     source = DebeziumSource.model_validate(SOURCE | {"settings": {"snapshot.mode": "no_data"}})
     assert Connector("hifi", "p", source).config()["snapshot.mode"] == "no_data"
-    defaults = {"poll.interval.ms", "heartbeat.interval.ms"}
+    defaults = {"poll.interval.ms", "heartbeat.interval.ms", "slot.max.retries", "slot.retry.delay.ms"}
     fixed = Connector("hifi", "p", DebeziumSource.model_validate(SOURCE)).config().keys() - defaults
     assert not fixed & SETTINGS.keys()
 

@@ -67,7 +67,8 @@ class KafkaConnect:
 
 
 @pytest.fixture
-async def connect() -> AsyncIterator[tuple[KafkaConnect, DebeziumSource]]:
+async def connect(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[KafkaConnect, DebeziumSource]]:
+    monkeypatch.setenv("HIFI_EGRESS_ALLOW", "loopback,database=db:5432,database=another:5432")
     connect = KafkaConnect()
     async with TestServer(connect.app) as server:
         yield (
