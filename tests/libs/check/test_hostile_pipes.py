@@ -206,7 +206,6 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "DebeziumSource.settings": (
         Row(("source", "settings"), _key("1"), "debezium"),
         Row(("source", "settings"), _value("snapshot.mode"), "debezium"),
-        Row(("source", "settings"), _value("unavailable.value.placeholder"), "debezium"),
     ),
     **{
         f"{model}.{field}": (Row(("source", "database", field), source=source),)
@@ -402,9 +401,6 @@ INERT: Final[Mapping[str, tuple[frozenset[str], str] | tuple[tuple[frozenset[str
     "KafkaDestinationSettings.key_attribute": (LINE, "names an attribute of events"),
     "KafkaDestinationSettings.headers": ((LINE, DATA), (LINE, DATA)),
     "AvroSettings.subject": (LINE, IN_SERVER),
-    "DebeziumSource.settings": (
-        (frozenset(), ""), (frozenset(), ""), (LINE - {"$ref"}, "stands in events for values that were not sent"),
-    ),
     "SqlSource.query": (LINES, OWN_SQL),
     "SqlTable.query": (LINES, OWN_SQL),
     "ObjectsSource.pattern": (LINE, PATTERN),
