@@ -175,12 +175,12 @@ class Catalyst:
             columns: of their input.
         """
         nulls = self._expressions.GenericInternalRow(self.array([None] * columns))
-        # In a thread where another session was active last, Spark reads the settings of that one.
+        # The setting is that of a copy of the session: other threads change and read those of the session itself.
+        session = self.spark._jsparkSession  # noqa: SLF001
+        copy = session.cloneSession()
+        copy.conf().set(CODE_GENERATION, ALWAYS)
         sessions = self.spark._get_j_spark_session_class(self.jvm)  # noqa: SLF001
-        sessions.setActiveSession(self.spark._jsparkSession)  # noqa: SLF001
-        conf = self.spark.conf
-        before = conf.get(CODE_GENERATION)
-        conf.set(CODE_GENERATION, ALWAYS)
+        sessions.setActiveSession(copy)
         try:
             for function in functions:
                 function.apply(nulls)
@@ -189,7 +189,7 @@ class Catalyst:
             error.add_note("Caused by: " + "Caused by: ".join(cause[:1_000] for cause in causes))
             raise
         finally:
-            conf.set(CODE_GENERATION, before or "")
+            sessions.setActiveSession(session)
 
     def _bound(self, project: JavaObject) -> JavaObject:
         """The named expressions of a projection, a Scala sequence, bound to its input."""

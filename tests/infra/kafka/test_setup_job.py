@@ -100,13 +100,13 @@ async def test_a_colour_is_refused_with_a_pipe_that_would_lose_events_of_the_oth
     before = await read_registry(kafka, Topics(stream))
     assert before.coloured
     assert set(before.pipes) == {"one"}
-    rows = "{name: d, kind: postgres, settings: {dsn: {env: DSN}, table: rows}}"
+    rows = "{name: d, kind: iceberg, settings: {warehouse: /tmp/rows, table: a.b, mode: upsert, key: [a]}}"
     (tmp_path / "two.yaml").write_text(
         f"pipe: two\nsource: {{keys: [{{env: KEY_two}}]}}\ndestinations: [{rows}]\n"
     )
     # Also when the variable is missing: the stream was set up as a colour.
     for told in (blue, settings(kafka, stream, pipes_folder=tmp_path)):
-        with pytest.raises(Misconfigured, match=r"two/d: the kind postgres.*"):
+        with pytest.raises(Misconfigured, match=r"two/d: the kind iceberg.*"):
             await set_up(told)
     assert await read_registry(kafka, Topics(stream)) == before
 
@@ -116,11 +116,12 @@ async def test_a_stream_with_such_a_pipe_does_not_become_a_colour(
 ) -> None:
     (tmp_path / "two.yaml").write_text(
         "pipe: two\nsource: {keys: [{env: KEY_two}]}\n"
-        "destinations: [{name: d, kind: kafka, settings: {brokers: 'a:1', topic: t}}]\n"
+        "destinations: [{name: d, kind: iceberg, settings: {warehouse: /tmp/rows, table: a.b, mode: upsert, "
+        "key: [a]}}]\n"
     )
     await set_up(settings(kafka, stream, partitions=1, pipes_folder=tmp_path))
     before = await read_registry(kafka, Topics(stream))
-    with pytest.raises(Misconfigured, match=r"two/d: the kind kafka"):
+    with pytest.raises(Misconfigured, match=r"two/d: the kind iceberg"):
         await set_up(settings(kafka, stream, colour="green"))
     assert await read_registry(kafka, Topics(stream)) == before
     assert not before.coloured
