@@ -106,7 +106,7 @@ async def test_a_colour_is_refused_with_a_pipe_that_would_lose_events_of_the_oth
     )
     # Also when the variable is missing: the stream was set up as a colour.
     for told in (blue, settings(kafka, stream, pipes_folder=tmp_path)):
-        with pytest.raises(Misconfigured, match=r"two/d: the kind iceberg.*"):
+        with pytest.raises(Misconfigured, match=r"two/d: with .mode: upsert. two services lake"):
             await set_up(told)
     assert await read_registry(kafka, Topics(stream)) == before
 
@@ -121,7 +121,7 @@ async def test_a_stream_with_such_a_pipe_does_not_become_a_colour(
     )
     await set_up(settings(kafka, stream, partitions=1, pipes_folder=tmp_path))
     before = await read_registry(kafka, Topics(stream))
-    with pytest.raises(Misconfigured, match=r"two/d: the kind iceberg"):
+    with pytest.raises(Misconfigured, match=r"two/d: with .mode: upsert. two services lake"):
         await set_up(settings(kafka, stream, colour="green"))
     assert await read_registry(kafka, Topics(stream)) == before
     assert not before.coloured
