@@ -10,7 +10,7 @@ from hifi.check.pipe_check import check_folder
 from hifi.control.capacity import MeshRating, overload
 from hifi.pipe.loader import PipeProblem
 from hifi.pipe.model import Pipe, Trigger
-from hifi.pipe.normalize.left_out import note as note_on_deletions
+from hifi.pipe.normalize.left_out import note_on_deletions
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.error_reporting import FAILED, report_errors
 from hifi_cli.options import AsJson

@@ -22,7 +22,7 @@ def leaves_out(pipe: Pipe) -> LeavesOut | None:
     return _change_leaves_out if pipe.source.kind == _CHANGES else None
 
 
-def note(pipe: Pipe) -> str | None:
+def note_on_deletions(pipe: Pipe) -> str | None:
     """What a pipe's author should know of rules on its columns; None: nothing."""
     declared = pipe.normalize
     rules = [

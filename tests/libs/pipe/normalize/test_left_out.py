@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from hifi.pipe.model import Pipe
-from hifi.pipe.normalize.left_out import note
+from hifi.pipe.normalize.left_out import note_on_deletions
 from hifi.pipe.normalize.program import compile_pipe
 from hifi.runtime.errors import Rejected
 
@@ -75,8 +75,8 @@ def test_events_of_other_sources_are_judged_whatever_they_say(data: dict[str, An
 
 
 def test_the_check_says_so() -> None:
-    told = note(pipe(DEBEZIUM, **RULES))
+    told = note_on_deletions(pipe(DEBEZIUM, **RULES))
     assert told is not None
     assert "schema, fields.text, fields.lang" in told
-    assert note(pipe(HTTP, **RULES)) is None
-    assert note(pipe(DEBEZIUM, fields={"text": "body"})) is None
+    assert note_on_deletions(pipe(HTTP, **RULES)) is None
+    assert note_on_deletions(pipe(DEBEZIUM, fields={"text": "body"})) is None

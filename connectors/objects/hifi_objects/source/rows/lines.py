@@ -4,7 +4,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import BinaryIO, Final
 
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+from hifi.record.cloudevents.json_slices import without_bom
+
 _CHUNK_BYTES: Final = 64 * 1024
 
 
@@ -32,7 +33,7 @@ class Lines:
         else:
             line = self._content.readline(self._max_bytes + 1)
             if self._first:
-                line = line.removeprefix(_BYTE_ORDER_MARK)
+                line = without_bom(line)
                 self._first = False
         self.number += line != b""
         return line
