@@ -288,8 +288,8 @@ def egest_rows() -> Callable[[], object]:
 
 
 def egest_decide() -> Callable[[], object]:
+    from hifi.delivery.answer import Answer
     from hifi.pipe.model import RetryPolicy
-    from hifi_egest.policy.answer import Answer
     from hifi_egest.policy.outcome import AttemptCounts, decide
 
     answer, policy = Answer(200), RetryPolicy()

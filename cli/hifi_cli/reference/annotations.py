@@ -2,7 +2,7 @@
 
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from hifi.pipe.model import InstalledDestination, destination_declarations
 from hifi.pipe.source import InstalledSource, declarations
 
 _NAMES: Final = {
@@ -74,11 +75,20 @@ def enums(root: type[BaseModel]) -> Iterator[type[Enum]]:
 
 def _parts(annotation: Any) -> Iterator[Any]:
     yield annotation
-    if typing.get_origin(annotation) is typing.Annotated and InstalledSource in typing.get_args(annotation):
-        yield from declarations()
+    if typing.get_origin(annotation) is typing.Annotated and (
+        installed := _installed_models(typing.get_args(annotation))
+    ):
+        yield from installed
         return
     for argument in typing.get_args(annotation):
         yield from _parts(argument)
+
+
+def _installed_models(arguments: tuple[Any, ...]) -> Sequence[type[BaseModel]]:
+    """The models of an annotation whose value is one of those that installed packages declare."""
+    if InstalledSource in arguments:
+        return declarations()
+    return destination_declarations() if InstalledDestination in arguments else ()
 
 
 def declared_type(field: FieldInfo) -> Any:
@@ -112,8 +122,8 @@ def _class(annotation: Any) -> str:
 
 
 def _annotated(annotation: Any, arguments: tuple[Any, ...]) -> str:
-    if InstalledSource in arguments:
-        return " or ".join(map(type_name, declarations()))
+    if installed := _installed_models(arguments):
+        return " or ".join(map(type_name, installed))
     functions = {getattr(getattr(metadata, "func", None), "__name__", "") for metadata in arguments[1:]}
     if "seconds" in functions:
         return "duration"

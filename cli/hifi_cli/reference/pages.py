@@ -19,7 +19,7 @@ from hifi.kafka.security.settings import KafkaSecurity, KafkaSecuritySettings
 from hifi.kafka.settings import ServiceSettings, StreamSettings
 from hifi.pipe.installed_kinds import DESTINATIONS
 from hifi.pipe.limits import PipeLimits
-from hifi.pipe.model import Pipe
+from hifi.pipe.model import HTTP, Pipe
 from hifi.runtime import metrics
 from hifi.runtime.egress import EgressSettings
 from hifi_cli.reference.annotations import (
@@ -114,9 +114,8 @@ def pipes_page() -> str:
 
 def _settings_of_kinds() -> Iterator[type[BaseModel]]:
     """Yield the settings of the kinds of destinations that are part of hifi."""
-    for name in sorted(
-        kind.name for kind in entry_points(group=DESTINATIONS) if kind.value.startswith("hifi")
-    ):
+    names = {kind.name for kind in entry_points(group=DESTINATIONS) if kind.value.startswith("hifi")}
+    for name in sorted(names - {HTTP}):
         yield installed_kind(name).settings
 
 

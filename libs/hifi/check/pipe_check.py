@@ -11,12 +11,12 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hifi.delivery.installed_kinds import InvalidDestination, read_settings
+from hifi.delivery.installed_kinds import InvalidDestination, installed_sender_kind, read_settings
 from hifi.pipe.function_import import import_function
 from hifi.pipe.limit_check import functions, refusals
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.loader import LoadedPipe, PipeProblem, load
-from hifi.pipe.model import ConnectorDestination, Enrich, HttpDestination, Pipe, Trigger
+from hifi.pipe.model import ConnectorDestination, Destination, Enrich, Pipe, Trigger
 from hifi.pipe.source import UnreadableSource, installed_source_kind
 from hifi.runtime.errors import Misconfigured
 
@@ -79,10 +79,8 @@ def completed(pipe: Pipe) -> Pipe:
     )
 
 
-def _completed_destination(
-    destination: HttpDestination | ConnectorDestination, pipe: Pipe
-) -> HttpDestination | ConnectorDestination:
-    if isinstance(destination, HttpDestination):
+def _completed_destination(destination: Destination, pipe: Pipe) -> Destination:
+    if not isinstance(destination, ConnectorDestination):
         return destination
     kind, settings = read_settings(destination)
     if kind.complete is None:
@@ -142,22 +140,15 @@ def _check_destinations(loaded_pipe: LoadedPipe) -> Iterator[PipeProblem]:
     """Transforms, headers and settings must be valid. Secrets are not read: only egest may have them."""
     for index, destination in enumerate(loaded_pipe.pipe.destinations):
         try:
-            if isinstance(destination, HttpDestination):
-                _check_requests(destination)
-            else:
+            if isinstance(destination, ConnectorDestination):
                 _check_settings(destination, loaded_pipe.pipe)
+            else:
+                installed_sender_kind(destination.kind).check(destination)
         except InvalidDestination as error:
             for path, message in error.problems:
                 yield loaded_pipe.problem(("destinations", index, *path), message)
         except Misconfigured as error:
             yield loaded_pipe.problem(("destinations", index), str(error))
-
-
-def _check_requests(destination: HttpDestination) -> None:
-    from hifi.delivery.destination_request import RequestTemplate
-
-    headers = {name: value for name, value in destination.headers.items() if isinstance(value, str)}
-    RequestTemplate(destination, headers, [])
 
 
 def _check_settings(destination: ConnectorDestination, pipe: Pipe) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hifi.delivery.kind import DestinationKind
+from hifi.delivery.sender import SenderKind
 from hifi.pipe.installed_kinds import DESTINATIONS, load_kind
 from hifi.pipe.model import ConnectorDestination
 from hifi.pipe.strict_model import StrictModel, validation_problems
@@ -34,6 +35,12 @@ def installed_kind(name: str) -> DestinationKind[Any]:
     """
     kind: DestinationKind[Any] = load_kind(DESTINATIONS, name, DestinationKind)
     return kind
+
+
+@lru_cache
+def installed_sender_kind(name: str) -> SenderKind:
+    """As `installed_kind`, of a kind that sends by itself."""
+    return load_kind(DESTINATIONS, name, SenderKind)
 
 
 def read_settings(destination: ConnectorDestination) -> tuple[DestinationKind[Any], StrictModel]:

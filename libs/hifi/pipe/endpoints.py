@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from pydantic import BaseModel
 
-from hifi.pipe.model import ConnectorDestination, Destination, HttpDestination, Pipe
+from hifi.pipe.model import ConnectorDestination, Destination, Pipe
 from hifi.pipe.source import HttpSource
 from hifi.pipe.sources.collected import CollectedSource
 from hifi.runtime.egress import EgressKind, host_and_port
@@ -50,6 +50,8 @@ DESTINATIONS: Final[Mapping[str, tuple[_HostField, ...]]] = {
     ),
 }
 """Kind of a destination to the fields of its settings with hosts."""
+HTTP_DESTINATION: Final = (_HostField(("url",), EgressKind.HTTP),)
+"""The fields with hosts of an HTTP destination."""
 
 
 def endpoints(pipe: Pipe) -> Iterator[Endpoint]:
@@ -75,10 +77,10 @@ def source_endpoints(source: HttpSource | CollectedSource) -> Iterator[Endpoint]
 
 def destination_endpoints(destination: Destination) -> Iterator[Endpoint]:
     """The hosts of a destination; paths begin in it."""
-    if isinstance(destination, HttpDestination):
-        yield ("url",), EgressKind.HTTP, *host_and_port(str(destination.url))
-    elif isinstance(destination, ConnectorDestination):
+    if isinstance(destination, ConnectorDestination):
         yield from _hosts(("settings",), destination.settings, DESTINATIONS.get(destination.kind))
+    else:
+        yield from _hosts((), destination.model_dump(mode="json"), HTTP_DESTINATION)
 
 
 def _hosts(

@@ -8,7 +8,7 @@ from hifi.runtime.errors import Misconfigured
 SOURCES: Final = "hifi.sources"
 """Entry-point group: the name is the kind, the value is `module:object` of a `SourceKind`."""
 DESTINATIONS: Final = "hifi.destinations"
-"""Entry-point group: the name is the kind, the value is `module:object` of a `DestinationKind`."""
+"""Entry-point group: the name is the kind, the value is `module:object` of a `DestinationKind` or `SenderKind`."""
 _READERS: Final = {SOURCES: "collect", DESTINATIONS: "egest"}
 """Group to the service that needs its packages."""
 
@@ -28,7 +28,7 @@ def load_kind(group: str, name: str, kind_class: type[KindT]) -> KindT:
     """
     providers = entry_points(group=group, name=name)
     if not providers:
-        installed = sorted({"http", *entry_points(group=group).names})
+        installed = sorted({*({"http"} if group == SOURCES else ()), *entry_points(group=group).names})
         raise Misconfigured(
             f"the kind {name!r} is not installed; installed here: {', '.join(installed)}. Install the package that "
             f"provides it (entry-point group {group}) beside {_READERS[group]} and beside the command hifi"

@@ -11,7 +11,7 @@ from hifi.pipe.endpoints import destination_endpoints, owner_endpoints, source_e
 from hifi.pipe.lake_catalog import catalog_refusals
 from hifi.pipe.limits import PipeLimits, pipe_limits
 from hifi.pipe.mask import KeyedHash, Mask
-from hifi.pipe.model import ConnectorDestination, Destination, Pipe
+from hifi.pipe.model import ConnectorDestination, Destination, Pipe, UnreadableDestination
 from hifi.pipe.reader import reader
 from hifi.pipe.secret import Secret
 from hifi.pipe.source import HttpSource, UnreadableSource
@@ -209,7 +209,7 @@ def secrets(node: Any, path: YamlPath = ()) -> Iterator[tuple[YamlPath, Secret]]
         yield path, node
     elif isinstance(node, ConnectorDestination):
         yield from _references(node.settings, (*path, "settings"))
-    elif isinstance(node, UnreadableSource):
+    elif isinstance(node, UnreadableSource | UnreadableDestination):
         yield from _references(node.model_extra, path)
     elif isinstance(node, BaseModel):
         for name, field in type(node).model_fields.items():
@@ -223,10 +223,11 @@ def secrets(node: Any, path: YamlPath = ()) -> Iterator[tuple[YamlPath, Secret]]
 
 
 def _references(node: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Secret]]:
-    """The maps of just `env`, or of `file`, in settings: this process may not have the class that reads them."""
+    """The maps of `env` or `file`, and at most `prefix`: this process may not have the class that reads them."""
     if isinstance(node, dict):
-        if len(node) == 1 and isinstance(node.get("env", node.get("file")), str):
-            yield path, Secret.model_validate(node)
+        reference = {name: value for name, value in node.items() if name != "prefix"}
+        if len(reference) == 1 and isinstance(reference.get("env", reference.get("file")), str):
+            yield path, Secret.model_validate(reference)
         for key, value in node.items():
             yield from _references(value, (*path, key))
     elif isinstance(node, list):

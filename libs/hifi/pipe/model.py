@@ -1,13 +1,27 @@
 """The declaration of a pipe. docs/pipes.md and the JSON Schema for editors are generated from this module."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache, reduce
+from operator import or_
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import (
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Tag,
+    TypeAdapter,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
-from hifi.pipe.endpoint_url import EndpointUrl
+from hifi.pipe.installed_kinds import DESTINATIONS, load_kind
 from hifi.pipe.mask import Mask, MaskPath
 from hifi.pipe.owner import Owner
 from hifi.pipe.secret import Secret
@@ -15,8 +29,11 @@ from hifi.pipe.source import DeclaredSource
 from hifi.pipe.strict_model import StrictModel
 from hifi.pipe.text_form import TextForm
 from hifi.pipe.watched_field import WatchedFields, require_fields
+from hifi.runtime.errors import Misconfigured
 from hifi.runtime.units import FieldName, FieldPath, Name, PerSecond, PythonPath, Seconds
 
+HTTP: Final = "http"
+"""Kind of destinations that name none."""
 QueryTrigger = Literal["micro-batch", "real-time"]
 """Trigger of a Spark query. `real-time` has a lag of milliseconds and allows no UDF."""
 Trigger = Literal["auto", "micro-batch", "real-time"]
@@ -243,12 +260,6 @@ class Enrich(StrictModel):
         return names | set(self.udf.returns if self.udf else ())
 
 
-class HeaderSecret(Secret):
-    """A header whose value is a secret."""
-
-    prefix: str = Field("", description="Text before it, such as `Bearer `.")
-
-
 class BatchPolicy(StrictModel):
     """Several events in one request, as a JSON array or a CloudEvents batch."""
 
@@ -328,35 +339,7 @@ class Destination(StrictModel):
     )
     retry: RetryPolicy = Field(RetryPolicy(), description="When failed requests are retried.")
     breaker: BreakerPolicy = Field(BreakerPolicy(), description="When requests stop after failures.")
-
-
-class HttpDestination(Destination):
-    """An HTTP endpoint."""
-
-    kind: Literal["http"] = Field("http", description="Kind.")
-    url: EndpointUrl = Field(description="URL of the endpoint, without user and fragment.")
-    method: Literal["POST", "PUT", "PATCH"] = Field("POST", description="HTTP method.")
-    headers: dict[str, str | HeaderSecret] = Field(
-        default={}, description="Header, and its value or a secret."
-    )
-    format: Literal["cloudevents-binary", "cloudevents-structured", "json"] = Field(
-        "cloudevents-binary",
-        description="CloudEvents in binary or structured mode, or the data alone.",
-    )
-    signing: Secret | None = Field(
-        None, description="Key of Standard Webhooks signatures (`whsec_…`, base64)."
-    )
-    signing_also: list[Secret] = Field(
-        default=[],
-        max_length=4,
-        description="Further keys while one is replaced: requests have a signature of each.",
-    )
-
-    @model_validator(mode="after")
-    def _signed(self) -> "HttpDestination":
-        if self.signing_also and self.signing is None:
-            raise ValueError("`signing_also` needs `signing`: declare the key that stays there")
-        return self
+    kind: Name = Field(HTTP, description="Kind.")
 
 
 class ConnectorDestination(Destination):
@@ -370,17 +353,70 @@ class ConnectorDestination(Destination):
     timeout: Seconds = Field(10, gt=0, le=30, description="Time of one write.")
 
 
-def _destination_class(declared: Any) -> str:
+class UnreadableDestination(Destination):
+    """An HTTP destination in a process without its package, as it is declared. Only egest and checks need its keys."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+@dataclass(frozen=True)
+class SelfDeclaredKind:
+    """A kind of destinations whose keys stand beside those of all destinations, not under `settings`.
+
+    Attributes:
+        declaration: class of such a destination.
+    """
+
+    declaration: type[Destination]
+
+
+@lru_cache
+def http_declaration() -> type[Destination]:
+    """The declaration of HTTP destinations, as the installed package has it."""
+    try:
+        return load_kind(DESTINATIONS, HTTP, SelfDeclaredKind).declaration
+    except Misconfigured:
+        return UnreadableDestination
+
+
+def destination_declarations() -> list[type[Destination]]:
+    """The declarations of destinations that are part of hifi."""
+    return [http_declaration(), ConnectorDestination]
+
+
+def _destination_class(declared: Any) -> type[Destination]:
     """The class of a declared destination, by its kind."""
-    kind = declared.get("kind", "http") if isinstance(declared, dict) else getattr(declared, "kind", "http")
-    return "HttpDestination" if kind == "http" else "ConnectorDestination"
+    kind = declared.get("kind", HTTP) if isinstance(declared, dict) else getattr(declared, "kind", HTTP)
+    return http_declaration() if kind == HTTP else ConnectorDestination
 
 
-DeclaredDestination = Annotated[
-    Annotated[HttpDestination, Tag("HttpDestination")]
-    | Annotated[ConnectorDestination, Tag("ConnectorDestination")],
-    Discriminator(_destination_class),
-]
+def _read_destination(declared: Any) -> Destination:
+    if isinstance(declared, Destination):
+        return declared
+    return _destination_class(declared).model_validate(declared)
+
+
+class InstalledDestination:
+    """Annotation of a destination: its kind decides which keys it has."""
+
+    @staticmethod
+    def __get_pydantic_core_schema__(_: Any, __: GetCoreSchemaHandler) -> CoreSchema:
+        """Validate with the declaration of the kind, and serialize with it."""
+        return core_schema.no_info_plain_validator_function(
+            _read_destination, serialization=core_schema.simple_ser_schema("any")
+        )
+
+    @staticmethod
+    def __get_pydantic_json_schema__(_: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Describe the declarations that are part of hifi."""
+        tagged: list[Any] = [Annotated[model, Tag(model.__name__)] for model in destination_declarations()]
+        union: Any = Annotated[
+            reduce(or_, tagged), Discriminator(lambda declared: _destination_class(declared).__name__)
+        ]
+        return handler(TypeAdapter(union).core_schema)
+
+
+DeclaredDestination: TypeAlias = Annotated[Destination, InstalledDestination]
 
 
 class Pipe(StrictModel):

@@ -1,7 +1,6 @@
 """egest: enriched and retry-out > one lane per destination > receipts; retries and dead letters for the rest."""
 
 import asyncio
-import ssl
 from typing import Final
 
 from hifi.delivery.destination_follower import DestinationFollower
@@ -16,7 +15,6 @@ from hifi.runtime.service import Service, run
 from hifi_egest.dedup.outcome_reader import OutcomeReader
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease
-from hifi_egest.http.name_resolver import NameResolver
 from hifi_egest.intake import DeliveryIntake
 from hifi_egest.lanes.lanes import Lanes
 from hifi_egest.lanes.resources import LaneResources
@@ -45,7 +43,6 @@ async def egest(service: Service, settings: EgestSettings) -> None:
     recorder = OutcomeRecorder(topics, outbox, lease)
     # Lanes: one per destination, all within one budget.
     budget = InFlightBudget(settings.egest_in_flight_events, settings.egest_in_flight_bytes)
-    tls = ssl.create_default_context()
     destinations = DestinationFollower(settings.kafka, topics, settings.instance)
 
     def publish_state(name: DestinationName, change: StateChange) -> None:
@@ -59,8 +56,6 @@ async def egest(service: Service, settings: EgestSettings) -> None:
         lease,
         budget,
         health,
-        tls,
-        NameResolver(),
         destinations.states,
         publish_state,
         lambda: registry.coloured,

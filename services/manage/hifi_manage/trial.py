@@ -11,13 +11,12 @@ from typing import Annotated, Final
 from aiokafka import ConsumerRecord
 from pydantic import Field
 
-from hifi.delivery.destination_request import RequestTemplate
-from hifi.pipe.model import ConnectorDestination, HttpDestination, Pipe
+from hifi.delivery.installed_kinds import installed_sender_kind
+from hifi.pipe.model import ConnectorDestination, Destination, Pipe
 from hifi.pipe.normalize.program import compile_pipe
 from hifi.record.headers import CE_PREFIX, CONTENT_TYPE, Headers
 from hifi.runtime.errors import Misconfigured, Rejected
 
-_HIDDEN: Final = "(secret)"
 _JSON: Final = b"application/json"
 
 
@@ -112,20 +111,13 @@ def _record(pipe: Pipe, data: bytes, now_us: int) -> ConsumerRecord:
     return ConsumerRecord("", 0, 0, now_us // 1000, 0, None, data, None, 0, size, headers)
 
 
-def _delivery(
-    destination: HttpDestination | ConnectorDestination, record: ConsumerRecord, now_us: int
-) -> TrialDelivery:
-    if not isinstance(destination, HttpDestination):
+def _delivery(destination: Destination, record: ConsumerRecord, now_us: int) -> TrialDelivery:
+    if isinstance(destination, ConnectorDestination):
         return TrialDelivery(
             destination.name, None, f"writes of the kind {destination.kind} are not shown here"
         )
-    headers = {
-        name: value if isinstance(value, str) else value.prefix + _HIDDEN
-        for name, value in destination.headers.items()
-    }
     try:
-        template = RequestTemplate(destination, headers, [])
-        request = template.request([record], [template.part(record)], now_us)
+        request = installed_sender_kind(destination.kind).example(destination, record, now_us)
     except Rejected as error:
         return TrialDelivery(destination.name, None, f"{error.reason}: {error.detail}")
     except Misconfigured as error:

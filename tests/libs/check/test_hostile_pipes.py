@@ -273,6 +273,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "Udf.returns": (
         Row((*E, "udf"), lambda text: {"function": "m:f", "args": ["a"], "returns": {text: "int"}}),
     ),
+    "Destination.kind": (Row((*D, "kind")),),
     "Destination.name": (Row((*D, "name")),),
     "Destination.when": (Row((*D, "when")),),
     "Destination.transform": (Row((*D, "transform")),),

@@ -9,11 +9,11 @@ from aiokafka import ConsumerRecord
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hifi.delivery.destination_request import RequestTemplate
-from hifi.pipe.model import HttpDestination
 from hifi.record.cloudevents import decode as cloudevents
 from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
 from hifi.runtime.errors import Rejected
+from hifi_http.declaration import HttpDestination
+from hifi_http.destination.request_template import RequestTemplate
 
 LIMITS = DecodeLimits(event_bytes=100_000, batch_events=10, depth=16)
 BOM = b"\xef\xbb\xbf"

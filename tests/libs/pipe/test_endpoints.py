@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hifi.pipe.endpoints import DESTINATIONS, SOURCES, endpoints
+from hifi.pipe.endpoints import DESTINATIONS, HTTP_DESTINATION, SOURCES, endpoints
 from hifi.pipe.limit_check import refusals, require_allowed
 from hifi.pipe.limits import PipeLimits
 from hifi.pipe.model import Pipe
@@ -111,6 +111,7 @@ def test_each_field_of_a_known_kind_that_names_a_host_is_tried() -> None:
     tried = {path for _, path in CASES}
     for kind, fields in SOURCES.items():
         assert {("source", *field.path) for field in fields} <= tried, kind
+    assert {("destinations", 0, *field.path) for field in HTTP_DESTINATION} <= tried
     for kind, fields in DESTINATIONS.items():
         assert {("destinations", 0, "settings", *field.path) for field in fields} <= tried, kind
 

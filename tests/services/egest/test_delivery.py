@@ -245,7 +245,7 @@ async def test_signatures_are_verified_by_the_library(
 async def test_a_missing_secret_is_shown_and_loses_nothing(
     stream: EgestStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hifi_egest.http.credentials.RETRY_S", 0.05)
+    monkeypatch.setattr("hifi_http.destination.credentials.RETRY_S", 0.05)
     file = tmp_path / "secret"
     async with destination() as there, destination() as other:
         declared = pipe_to(

@@ -1,7 +1,6 @@
 """Records become deliveries exactly once, also when a batch fails half-way or a record is poison."""
 
 import asyncio
-import ssl
 from collections import Counter
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -40,7 +39,6 @@ from hifi_egest.delivery.delivery import Delivery, complete_all
 from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease
-from hifi_egest.http.name_resolver import NameResolver
 from hifi_egest.intake import DeliveryIntake
 from hifi_egest.lanes.lanes import Lanes
 from hifi_egest.lanes.resources import LaneResources
@@ -263,7 +261,7 @@ async def test_a_batch_that_is_larger_than_its_lane_is_given_as_there_is_room_in
     lease = PartitionLease(Beating, 10.0)  # type: ignore[arg-type]
     budget = InFlightBudget(40, 10**6)
     settings = EgestSettings(kafka="127.0.0.1:1", stream="s", egest_lane_events=10)
-    health, tls = Health("egest", "i"), ssl.create_default_context()
+    health = Health("egest", "i")
     async with destination() as there:
         declared = {"url": there.url, "concurrency": 3} | ({"batch": batch} if batch else {})
         pipes: Any = OnePipe(pipe_to("flights", {"name": "one", **declared}, {"name": "two", **declared}))
@@ -277,8 +275,6 @@ async def test_a_batch_that_is_larger_than_its_lane_is_given_as_there_is_room_in
                 lease,
                 budget,
                 health,
-                tls,
-                NameResolver(),
                 DestinationStates(),
                 nothing,
                 lambda: False,

@@ -1,8 +1,9 @@
-"""A delivery (one event for one destination) and its attempts (HTTP requests)."""
+"""A delivery: one event for one destination."""
 
 from collections.abc import Sequence
 from enum import IntEnum
 
+from hifi.delivery.attempt import Attempt
 from hifi_egest.delivery.event_record import NO_EARLIER_ATTEMPTS, EarlierAttempts, EventRecord
 from hifi_egest.delivery.lane_room import LaneRoom
 
@@ -17,17 +18,6 @@ class DeliveryState(IntEnum):
     """It was handed over or dropped while it was queued."""
     DECIDED = 3
     """Its outcome is being written."""
-
-
-class Attempt:
-    """The times and the status of one request; microseconds since 1970 UTC, 0: not sent or no answer."""
-
-    __slots__ = ("answered_us", "sent_us", "status")
-
-    def __init__(self, sent_us: int = 0, status: int = 0, answered_us: int = 0) -> None:
-        self.sent_us = sent_us
-        self.status = status
-        self.answered_us = answered_us
 
 
 NO_ATTEMPT = Attempt()

@@ -1,6 +1,8 @@
-"""The deliveries of one HTTP request."""
+"""The deliveries of one request."""
 
 from collections.abc import Sequence
+
+from aiokafka import ConsumerRecord
 
 from hifi_egest.delivery.delivery import Delivery
 from hifi_egest.delivery.lease import PartitionLease
@@ -43,6 +45,10 @@ class OutboundRequest:
             if not delivery.event.partition.assigned.active:
                 return False
         return True
+
+    def records(self) -> list[ConsumerRecord]:
+        """The record of each delivery."""
+        return [delivery.event.record for delivery in self.deliveries]
 
     def count_attempt(self, started_s: float, started_us: int) -> None:
         """Count a request that was sent.

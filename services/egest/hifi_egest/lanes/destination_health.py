@@ -7,14 +7,16 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from hifi.delivery.answer import Answer, NoResponse, RefusedWrite
+from hifi.delivery.attempt import Attempt
+from hifi.delivery.sender import SplitBatch
 from hifi.kafka.topics import Tier
 from hifi.pipe.model import Destination
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, now_us
-from hifi_egest.delivery.delivery import Attempt, Delivery
+from hifi_egest.delivery.delivery import Delivery
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.policy import outcome
-from hifi_egest.policy.answer import Answer, NoResponse, RefusedWrite
 from hifi_egest.policy.breaker import BreakerState, CircuitBreaker, Permit
 from hifi_egest.policy.outcome import (
     AttemptCounts,
@@ -22,7 +24,6 @@ from hifi_egest.policy.outcome import (
     Deferral,
     RetryLater,
     RetryLocally,
-    SplitBatch,
     Unclear,
 )
 from hifi_egest.policy.streak import RefusalStreak

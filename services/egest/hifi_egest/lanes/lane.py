@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from hifi.delivery.sender import Sender, SentRequest, SplitBatch, Unsendable
 from hifi.pipe.model import Destination
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s
@@ -27,9 +28,8 @@ from hifi_egest.lanes.resources import LaneResources
 from hifi_egest.lanes.wake_timer import WakeTimer
 from hifi_egest.policy.admission import AdmissionControl
 from hifi_egest.policy.breaker import Permit
-from hifi_egest.policy.outcome import DELIVERED, FAILED, Deferral, SplitBatch
+from hifi_egest.policy.outcome import DELIVERED, FAILED, DeadLettered, Deferral
 from hifi_egest.senders.make_sender import make_sender
-from hifi_egest.senders.sender import Sender, SentRequest, Unsendable
 
 _RECHECK_S: Final = 0.1
 """Time after which a lane that may not send checks again, seconds."""
@@ -87,7 +87,7 @@ class Lane:
         self._admission = AdmissionControl(monotonic_s(), max_in_flight, destination.rate or math.inf)
         self.rate_limit = RateLimit(destination.rate, rate_share)
 
-    def _make_sender(self, destination: Destination) -> Sender:
+    def _make_sender(self, destination: Destination) -> Sender[OutboundRequest]:
         return make_sender(self.pipe, destination, self._resources, missing_changed=self._missing_changed)
 
     async def replace(self, destination: Destination) -> None:
@@ -296,8 +296,10 @@ class Lane:
 
     def _dead_letter_unsendable(self, request: OutboundRequest, unsendable: Unsendable) -> bool:
         """Take deliveries that cannot be sent out of a request; returns whether any are left."""
-        for delivery, outcome in unsendable.rejected:
+        rejected = [(request.deliveries[index], why) for index, why in unsendable.rejected]
+        for delivery, why in rejected:
             request.deliveries.remove(delivery)
+            outcome = DeadLettered(why.reason, why.detail)
             self._outcomes.conclude([Conclusion(delivery, outcome, NO_ATTEMPT)])
         return bool(request.deliveries)
 

@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from hifi.delivery.sender import Sender
 from hifi.pipe.model import Destination
 from hifi.record.identity import identity
 from hifi_egest.delivery.delivery import Delivery
 from hifi_egest.delivery.outbound_request import OutboundRequest
-from hifi_egest.senders.sender import Sender
 
 
 class LaneSenders:
     """Makes, chooses and stops senders. Only a rollout, or one that has just ended, has more than one."""
 
-    def __init__(self, make: Callable[[Destination], Sender], destination: Destination) -> None:
+    def __init__(
+        self, make: Callable[[Destination], Sender[OutboundRequest]], destination: Destination
+    ) -> None:
         """Make the first sender.
 
         Args:
@@ -21,7 +23,7 @@ class LaneSenders:
         """
         self._make = make
         self._declared: dict[int, Destination] = {}
-        self._of_revision: dict[int, Sender] = {}
+        self._of_revision: dict[int, Sender[OutboundRequest]] = {}
         self.current = make(destination)
 
     async def stop_current(self) -> None:
@@ -32,7 +34,9 @@ class LaneSenders:
         """Make the sender of a new declaration."""
         self.current = self._make(destination)
 
-    def replace_revisions(self, declared: Mapping[int, Destination], current: Destination) -> list[Sender]:
+    def replace_revisions(
+        self, declared: Mapping[int, Destination], current: Destination
+    ) -> list[Sender[OutboundRequest]]:
         """Set what the revisions declare; returns the senders that are no longer needed, for `stop_senders`.
 
         Args:
@@ -65,7 +69,7 @@ class LaneSenders:
         for sender in self._of_revision.values():
             sender.sweep()
 
-    def choose(self, request: OutboundRequest) -> tuple[Sender, int]:
+    def choose(self, request: OutboundRequest) -> tuple[Sender[OutboundRequest], int]:
         """The sender of a request's first delivery, and how many deliveries from the first on have the same one."""
         if not self._of_revision:
             return self.current, len(request.deliveries)
@@ -80,7 +84,7 @@ def _revision(delivery: Delivery) -> int:
     return identity(delivery.event.record.headers).revision
 
 
-async def stop_senders(senders: Iterable[Sender]) -> None:
+async def stop_senders(senders: Iterable[Sender[OutboundRequest]]) -> None:
     """Close their connections, as soon as requests in flight are finished, and stop reading their secrets."""
     for sender in senders:
         await sender.stop()

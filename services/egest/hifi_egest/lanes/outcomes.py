@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable, Iterable
 
+from hifi.delivery.answer import NoResponse
+from hifi.delivery.sender import SentRequest
 from hifi.pipe.model import Destination
 from hifi.runtime import log
 from hifi.runtime.clock import monotonic_s
@@ -14,11 +16,9 @@ from hifi_egest.lanes.local_retries import LocalRetries
 from hifi_egest.lanes.parking import LaneParking
 from hifi_egest.lanes.queue import RequestQueue
 from hifi_egest.lanes.resources import LaneResources
-from hifi_egest.policy.answer import NoResponse
 from hifi_egest.policy.breaker import BreakerState, Permit
 from hifi_egest.policy.outcome import REVOKED, Deferral, deleted
 from hifi_egest.policy.streak import HOLD_S
-from hifi_egest.senders.sender import SentRequest
 
 logger = log.get(__name__)
 

@@ -1,6 +1,5 @@
 """What all lanes share."""
 
-import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -9,14 +8,13 @@ from hifi.kafka.topics import Tier
 from hifi.runtime.health import Health
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease
-from hifi_egest.http.name_resolver import NameResolver
 from hifi_egest.outcomes.recorder import OutcomeRecorder
 from hifi_egest.settings import EgestSettings
 
 
 @dataclass(frozen=True)
 class LaneResources:
-    """The services and settings that every lane uses; `tls` is for https destinations."""
+    """The services and settings that every lane uses."""
 
     settings: EgestSettings
     tiers: Sequence[Tier]
@@ -24,8 +22,6 @@ class LaneResources:
     lease: PartitionLease
     budget: InFlightBudget
     health: Health
-    tls: ssl.SSLContext
-    resolver: NameResolver
     states: DestinationStates
     publish_state: Callable[[DestinationName, StateChange], None]
     coloured: Callable[[], bool]

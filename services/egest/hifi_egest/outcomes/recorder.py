@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from aiokafka import ConsumerRecord
 
+from hifi.delivery.attempt import Attempt
 from hifi.delivery.dead_letters.record import dead_letter
 from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.producer import Producer
@@ -22,7 +23,7 @@ from hifi.record.record import Record
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Overloaded, Rejected
-from hifi_egest.delivery.delivery import NO_ATTEMPT, Attempt, Delivery, complete_all, decide_all
+from hifi_egest.delivery.delivery import NO_ATTEMPT, Delivery, complete_all, decide_all
 from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.partition import SourcePartition
 from hifi_egest.outcomes import records

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from hifi.delivery.attempt import Attempt
 from hifi.delivery.dead_letters.record import dead_letter
 from hifi.record.fields import with_fields
 from hifi.record.headers import (
@@ -24,7 +25,7 @@ from hifi.record.receipt import pack_receipt, receipt_text, request_text, source
 from hifi.record.record import Record
 from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.errors import Rejected
-from hifi_egest.delivery.delivery import Attempt, Delivery
+from hifi_egest.delivery.delivery import Delivery
 from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.policy.outcome import DeadLettered, Filtered, HandedOver, Outcome, Parked, RetryLater
 

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
+from hifi.delivery.answer import Answer, NoResponse, RefusedWrite
+from hifi.delivery.sender import SplitBatch
 from hifi.kafka.topics import Tier
 from hifi.pipe.model import RetryPolicy
 from hifi_egest.policy import tiers as tier_of
-from hifi_egest.policy.answer import Answer, NoResponse, RefusedWrite
 
 LOCAL_S: Final = 1.0
 """Local retries end this long after the first request of the pass, seconds."""
@@ -114,11 +115,6 @@ class WrittenBefore:
 
     name: bytes
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class SplitBatch:
-    """Send the batch again as two halves."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Sends the requests of a lane over HTTP or with another kind's writer."""
+"""Sends the requests of a lane with its kind's own sender, or with its kind's writer."""

@@ -5,8 +5,11 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from hifi.delivery.answer import Answer, NoResponse, RefusedWrite
+from hifi.delivery.attempt import Attempt
 from hifi.delivery.installed_kinds import read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.delivery.sender import SendResult, SentRequest, SplitBatch, Unsendable
 from hifi.delivery.several_logs import require_usable
 from hifi.delivery.transform import Transform, compile_transform
 from hifi.pipe.limit_check import destination_refusals, require_none, secrets
@@ -16,12 +19,9 @@ from hifi.pipe.strict_model import StrictModel
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.runtime.errors import HifiError, Misconfigured, Missing, Rejected, RejectedEvents, Unacknowledged
-from hifi_egest.delivery.delivery import Attempt
 from hifi_egest.delivery.outbound_request import OutboundRequest
-from hifi_egest.policy.answer import Answer, NoResponse, RefusedWrite
-from hifi_egest.policy.outcome import DeadLettered, SplitBatch
 from hifi_egest.senders.outbound_events import outbound_events
-from hifi_egest.senders.sender import SenderResources, SendResult, SentRequest, Unsendable
+from hifi_egest.senders.resources import SenderResources
 
 WRITTEN: Final = 200
 """Status of a write that succeeded, on receipts and in metrics."""
@@ -120,7 +120,7 @@ class ConnectorSender:
             )
         events, rejected = outbound_events(request.deliveries, self._transform, log)
         if rejected:
-            return Unsendable([(one, DeadLettered(why.reason, why.detail)) for one, why in rejected])
+            return Unsendable(rejected)
         size_bytes = sum(len(event.data) for event in events)
         if self._max_batch_bytes is not None and len(events) > 1 and size_bytes > self._max_batch_bytes:
             return SplitBatch()
@@ -132,9 +132,7 @@ class ConnectorSender:
         except RejectedEvents as why:
             # The last one of a batch without others is refused alone, with its attempt.
             left_out = list(why.events.items())[: len(events) - 1]
-            return Unsendable(
-                [(request.deliveries[at], DeadLettered(of.reason, of.detail)) for at, of in left_out]
-            )
+            return Unsendable(left_out)
         request.count_attempt(started_s, sent_us)
         ended_s, ended_us = monotonic_s(), now_us()
         if isinstance(result, Answer):

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 
-from hifi.pipe.model import ConnectorDestination, Destination, HttpDestination
+from hifi.delivery.installed_kinds import installed_sender_kind
+from hifi.delivery.sender import Sender, SenderContext
+from hifi.pipe.model import ConnectorDestination, Destination
+from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.senders.connector_sender import ConnectorSender
-from hifi_egest.senders.request_sender import RequestSender
-from hifi_egest.senders.sender import Sender, SenderResources
+from hifi_egest.senders.resources import SenderResources
 
 
 def make_sender(
@@ -14,7 +16,7 @@ def make_sender(
     resources: SenderResources,
     *,
     missing_changed: Callable[[], None],
-) -> Sender:
+) -> Sender[OutboundRequest]:
     """Make the sender of a destination.
 
     Args:
@@ -23,7 +25,8 @@ def make_sender(
         resources: shared by all lanes.
         missing_changed: called whenever `missing` of the sender changes.
     """
-    if isinstance(destination, HttpDestination):
-        return RequestSender(pipe, destination, resources, missing_changed=missing_changed)
-    assert isinstance(destination, ConnectorDestination)
-    return ConnectorSender(pipe, destination, resources, missing_changed=missing_changed)
+    if isinstance(destination, ConnectorDestination):
+        return ConnectorSender(pipe, destination, resources, missing_changed=missing_changed)
+    refresh_s = resources.settings.egest_secrets_refresh_s
+    context = SenderContext(pipe, resources.health, refresh_s, missing_changed)
+    return installed_sender_kind(destination.kind).open(destination, context)

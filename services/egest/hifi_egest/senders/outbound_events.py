@@ -18,7 +18,7 @@ _PREFIX: Final = len(CE_PREFIX)
 
 def outbound_events(
     deliveries: Iterable[Delivery], transform: Transform | None, log: str
-) -> tuple[list[OutboundEvent], list[tuple[Delivery, Rejected]]]:
+) -> tuple[list[OutboundEvent], list[tuple[int, Rejected]]]:
     """The events of deliveries, and the deliveries without one.
 
     Args:
@@ -27,16 +27,16 @@ def outbound_events(
         log: identity of the stream's log.
 
     Returns:
-        Events in the order of the deliveries. With each delivery that has none, because the transform has no result,
-        the reason.
+        Events in the order of the deliveries. With the index of each delivery that has none, because the transform has
+        no result, the reason.
     """
     events: list[OutboundEvent] = []
-    rejected: list[tuple[Delivery, Rejected]] = []
-    for delivery in deliveries:
+    rejected: list[tuple[int, Rejected]] = []
+    for index, delivery in enumerate(deliveries):
         try:
             events.append(_outbound_event(delivery, transform, log))
         except Rejected as why:
-            rejected.append((delivery, why))
+            rejected.append((index, why))
     return events, rejected
 
 

@@ -4,8 +4,10 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from hifi.pipe.model import HttpDestination
+from hifi.pipe.endpoints import destination_endpoints
+from hifi.pipe.model import HTTP, Destination
 from hifi.runtime.clock import now_us
+from hifi.runtime.egress import EgressKind
 from hifi.runtime.http.problem import Problem
 from hifi_observe.alarms.alarm import AlarmJson
 from hifi_observe.live.breaker_state import BreakerView
@@ -132,9 +134,7 @@ class PipeAnswers:
             "destinations": [
                 {
                     "name": destination.name,
-                    "host": destination.url.host or ""
-                    if isinstance(destination, HttpDestination)
-                    else destination.kind,
+                    "host": _host(destination),
                     "breaker": breakers[destination.name],
                 }
                 for destination in declared
@@ -154,3 +154,11 @@ class PipeAnswers:
     def watched_fields(self, name: str) -> WatchedFields:
         """The watched fields of a pipe."""
         return {"pipe": name, "fields": [field.json() for field in self._skews.of(name)]}
+
+
+def _host(destination: Destination) -> str:
+    """The host of an HTTP destination; else its kind."""
+    if destination.kind != HTTP:
+        return destination.kind
+    hosts = (host for _, kind, host, _ in destination_endpoints(destination) if kind is EgressKind.HTTP)
+    return next(hosts, "")

@@ -6,17 +6,18 @@ import pytest
 from aiokafka import ConsumerRecord, TopicPartition
 from egest_stream import attributes, pipe
 
+from hifi.delivery.answer import Answer, NoResponse
+from hifi.delivery.attempt import Attempt
 from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.topics import Topics
 from hifi.runtime import metrics
 from hifi.runtime.clock import now_us
-from hifi_egest.delivery.delivery import Attempt, Delivery
+from hifi_egest.delivery.delivery import Delivery
 from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.delivery.partition import SourcePartition
 from hifi_egest.lanes.destination_health import DestinationHealth
-from hifi_egest.policy.answer import Answer, NoResponse
 from hifi_egest.policy.breaker import BreakerState, Permit
 from hifi_egest.policy.outcome import DeadLettered, RetryLater
 from hifi_egest.policy.streak import HOLD_S

@@ -1,7 +1,6 @@
 """A lane whose destination is redeclared or deleted loses no delivery, and shows no stale breaker state."""
 
 import asyncio
-import ssl
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,22 +9,22 @@ from aiokafka import ConsumerRecord, TopicPartition
 from egest_stream import attributes, pipe, until
 from fake_destination import ReceivedRequest, answer, destination
 
+from hifi.delivery.attempt import Attempt
 from hifi.delivery.destination_state import DestinationStates
 from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.topics import Topics
 from hifi.runtime import metrics
 from hifi.runtime.health import Health
-from hifi_egest.delivery.delivery import Attempt, Delivery
+from hifi_egest.delivery.delivery import Delivery
 from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.partition import SourcePartition
-from hifi_egest.http.credentials import Credentials
-from hifi_egest.http.name_resolver import NameResolver
 from hifi_egest.lanes.lane import Lane
 from hifi_egest.lanes.resources import LaneResources
 from hifi_egest.policy.outcome import DELIVERED, Outcome, RetryLater
 from hifi_egest.settings import EgestSettings
+from hifi_http.destination.credentials import Credentials
 
 TOPICS = Topics("s")
 
@@ -58,8 +57,6 @@ def lane(url: str, recorder: FakeRecorder, **declared: Any) -> Lane:
         PartitionLease(Beating, 10.0),  # type: ignore[arg-type]
         InFlightBudget(100, 10**6),
         Health("egest", "i"),
-        ssl.create_default_context(),
-        NameResolver(),
         DestinationStates(),
         lambda *_: None,
         lambda: False,

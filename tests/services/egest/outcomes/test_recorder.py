@@ -8,6 +8,7 @@ import pytest
 from aiokafka import ConsumerRecord, TopicPartition
 from egest_stream import until
 
+from hifi.delivery.attempt import Attempt
 from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.topics import Topics
 from hifi.record.fields import fields, packed
@@ -39,7 +40,7 @@ from hifi.record.headers import (
 from hifi.record.identity import seq_text
 from hifi.record.receipt import RECEIPT_FIELDS
 from hifi.record.record import Record
-from hifi_egest.delivery.delivery import Attempt, Delivery
+from hifi_egest.delivery.delivery import Delivery
 from hifi_egest.delivery.event_record import EarlierAttempts, EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease

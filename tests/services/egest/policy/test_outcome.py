@@ -1,17 +1,15 @@
 """Every answer has one consequence, and no failure is retried for ever or given up too soon."""
 
 import random
-from datetime import UTC, datetime
-from email.utils import format_datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hifi.delivery.answer import Answer, NoResponse
 from hifi.kafka.topics import DEFAULT_TIERS, Tier
 from hifi.pipe.model import RetryPolicy
 from hifi_egest.policy import tiers
-from hifi_egest.policy.answer import Answer, NoResponse, retry_after_s
 from hifi_egest.policy.outcome import (
     LOCAL_S,
     AttemptCounts,
@@ -170,35 +168,3 @@ def test_no_wait_exceeds_the_declared_pause_and_age(
 def test_each_trip_waits_longer_until_the_last_tier(passes: int) -> None:
     assert tiers.by_pass(passes, DEFAULT_TIERS).delay_s <= tiers.by_pass(passes + 1, DEFAULT_TIERS).delay_s
     assert tiers.by_pass(len(DEFAULT_TIERS) + passes, DEFAULT_TIERS) == DEFAULT_TIERS[-1]
-
-
-NOW_US = 1_800_000_000_000_000
-
-
-@pytest.mark.parametrize(
-    ("header", "seconds"),
-    [
-        (None, None),
-        (b"0", 0.0),
-        (b"120", 120.0),
-        (b" 7 ", 7.0),
-        (b"-3", None),
-        (b"soon", None),
-        (b"", None),
-        (b"9" * 400, None),
-    ],
-)
-def test_retry_after_in_seconds(header: bytes | None, seconds: float | None) -> None:
-    assert retry_after_s(header, NOW_US) == seconds
-
-
-@given(st.integers(-100_000, 100_000))
-def test_retry_after_as_a_date(offset_s: int) -> None:
-    date = format_datetime(datetime.fromtimestamp(NOW_US / 1e6 + offset_s, UTC), usegmt=True)
-    assert retry_after_s(date.encode(), NOW_US) == max(0, offset_s)
-
-
-@given(st.binary(max_size=60))
-def test_no_retry_after_breaks_anything(header: bytes) -> None:
-    seconds = retry_after_s(header, NOW_US)
-    assert seconds is None or seconds >= 0

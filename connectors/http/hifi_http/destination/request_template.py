@@ -2,8 +2,6 @@
 
 Attributes are UTF-8 in Kafka headers (Kafka binding, 3.2.3) and percent-encoded in HTTP headers (HTTP binding,
 3.1.3.2).
-
-Needs the packages `jmespath` and `standardwebhooks` (`hifi-libs[destinations]`).
 """
 
 import base64
@@ -19,12 +17,12 @@ from aiokafka import ConsumerRecord
 from standardwebhooks import Webhook
 
 from hifi.delivery.transform import compile_transform
-from hifi.pipe.model import HttpDestination
 from hifi.record.headers import CE_PREFIX, CONTENT_TYPE
 from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.errors import Misconfigured, Rejected
 from hifi.runtime.health import version
 from hifi.runtime.http.media_type import is_json
+from hifi_http.declaration import HttpDestination
 
 JSON: Final = b"application/json"
 STRUCTURED: Final = b"application/cloudevents+json"

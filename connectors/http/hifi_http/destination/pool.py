@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 import aiohappyeyeballs
 
+from hifi.delivery.answer import NoResponse
 from hifi.runtime.egress import EgressRefused
-from hifi_egest.http.connection import DestinationConnection
-from hifi_egest.http.name_resolver import Addresses, NameResolver
-from hifi_egest.policy.answer import NoResponse
+from hifi_http.destination.connection import DestinationConnection
+from hifi_http.destination.name_resolver import Addresses, NameResolver
 
 _NAMES_S: Final = 10.0
 """Time for which a resolved address is used for new connections, seconds."""

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from hifi.runtime.egress import Egress, EgressRefused, read_allowed
-from hifi_egest.http.name_resolver import Addresses, NameResolver
+from hifi_http.destination.name_resolver import Addresses, NameResolver
 
 
 class SlowNames:

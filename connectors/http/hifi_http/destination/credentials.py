@@ -5,14 +5,14 @@ import contextlib
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from hifi.delivery.destination_request import RequestTemplate
 from hifi.pipe.limit_check import destination_refusals, require_none
 from hifi.pipe.limits import pipe_limits
-from hifi.pipe.model import HeaderSecret, HttpDestination
 from hifi.runtime import log
 from hifi.runtime.cache import Cache
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
+from hifi_http.declaration import HeaderSecret, HttpDestination
+from hifi_http.destination.request_template import RequestTemplate
 
 RETRY_S: Final = 5.0
 """Time between two attempts to read a missing secret, seconds."""

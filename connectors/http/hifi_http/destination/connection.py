@@ -14,8 +14,9 @@ from typing import Final, cast
 
 import httptools
 
+from hifi.delivery.answer import Answer, NoResponse
 from hifi.runtime.clock import now_us
-from hifi_egest.policy.answer import Answer, NoResponse, retry_after_s
+from hifi_http.destination.retry_after import retry_after_s
 
 BODY_BYTES: Final = 64 * 1024
 """Bytes of an answer's body that are read; the connection of a longer one is closed."""

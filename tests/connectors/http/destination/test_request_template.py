@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from hifi.delivery.destination_request import RequestTemplate, percent_encoded, webhook_id
-from hifi.pipe.model import HttpDestination
 from hifi.runtime.errors import Misconfigured, Rejected
+from hifi_http.declaration import HttpDestination
+from hifi_http.destination.request_template import RequestTemplate, percent_encoded, webhook_id
 
 NOW_US = 1_700_000_000_123_456
 SECRET = "whsec_" + "c2VjcmV0" * 4

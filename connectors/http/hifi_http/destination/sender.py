@@ -1,20 +1,28 @@
 """Render the requests of a lane and send them over its own connections, with its destination's credentials."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TypeAlias
 
-from hifi.delivery.destination_request import RequestTemplate, target
-from hifi.pipe.model import HttpDestination
+from aiokafka import ConsumerRecord
+
+from hifi.delivery.answer import Answer, NoResponse
+from hifi.delivery.attempt import Attempt
+from hifi.delivery.sender import (
+    SendableRequest,
+    SenderContext,
+    SendResult,
+    SentRequest,
+    SplitBatch,
+    Unsendable,
+)
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.runtime.errors import Rejected
-from hifi_egest.delivery.delivery import Attempt, Delivery
-from hifi_egest.delivery.outbound_request import OutboundRequest
-from hifi_egest.http.credentials import Credentials
-from hifi_egest.http.pool import ConnectionPool
-from hifi_egest.policy.answer import Answer, NoResponse
-from hifi_egest.policy.outcome import DeadLettered, SplitBatch
-from hifi_egest.senders.sender import SenderResources, SendResult, SentRequest, Unsendable
+from hifi_http.declaration import HttpDestination
+from hifi_http.destination.credentials import Credentials
+from hifi_http.destination.pool import ConnectionPool
+from hifi_http.destination.request_template import RequestTemplate, target
+from hifi_http.destination.shared import shared
 
 logger = log.get(__name__)
 
@@ -24,47 +32,39 @@ Rendered: TypeAlias = bytes | Unsendable | SplitBatch
 class RequestSender:
     """Sends the requests of one HTTP destination as it is declared."""
 
-    def __init__(
-        self,
-        pipe: str,
-        destination: HttpDestination,
-        resources: SenderResources,
-        *,
-        missing_changed: Callable[[], None],
-    ) -> None:
+    def __init__(self, destination: HttpDestination, context: SenderContext) -> None:
         """Read the credentials; the first request opens the first connection.
 
         Args:
-            pipe: name.
             destination: as declared.
-            resources: shared by all lanes.
-            missing_changed: called whenever `missing` changes.
+            context: what egest gives it.
         """
         scheme, host, port, _ = target(destination)
         self._timeout_s = destination.timeout
         self._max_batch_bytes = destination.batch.bytes if destination.batch is not None else None
+        client = shared()
         self._pool = ConnectionPool(
             host,
             port,
-            resources.tls if scheme == "https" else None,
+            client.tls if scheme == "https" else None,
             destination.concurrency,
-            resources.resolver,
+            client.resolver,
             self._count_stray,
         )
-        self._health = resources.health
+        pipe = context.pipe
+        self._health = context.health
         self._log_fields = {"pipe": pipe, "destination": destination.name}
         self._stray_answers = metrics.STRAY_ANSWERS.labels(pipe, destination.name)
-        secrets_refresh_s = resources.settings.egest_secrets_refresh_s
-        self._missing_changed = missing_changed
+        self._missing_changed = context.missing_changed
         self._credentials = Credentials(
-            pipe, destination, secrets_refresh_s, resources.health, self._credentials_changed
+            pipe, destination, context.secrets_refresh_s, context.health, self._credentials_changed
         )
         # Attributes rather than properties: the lane reads them for each delivery.
         self.ready = self._credentials.template is not None
         self.missing = self._credentials.missing
         self._answer_seconds = metrics.REQUEST_SECONDS.labels(pipe, destination.name)
 
-    async def send(self, request: OutboundRequest) -> SendResult:
+    async def send(self, request: SendableRequest) -> SendResult:
         """Send a request and wait for its result. Only while `ready`."""
         template = self._credentials.template
         assert template is not None
@@ -124,7 +124,7 @@ class RequestSender:
 
 
 def render(
-    request: OutboundRequest, template: RequestTemplate, max_batch_bytes: int | None, now_us: int
+    request: SendableRequest, template: RequestTemplate, max_batch_bytes: int | None, now_us: int
 ) -> Rendered:
     """Render a request.
 
@@ -137,30 +137,26 @@ def render(
     Returns:
         Head and body; or the deliveries that cannot be sent; or SplitBatch if the batch is too large.
     """
-    records = [delivery.event.record for delivery in request.deliveries]
+    records = request.records()
     try:
         parts = [template.part(record) for record in records]
     except Rejected:
-        return Unsendable(_rejected_parts(request, template))
+        return Unsendable(_rejected_parts(records, template))
     if max_batch_bytes is not None and len(parts) > 1 and sum(map(len, parts)) > max_batch_bytes:
         return SplitBatch()
     try:
         return template.request(records, parts, now_us)
     except Rejected as why:
-        return Unsendable([(delivery, _dead_letter(why)) for delivery in request.deliveries])
+        return Unsendable([(index, why) for index in range(len(records))])
 
 
 def _rejected_parts(
-    request: OutboundRequest, template: RequestTemplate
-) -> list[tuple[Delivery, DeadLettered]]:
+    records: Sequence[ConsumerRecord], template: RequestTemplate
+) -> list[tuple[int, Rejected]]:
     rejected = []
-    for delivery in request.deliveries:
+    for index, record in enumerate(records):
         try:
-            template.part(delivery.event.record)
+            template.part(record)
         except Rejected as why:
-            rejected.append((delivery, _dead_letter(why)))
+            rejected.append((index, why))
     return rejected
-
-
-def _dead_letter(why: Rejected) -> DeadLettered:
-    return DeadLettered(why.reason, why.detail)

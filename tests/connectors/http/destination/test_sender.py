@@ -1,7 +1,5 @@
 """A request is sent only while all its partitions certainly belong to this instance."""
 
-import ssl
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,8 +7,8 @@ from aiokafka import ConsumerRecord, TopicPartition
 from egest_stream import attributes, pipe
 from fake_destination import OK, ReceivedRequest, destination
 
+from hifi.delivery.sender import SenderContext, SentRequest
 from hifi.kafka.consumer import AssignedPartition
-from hifi.pipe.model import HttpDestination
 from hifi.runtime import metrics
 from hifi.runtime.health import Health
 from hifi_egest.delivery.delivery import Delivery
@@ -19,9 +17,8 @@ from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.delivery.partition import SourcePartition
-from hifi_egest.http.name_resolver import NameResolver
-from hifi_egest.senders.request_sender import RequestSender
-from hifi_egest.senders.sender import SentRequest
+from hifi_http.declaration import HttpDestination
+from hifi_http.destination.sender import RequestSender
 
 
 class Member:
@@ -38,16 +35,12 @@ async def test_nothing_is_sent_when_it_may_not_be_any_more(lost: str) -> None:
     partition = SourcePartition(assigned, "enriched", InFlightBudget(10, 10**6))
     delivery = Delivery(EventRecord(record, partition, b"", [], "flights", b"x:1", 0, 5), b"d")
     request = OutboundRequest([delivery], [], PartitionLease(lambda: member, 10.0))
-    resources: Any = SimpleNamespace(
-        settings=SimpleNamespace(egest_secrets_refresh_s=60.0),
-        health=Health("egest", "i"),
-        tls=ssl.create_default_context(),
-        resolver=NameResolver(),
-    )
+    health = Health("egest", "i")
+    context = SenderContext("flights", health, 60.0, lambda: None)
     async with destination() as there:
         declared = pipe(there.url).destinations[0]
         assert isinstance(declared, HttpDestination)
-        sender = RequestSender("flights", declared, resources, missing_changed=lambda: None)
+        sender = RequestSender(declared, context)
         if lost == "partition":
             member.last_heartbeat_monotonic_s = float("inf")
             assigned.revoke()
@@ -67,12 +60,7 @@ async def test_stray_bytes_are_counted_and_shown_until_the_destination_is_declar
     member.last_heartbeat_monotonic_s = float("inf")
     partition = SourcePartition(assigned, "enriched", InFlightBudget(10, 10**6))
     health = Health("egest", "i")
-    resources: Any = SimpleNamespace(
-        settings=SimpleNamespace(egest_secrets_refresh_s=60.0),
-        health=health,
-        tls=ssl.create_default_context(),
-        resolver=NameResolver(),
-    )
+    context = SenderContext("flights", health, 60.0, lambda: None)
 
     async def twice(_: ReceivedRequest) -> bytes:
         return OK + OK
@@ -80,7 +68,7 @@ async def test_stray_bytes_are_counted_and_shown_until_the_destination_is_declar
     async with destination(twice) as there:
         declared = pipe(there.url).destinations[0]
         assert isinstance(declared, HttpDestination)
-        sender = RequestSender("flights", declared, resources, missing_changed=lambda: None)
+        sender = RequestSender(declared, context)
         for offset in range(3):
             record: Any = ConsumerRecord(
                 "enriched", 0, offset, 0, 0, b"k", b"{}", None, 0, 2, tuple(attributes(offset))

@@ -12,10 +12,10 @@ import pytest
 from egest_stream import until
 from fake_destination import OK, FakeDestination, ReceivedRequest, Reset, answer, destination, fine
 
-from hifi_egest.http.connection import BODY_BYTES, IDLE_S
-from hifi_egest.http.name_resolver import NameResolver
-from hifi_egest.http.pool import Connected, ConnectionPool
-from hifi_egest.policy.answer import Answer, NoResponse
+from hifi.delivery.answer import Answer, NoResponse
+from hifi_http.destination.connection import BODY_BYTES, IDLE_S
+from hifi_http.destination.name_resolver import NameResolver
+from hifi_http.destination.pool import Connected, ConnectionPool
 
 POST = b"POST /in HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nce-id: 1\r\n\r\nhi"
 
@@ -239,7 +239,7 @@ async def backlog(there: Apart, workers: int, requests: int) -> None:
 async def test_connections_are_kept_also_when_head_and_body_come_apart(
     workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hifi_egest.http.pool._REST_S", 5.0)  # on a busy machine 2 ms can become 20
+    monkeypatch.setattr("hifi_http.destination.pool._REST_S", 5.0)  # on a busy machine 2 ms can become 20
     there = Apart(body_after_s=0.002)
     await backlog(there, workers, 30)
     assert there.connections == workers

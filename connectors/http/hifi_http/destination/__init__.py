@@ -1,0 +1,1 @@
+"""HTTP endpoints as destinations: requests, connections, pools, DNS, credentials."""

@@ -1,1 +1,0 @@
-"""HTTP/1.1 client: connections, pools, DNS, credentials."""
