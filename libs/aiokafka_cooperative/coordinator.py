@@ -250,9 +250,9 @@ class CooperativeCoordinator(GroupCoordinator):  # type: ignore[misc]
         if listener is None:
             return
         try:
-            result = getattr(listener, method)(set(partitions))
-            if inspect.isawaitable(result):
-                await result
+            awaitable = getattr(listener, method)(set(partitions))
+            if inspect.isawaitable(awaitable):
+                await awaitable
         except Exception:
             # The rebalance goes on, as in aiokafka: otherwise the group would wait, and then remove this member.
             logger.exception("The rebalance listener of group %s failed in %s", self.group_id, method)

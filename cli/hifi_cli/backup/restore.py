@@ -78,9 +78,9 @@ async def restore(
     present = await read_state(bootstrap, topics, control)
     occupied = present.declared_counts()
     if occupied and not force:
-        held = ", ".join(f"{count} of {topic}" for topic, count in occupied.items())
+        counts = ", ".join(f"{count} of {topic}" for topic, count in occupied.items())
         raise Misconfigured(
-            f"the stream {topics.stream} is not empty, its records: {held}. Restore into a new stream, or let the "
+            f"the stream {topics.stream} is not empty, its records: {counts}. Restore into a new stream, or let the "
             "backup replace pipes, releases and principals of the same names with --force"
         )
     if state.partitions != present.partitions:

@@ -55,14 +55,14 @@ def lost(
 
 def lost_table(body: dict[str, Any], *, wide: bool = False) -> Table:
     """Make the table of lost events."""
-    made = table("event id", "lost at", "destination", title=f"{body['count']:,} lost events")
+    lost_events = table("event id", "lost at", "destination", title=f"{body['count']:,} lost events")
     if wide:
-        made.add_column("partition", justify="right", no_wrap=True)
-        made.add_column("epoch:sequence", no_wrap=True)
+        lost_events.add_column("partition", justify="right", no_wrap=True)
+        lost_events.add_column("epoch:sequence", no_wrap=True)
     unknown = "hidden: the pipe masks the id" if body["hidden"] else "unknown: the event is on no topic"
     for row in body["lost"]:
         cells = [escape(short(row.get("ce_id") or unknown)), row["hop"], row["destination"]]
         if wide:
             cells += [str(row["partition"]), f"{row['epoch']}:{row['sequence']}"]
-        made.add_row(*cells)
-    return made
+        lost_events.add_row(*cells)
+    return lost_events

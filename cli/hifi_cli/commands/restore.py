@@ -71,8 +71,8 @@ async def restore(
         fresh_destinations=fresh_destinations,
     )
     print_counts(written)
-    made = datetime.fromtimestamp(state.at_us / MICROSECONDS, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    console.print(f"Restored the stream {target.topics.stream} as it was at {made}.", highlight=False)
+    saved_at = datetime.fromtimestamp(state.at_us / MICROSECONDS, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    console.print(f"Restored the stream {target.topics.stream} as it was at {saved_at}.", highlight=False)
     if written.get(SOURCE_POSITIONS):
         console.print("normalize reads source positions when it starts: restart it now.", highlight=False)
     left_out = state.counts().get(SOURCE_POSITIONS, 0) - written.get(SOURCE_POSITIONS, 0)

@@ -65,7 +65,7 @@ def skew_table(field: dict[str, Any]) -> Table:
         why = f"distance {field['distance']:.2f}, a drift from {field['threshold']:g}"
     title = f"{field['field']}: [{_COLOURS.get(state, 'yellow')}]{state}[/] ({why})"
     minutes = field["window"]["to"] - field["window"]["from"] + 1
-    made = table(
+    buckets = table(
         "bucket",
         f">last {minutes} min\nshare",
         ">before\nshare",
@@ -74,14 +74,14 @@ def skew_table(field: dict[str, Any]) -> Table:
         title=title,
     )
     for row in field["buckets"]:
-        made.add_row(
+        buckets.add_row(
             escape(row["label"]),
             _percent(row["window_share"]),
             _percent(row["reference_share"]),
             count(row["window"]),
             count(row["reference"]),
         )
-    return made
+    return buckets
 
 
 def _percent(share: float | None) -> str:

@@ -51,7 +51,7 @@ def sources_of(url: str) -> list[dict[str, Any]]:
 
 def sources_table(rows: list[dict[str, Any]], now_s: float, title: str | None = None) -> Table:
     """Make the table of sources; `now_s`: seconds since 1970 UTC."""
-    made = table(
+    sources = table(
         "pipe",
         "=state",
         ">read\nevents",
@@ -63,7 +63,7 @@ def sources_table(rows: list[dict[str, Any]], now_s: float, title: str | None = 
         title=title,
     )
     for row in rows:
-        made.add_row(
+        sources.add_row(
             row["pipe"],
             "[yellow]backfill[/]" if row["backfill"] else "[green]live[/]",
             count(row["done"]),
@@ -73,13 +73,13 @@ def sources_table(rows: list[dict[str, Any]], now_s: float, title: str | None = 
             count(row["limit_per_s"]) if row["backfill"] else "-",
             _end(row, now_s),
         )
-    return made
+    return sources
 
 
 def _end(row: dict[str, Any], now_s: float) -> str:
     if not row["backfill"]:
         return "-"
-    held = f", held back by {row['late']}" if row["late"] else ""
+    brake = f", held back by {row['late']}" if row["late"] else ""
     if row["left_s"] is None:
-        return f"not in sight: as much comes in as is read{held}"
-    return f"{local_time(now_s + row['left_s'])}, in {duration(row['left_s'])}{held}"
+        return f"not in sight: as much comes in as is read{brake}"
+    return f"{local_time(now_s + row['left_s'])}, in {duration(row['left_s'])}{brake}"

@@ -223,7 +223,7 @@ def print_status(facts: dict[str, Any], to: Console, *, wide: bool = False) -> N
 
 
 def _print_verdicts(verdicts: list[VerdictJson], to: Console) -> None:
-    bad = [one for one in verdicts if one["condition"] != Condition.STABLE]
+    bad = [verdict for verdict in verdicts if verdict["condition"] != Condition.STABLE]
     if verdicts and not bad:
         to.print("Health [green]stable[/]", highlight=False)
     elif not verdicts:

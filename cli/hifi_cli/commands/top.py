@@ -71,7 +71,7 @@ def _screen(body: dict[str, Any], *, wide: bool) -> Group:
 def top_table(body: dict[str, Any], *, wide: bool = False) -> Table:
     """Make the table of pipes."""
     more = [">retries\nwaiting", ">in flight\nrecords"] if wide else []
-    made = table(
+    pipes = table(
         "pipe",
         "state",
         ">in\nev/s",
@@ -96,8 +96,8 @@ def top_table(body: dict[str, Any], *, wide: bool = False) -> Table:
             count(row["dead"]),
             share,
         ]
-        made.add_row(*cells, *([count(row["retrying"]), count(row["in_flight"])] if wide else []))
-    return made
+        pipes.add_row(*cells, *([count(row["retrying"]), count(row["in_flight"])] if wide else []))
+    return pipes
 
 
 def status_line(body: dict[str, Any]) -> str:

@@ -101,6 +101,6 @@ class Demo:
     async def _measure(self, memory: dict[str, int]) -> None:
         """Record the maximum memory of each service."""
         while True:
-            for name, held in self.mesh.rss_bytes().items():
-                memory[name] = max(held, memory.get(name, 0))
+            for name, rss_bytes in self.mesh.rss_bytes().items():
+                memory[name] = max(rss_bytes, memory.get(name, 0))
             await asyncio.sleep(MEASURE_S)

@@ -146,8 +146,8 @@ class LoadSender:
     def answered(self, sending: ScheduledRequest, status: int) -> None:
         """Log the answer to a request."""
         self.open -= 1
-        rest = f"\t{sending.due_ns}\t{sending.sent_ns}\t{time.time_ns()}\t{status}\n"
-        self._log.writelines(name + rest for name in sending.ids)
+        columns = f"\t{sending.due_ns}\t{sending.sent_ns}\t{time.time_ns()}\t{status}\n"
+        self._log.writelines(name + columns for name in sending.ids)
 
     def _open(self) -> None:
         """Open one more connection if a request is waiting for one."""

@@ -74,13 +74,13 @@ class TourSteps:
         Raises:
             StepFailed: it does not hold within the bound.
         """
-        told, end_s = "", time.monotonic() + within_s
+        last_text, end_s = "", time.monotonic() + within_s
         while True:
             state = await read()
             if holds(state):
                 return state
-            if (text := describe(state)) != told:
-                told = text
+            if (text := describe(state)) != last_text:
+                last_text = text
                 self.tell(f"   {text}")
             if time.monotonic() > end_s:
                 raise StepFailed(f"not within {within_s:g} s; last seen: {text}")

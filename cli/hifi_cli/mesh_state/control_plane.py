@@ -116,16 +116,16 @@ class ControlPlane:
         Raises:
             Misconfigured: Kafka does not answer.
         """
-        told: dict[str, RolloutStatus] = {}
+        statuses: dict[str, RolloutStatus] = {}
 
         def take(_: bytes | None, value: bytes | None, __: int) -> None:
             """Keep the newest status of each pipe."""
             status = rollout_status.decode(value)
-            told[status.pipe] = status
+            statuses[status.pipe] = status
 
         declared = await self.declared()
         await self._read(self.topics.rollouts, take)
-        return newest_statuses(declared, told)
+        return newest_statuses(declared, statuses)
 
     async def verdicts(self) -> list[Verdict]:
         """Observe's verdicts, by scope; those that are too old to count are `unknown`.
@@ -188,7 +188,7 @@ class ControlPlane:
             Misconfigured: Kafka does not answer.
         """
         desired: dict[str, DesiredRelease] = {}
-        told: dict[str, Deployment] = {}
+        deployments: dict[str, Deployment] = {}
 
         def take_release(_: bytes | None, value: bytes | None, offset: int) -> None:
             """Keep the newest desired release of each service."""
@@ -198,11 +198,11 @@ class ControlPlane:
         def take_deployment(_: bytes | None, value: bytes | None, __: int) -> None:
             """Keep the newest deployment of each service."""
             status = deployment.decode(value)
-            told[status.service] = status
+            deployments[status.service] = status
 
         await self._read(self.topics.releases, take_release)
         await self._read(self.topics.deployments, take_deployment)
-        return newest_deployments(desired, told)
+        return newest_deployments(desired, deployments)
 
     async def ask_deployer(self, service: str, kind: RequestKind) -> Deployment:
         """Ask something of the deployer about the newest release of a service; returns the deployment before.

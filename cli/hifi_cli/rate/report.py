@@ -84,10 +84,10 @@ def sentence(numbers: Mapping[str, Any]) -> str:
 
 def tables(numbers: Mapping[str, Any]) -> list[Table]:
     """Make the tables printed at the end."""
-    made = [_services(numbers)]
+    report = [_services(numbers)]
     if numbers["headroom"]:
-        made.append(_outside(numbers))
-    return made
+        report.append(_outside(numbers))
+    return report
 
 
 def _services(numbers: Mapping[str, Any]) -> Table:
@@ -126,11 +126,11 @@ def _outside(numbers: Mapping[str, Any]) -> Table:
 
 def notes(numbers: Mapping[str, Any]) -> list[str]:
     """Explain the tables."""
-    made = []
+    lines = []
     if numbers["planned_for"]:
-        made.append(
+        lines.append(
             f"\nInstances needed: {numbers['planned_for']:,.0f} ev/s are still carried after the loss of one instance."
         )
     if numbers["headroom"]:
-        made.append(f"Sender and destination without a mesh: {numbers['headroom']['rate']:,} ev/s.")
-    return made
+        lines.append(f"Sender and destination without a mesh: {numbers['headroom']['rate']:,} ev/s.")
+    return lines

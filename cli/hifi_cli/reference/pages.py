@@ -46,6 +46,8 @@ in an editor, begin the file with `# yaml-language-server: $schema=…/docs/pipe
 
 Write durations as `250ms`, `10s`, `2m`, `24h` or `30d`, rates as `500/s`, `90/m` or `1000/h`, and paths into the data
 with dots: `address.city`. Secrets are references, `{env: NAME}` or `{file: path}`.
+
+Keys in bold are required. In parentheses are the type and the default.
 """
 _SETTINGS_INTRO: Final = """\
 Services are configured with environment variables; defaults are in parentheses; a variable without one is
@@ -125,7 +127,7 @@ def _section(model: type[BaseModel]) -> str:
     if model in _KEYS_ELSEWHERE:
         return "".join([*parts, " ", _KEYS_ELSEWHERE[model], "\n"])
     if shared := " and ".join(type_name(base) for base in shared_models(model)):
-        parts.append(f" It has the keys of {shared}, and:")
+        parts.append(f" Keys of {shared}, and:")
     parts.append("\n\n")
     parts += [_key(name, field) for name, field in declared_fields(model).items()]
     return "".join(parts)
@@ -208,8 +210,9 @@ def _variable(declared: tuple[str, FieldInfo], prefix: str = "HIFI_") -> str:
 
 
 def _key(name: str, field: FieldInfo) -> str:
-    default = default_text(field)
     values = type_name(declared_type(field))
-    if default:
-        values += "; required" if field.is_required() else f"; default {default}"
+    if field.is_required():
+        return f"- **`{field.alias or name}`** ({values}): {field.description}\n"
+    if default := default_text(field):
+        values += f"; default {default}" if default in values else f", {default}"
     return f"- `{field.alias or name}` ({values}): {field.description}\n"

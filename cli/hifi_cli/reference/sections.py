@@ -1,7 +1,9 @@
-"""Generated sections of hand-written pages: the text between two comments is replaced by a table."""
+"""Generated sections of hand-written pages: the text between two comments is replaced by a table or an example."""
 
+import ast
 import importlib
 import re
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -14,8 +16,8 @@ SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "services": lambda: services_table(packages()),
     "folders": lambda: folders_list(packages()),
     "layers": layers,
-    "sqlite-destination": lambda: _python("examples/connectors/sqlite/sqlite_destination.py"),
-    "sqlite-source": lambda: _python("examples/connectors/sqlite/sqlite_source.py"),
+    "sqlite-destination": lambda: _method("sqlite_destination.py", "SqliteWriter", "_write"),
+    "sqlite-source": lambda: _method("sqlite_source.py", "SqliteRows", "read"),
     "types-of-changes": lambda: _table("hifi_debezium.type_table"),
     "values-of-columns": lambda: _table("hifi_postgres.value_table"),
     "topics-of-a-stream": stream_topics_table,
@@ -35,9 +37,19 @@ def _table(module: str) -> str:
     return markdown
 
 
-def _python(path: str) -> str:
-    """Show a Python file of the repository in Markdown."""
-    return f"```python\n{(ROOT / path).read_text('utf-8')}```"
+def _method(file: str, class_name: str, method_name: str) -> str:
+    """Show a method of the example of a connector in Markdown."""
+    source = (ROOT / "examples/connectors/sqlite" / file).read_text("utf-8")
+    [declared_class] = (
+        node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == class_name
+    )
+    [method] = (
+        node
+        for node in declared_class.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == method_name
+    )
+    lines = source.splitlines(keepends=True)[method.lineno - 1 : method.end_lineno]
+    return f"```python\n{textwrap.dedent(''.join(lines))}```"
 
 
 def pages_with_sections(docs: Path) -> dict[str, str]:

@@ -28,7 +28,7 @@ class RequestBatch:
 
     def body(self) -> bytes:
         """Return the events as JSON lines."""
-        return b"\n".join(item.data for item in self.items)
+        return b"\n".join(event.data for event in self.items)
 
 
 class BatchReader:
@@ -76,41 +76,41 @@ class BatchReader:
                 return None
             batch = RequestBatch(f"{self._run}-{first.number}", [first], len(first.data) + 1)
             while len(batch.items) < self._max_events and not self._queue.empty():
-                item = await self._take()
-                if item is None:
+                event = await self._take()
+                if event is None:
                     break
-                size = len(item.data) + 1
+                size = len(event.data) + 1
                 if batch.size_bytes + size > MAX_BYTES:
-                    self._next = item
+                    self._next = event
                     break
-                batch.items.append(item)
+                batch.items.append(event)
                 batch.size_bytes += size
             return batch
 
     async def _take(self) -> FileEvent | None:
         if self._ended:
             return None
-        item = await self._queue.get()
-        if item is None:
+        event = await self._queue.get()
+        if event is None:
             self._ended = True
             return None
         with self._room:
-            self._held_bytes -= len(item.data) + _EVENT_BYTES
+            self._held_bytes -= len(event.data) + _EVENT_BYTES
             self._room.notify()
-        return item
+        return event
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            for item in self._events:
-                if isinstance(item, UnreadableEvent):
-                    loop.call_soon_threadsafe(self._refuse, item.number, str(item))
+            for event in self._events:
+                if isinstance(event, UnreadableEvent):
+                    loop.call_soon_threadsafe(self._refuse, event.number, str(event))
                     continue
-                size = len(item.data) + _EVENT_BYTES
+                size = len(event.data) + _EVENT_BYTES
                 with self._room:
                     while self._held_bytes and self._held_bytes + size > READ_AHEAD_BYTES:
                         self._room.wait()
                     self._held_bytes += size
-                loop.call_soon_threadsafe(self._queue.put_nowait, item)
+                loop.call_soon_threadsafe(self._queue.put_nowait, event)
         except HifiError as error:
             self.failed = error
         except OSError as error:

@@ -120,16 +120,16 @@ class IngestClient:
             self.counts.refuse(number, reason)
         if decision.wait_s:
             await self._pause(decision.wait_s, f"ingest answers {status}; waiting to send again")
-        for item, name in decision.unknown:
-            await self._repeat(item, name)
+        for event, name in decision.unknown:
+            await self._repeat(event, name)
         return decision.retry
 
-    async def _repeat(self, item: FileEvent, name: str) -> None:
+    async def _repeat(self, event: FileEvent, name: str) -> None:
         """Send one event that may be in Kafka already, with the id that ingest gave it, so that it is recognized."""
-        headers = self._as_cloudevent(item, name)
+        headers = self._as_cloudevent(event, name)
         while True:
             try:
-                status, answer_headers, _ = await self._post(headers, item.data)
+                status, answer_headers, _ = await self._post(headers, event.data)
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 await self._pause(BACKOFF_S[-1], f"no answer: {error!r}")
                 continue
@@ -142,7 +142,7 @@ class IngestClient:
                 self.counts.unknown += 1
             return
 
-    def _as_cloudevent(self, item: FileEvent, name: str) -> dict[str, str]:
+    def _as_cloudevent(self, event: FileEvent, name: str) -> dict[str, str]:
         source = self._source
         headers = {
             "Content-Type": "application/json",
@@ -154,10 +154,10 @@ class IngestClient:
         if (
             source
             and source.partition_key
-            and (value := _field_at(exact_json.loads(item.data), source.partition_key))
+            and (value := _field_at(exact_json.loads(event.data), source.partition_key))
         ):
             headers["ce-partitionkey"] = str(value)
-        if source and source.time and (value := _field_at(exact_json.loads(item.data), source.time)):
+        if source and source.time and (value := _field_at(exact_json.loads(event.data), source.time)):
             headers["ce-time"] = str(value)
         return headers
 

@@ -56,10 +56,10 @@ def _later(batch: RequestBatch, listed: list[dict[str, Any]], wait_s: float) -> 
         return ResponseDecision(
             retry=[batch], wait_s=wait_s
         )  # ids are derived from key and index: no duplicates
-    refused = [item for index, item in enumerate(batch.items) if outcomes[index]["outcome"] == "refused"]
+    refused = [event for index, event in enumerate(batch.items) if outcomes[index]["outcome"] == "refused"]
     unknown = [
-        (item, str(outcomes[index]["id"]))
-        for index, item in enumerate(batch.items)
+        (event, str(outcomes[index]["id"]))
+        for index, event in enumerate(batch.items)
         if outcomes[index]["outcome"] == "unknown"
     ]
     return ResponseDecision(accepted, _rest(batch, refused), wait_s, unknown=unknown)
@@ -67,9 +67,9 @@ def _later(batch: RequestBatch, listed: list[dict[str, Any]], wait_s: float) -> 
 
 def _without(batch: RequestBatch, listed: list[dict[str, Any]]) -> ResponseDecision:
     bad = {event["index"]: str(event["detail"]) for event in listed}
-    refused = [(item.number, bad[index]) for index, item in enumerate(batch.items) if index in bad]
-    rest = [item for index, item in enumerate(batch.items) if index not in bad]
-    return ResponseDecision(refused=refused, retry=_rest(batch, rest))
+    refused = [(event.number, bad[index]) for index, event in enumerate(batch.items) if index in bad]
+    remaining = [event for index, event in enumerate(batch.items) if index not in bad]
+    return ResponseDecision(refused=refused, retry=_rest(batch, remaining))
 
 
 def _halved(batch: RequestBatch) -> ResponseDecision:
@@ -81,7 +81,7 @@ def _rest(batch: RequestBatch, items: list[FileEvent]) -> list[RequestBatch]:
     """Make a batch of the remaining events. Their positions in the request change, so the batch needs a new key."""
     if not items:
         return []
-    size = sum(len(item.data) + 1 for item in items)
+    size = sum(len(event.data) + 1 for event in items)
     return [RequestBatch(f"{batch.key}.{items[0].number}.{len(items)}", items, size)]
 
 

@@ -117,9 +117,9 @@ def format_volume(identity: str, nodes: list[str], node: int, security: Path | N
     listed.touch(mode=0o600)
     listed.write_text("\n".join(arguments))
     tool = java("-Xmx128m", "kafka.tools.StorageTool", f"@{listed}")
-    result = subprocess.run(tool, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if result.returncode != 0:
-        fail(f"the volume {DATA} could not be formatted:\n{result.stdout}")
+    formatted = subprocess.run(tool, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if formatted.returncode != 0:
+        fail(f"the volume {DATA} could not be formatted:\n{formatted.stdout}")
     listed.unlink()
     if security is not None:
         SECURED.touch()

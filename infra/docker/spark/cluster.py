@@ -29,7 +29,7 @@ def main() -> None:
     address = socket.gethostbyname(
         socket.gethostname()
     )  # other containers know each other's address, not its id
-    role, *rest = sys.argv[1:] or [""]
+    role, *masters = sys.argv[1:] or [""]
     if role == "master":
         arguments = [
             "--host",
@@ -39,7 +39,7 @@ def main() -> None:
             "--webui-port",
             "8080",
         ]
-    elif role == "worker" and len(rest) == 1:
+    elif role == "worker" and len(masters) == 1:
         memory, cores = os.environ.get("SPARK_MEMORY_MB", "1024"), os.environ.get("SPARK_CORES", "2")
         arguments = [
             "--host",
@@ -51,7 +51,7 @@ def main() -> None:
             "--work-dir",
             f"{SCRATCH}/work",
         ]
-        arguments += ["--webui-port", "8081", *rest]
+        arguments += ["--webui-port", "8081", *masters]
     else:
         sys.exit("usage: cluster.py master | cluster.py worker spark://MASTER:7077")
     java = Path(os.environ["JAVA_HOME"], "bin/java")

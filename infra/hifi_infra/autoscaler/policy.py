@@ -125,13 +125,13 @@ def _can_shrink(policy: Policy, steady: Sequence[Sample]) -> bool:
 def _fits_in_one_less(policy: Policy, sample: Sample) -> bool:
     if sample.cpu is None or sample.backlog is None or (policy.has_lanes and sample.occupancy is None):
         return False
-    rest = sample.instances - 1
+    remaining = sample.instances - 1
     loads = (
         (sample.instances * sample.cpu, policy.cpu_high),
         (sample.backlog, policy.backlog_high),
         (sample.instances * (sample.occupancy or 0), policy.occupancy_high),
     )
-    return all(load / rest <= policy.shrink_ratio * high for load, high in loads)
+    return all(load / remaining <= policy.shrink_ratio * high for load, high in loads)
 
 
 def _window(steady: Sequence[Sample], length_s: float) -> Sequence[Sample]:

@@ -140,12 +140,12 @@ class ColourOperations:
             HifiError: as `shift`; or something still waits after `within_s` seconds.
         """
         await self.shift({name: 0, other(name): WHOLE_SHARE}, reason, draining=name)
-        told, end_s = "", time.monotonic() + within_s
+        last_text, end_s = "", time.monotonic() + within_s
         while left := {service: count for service, count in (await self._waiting(name)).items() if count}:
             text = ", ".join(f"{service} {count:,}" for service, count in left.items())
-            if text != told:
+            if text != last_text:
                 tell(f"records that wait: {text}")
-                told = text
+                last_text = text
             if time.monotonic() > end_s:
                 raise Retryable(f"{name} is not drained within {within_s:.0f} s; records that wait: {text}")
             await asyncio.sleep(_POLL_S)

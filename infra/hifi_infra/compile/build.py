@@ -84,12 +84,12 @@ def build_into(folder: Path, build: CompiledBuild, config: Path) -> None:
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as part:
-        result = Path(part, "result")
-        extensions = _compile(build, config, Path(part, "build"), result)
-        _write_index(result, build, extensions)
-        result.chmod(0o755)
+        compiled = Path(part, "result")
+        extensions = _compile(build, config, Path(part, "build"), compiled)
+        _write_index(compiled, build, extensions)
+        compiled.chmod(0o755)
         with contextlib.suppress(OSError):  # another process was faster
-            result.rename(folder)
+            compiled.rename(folder)
 
 
 def copy_part(whole: Path, target: Path, part: CompiledBuild) -> None:
@@ -127,8 +127,8 @@ def remove_old_builds(cache: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _compile(build: CompiledBuild, config: Path, scratch: Path, result: Path) -> dict[str, str]:
-    """Compile; returns the extensions by module, as paths relative to the result."""
+def _compile(build: CompiledBuild, config: Path, scratch: Path, compiled: Path) -> dict[str, str]:
+    """Compile; returns the extensions by module, as paths relative to `compiled`."""
     from setuptools import Distribution
     from setuptools.command.build_ext import build_ext
 
@@ -141,13 +141,13 @@ def _compile(build: CompiledBuild, config: Path, scratch: Path, result: Path) ->
             def compile_each(sources: list[str], **options: Any) -> list[str]:
                 with ThreadPoolExecutor(os.cpu_count()) as pool:
                     objects = pool.map(lambda source: compile_some([source], **options), sources)
-                    return [object_file for made in objects for object_file in made]
+                    return [object_file for object_files in objects for object_file in object_files]
 
             self.compiler.compile = compile_each
             super().build_extensions()
 
     command = _ParallelBuild(Distribution({"name": GROUP, "ext_modules": _translate(build, config, scratch)}))
-    command.build_lib, command.build_temp, command.parallel = str(result), str(scratch), os.cpu_count()
+    command.build_lib, command.build_temp, command.parallel = str(compiled), str(scratch), os.cpu_count()
     command.ensure_finalized()
     printed = io.StringIO()
     try:

@@ -181,15 +181,15 @@ class ContainerMesh:
                 "scaled nor deployed with a canary. Upgrade it with `docker compose up`"
             )
         name = f"{like.project}-{like.service}-{number}"
-        made = await self._create(like, number, release, name)
-        await made.start()
-        return read(await made.show())
+        container = await self._create(like, number, release, name)
+        await container.start()
+        return read(await container.show())
 
     async def _replace(self, old: ServiceContainer, release: str) -> None:
         """The new container is made first: when its image is missing, nothing has changed."""
-        made = await self._create(old, old.number, release, old.name + NEXT)
+        replacement = await self._create(old, old.number, release, old.name + NEXT)
         await self._end(old)
-        await self._take_over(made, old.name)
+        await self._take_over(replacement, old.name)
 
     async def _create(self, like: ServiceContainer, number: int, release: str, name: str) -> DockerContainer:
         repository, _ = split_image(like.image)
@@ -207,9 +207,9 @@ class ContainerMesh:
         body = creation(like, image, number, target, image_details["Id"], release)
         return await self._docker.containers.create(dict(body), name=name)
 
-    async def _take_over(self, made: DockerContainer, name: str) -> None:
-        await made.rename(name)
-        await made.start()
+    async def _take_over(self, replacement: DockerContainer, name: str) -> None:
+        await replacement.rename(name)
+        await replacement.start()
 
     async def _end(self, service_container: ServiceContainer) -> None:
         """Drain and remove a container."""

@@ -114,5 +114,5 @@ class ProjectRunner:
 
 def _health(status: str) -> str:
     """`Up 3 minutes (health: starting)` as `starting`; a container without a check is healthy while it runs."""
-    _, bracket, rest = status.partition("(")
-    return rest.rstrip(")").removeprefix("health: ") if bracket else _HEALTHY
+    _, bracket, health = status.partition("(")
+    return health.rstrip(")").removeprefix("health: ") if bracket else _HEALTHY

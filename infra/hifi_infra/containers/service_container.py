@@ -169,5 +169,5 @@ def _without(values: Json, defaults: Json | None) -> dict[str, Any]:
 
 def _seconds(text: str) -> float:
     """`2026-11-24T23:58:01.123456789Z` as seconds since 1970 UTC. Digits after the microseconds are dropped."""
-    whole, _, rest = text.removesuffix("Z").partition(".")
-    return datetime.fromisoformat(f"{whole}.{rest[:6]:0<6}+00:00").timestamp()
+    whole, _, fraction = text.removesuffix("Z").partition(".")
+    return datetime.fromisoformat(f"{whole}.{fraction[:6]:0<6}+00:00").timestamp()

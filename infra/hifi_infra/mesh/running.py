@@ -175,10 +175,10 @@ def is_alive(running: RunningMesh) -> bool:
     return _same(running.pid, running.created) is not None
 
 
-def _same(pid: int, made: float) -> psutil.Process | None:
+def _same(pid: int, created: float) -> psutil.Process | None:
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
-        if abs(process.create_time() - made) < 0.05 and process.status() != psutil.STATUS_ZOMBIE:
+        if abs(process.create_time() - created) < 0.05 and process.status() != psutil.STATUS_ZOMBIE:
             return process
     return None
 

@@ -85,17 +85,17 @@ def decode(value: bytes | None) -> RolloutStatus:
 
 
 def newest_statuses(
-    declared: Mapping[str, Declaration], told: Mapping[str, RolloutStatus]
+    declared: Mapping[str, Declaration], newest: Mapping[str, RolloutStatus]
 ) -> Mapping[str, RolloutStatus]:
     """Pipe to how far its newest declaration is; `waiting` where the rollout service has not seen it yet.
 
     Args:
         declared: pipe to its newest declaration.
-        told: pipe to the status that the rollout service wrote last.
+        newest: pipe to the status that the rollout service wrote last.
     """
     return {
-        name: told[name]
-        if name in told and told[name].declaration >= declaration.pipe_number
+        name: newest[name]
+        if name in newest and newest[name].declaration >= declaration.pipe_number
         else _unseen(declaration)
         for name, declaration in sorted(declared.items())
     }

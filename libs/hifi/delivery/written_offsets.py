@@ -24,9 +24,9 @@ class WrittenOffsets:
 
     def merge(self, chunk: int, bitmap: bytes) -> None:
         """Add the offsets of a bitmap."""
-        own = self._chunks.setdefault(chunk, bytearray(_CHUNK_BYTES))
-        both = int.from_bytes(own) | int.from_bytes(bitmap)
-        own[:] = both.to_bytes(_CHUNK_BYTES)
+        present = self._chunks.setdefault(chunk, bytearray(_CHUNK_BYTES))
+        both = int.from_bytes(present) | int.from_bytes(bitmap)
+        present[:] = both.to_bytes(_CHUNK_BYTES)
 
     def add(self, offsets: Iterable[int]) -> None:
         """Add offsets."""

@@ -155,10 +155,10 @@ async def _create(
                 for topic in missing
             ]
         )
-        for name, code, *rest in answer.topic_errors:
+        for name, code, *messages in answer.topic_errors:
             if code not in (0, _ALREADY_EXISTS):
                 raise Misconfigured(
-                    f"Kafka refuses the topic {name}: {for_code(code).__name__} {rest[0] if rest else ''}"
+                    f"Kafka refuses the topic {name}: {for_code(code).__name__} {messages[0] if messages else ''}"
                 )
     names = [topic.name for topic in topics.all()]
     while len(await _counts(admin, names)) < len(names):

@@ -77,14 +77,14 @@ class FetchInterval:
 
     def _sample(self) -> None:
         try:
-            found = self._read()
+            cpu_time = self._read()
         except (OSError, ValueError):
             self._share = 0
             return
-        last, self._last = self._last, found
+        last, self._last = self._last, cpu_time
         if last is None:
             return
-        ran_ns, waited_ns = found.ran_ns - last.ran_ns, found.waited_ns - last.waited_ns
+        ran_ns, waited_ns = cpu_time.ran_ns - last.ran_ns, cpu_time.waited_ns - last.waited_ns
         if ran_ns + waited_ns > 0:
             self._share = _SMOOTHING * self._share + (1 - _SMOOTHING) * waited_ns / (ran_ns + waited_ns)
 

@@ -88,7 +88,11 @@ class GroupOffsets:
             partition: fetched[part].offset if part in fetched else None
             for part, partition in self._parts.items()
         }
-        notes = {self._parts[part]: one.metadata for part, one in fetched.items() if one.metadata}
+        notes = {
+            self._parts[part]: fetched_offset.metadata
+            for part, fetched_offset in fetched.items()
+            if fetched_offset.metadata
+        }
         offsets = starting_offsets(committed, first, end)
         for partition, offset in offsets.items():
             before = committed[partition]

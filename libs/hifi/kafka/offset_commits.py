@@ -25,15 +25,17 @@ async def commit(member: Any, partitions: Iterable[AssignedPartition]) -> None:
         KafkaError: Kafka did not answer, or refused.
     """
     changed = {
-        one: OffsetAndMetadata(one.offsets.committable, one.metadata_at(one.offsets.committable))
-        for one in partitions
-        if one.offsets.committable is not None and one.offsets.committable != one.committed
+        partition: OffsetAndMetadata(
+            partition.offsets.committable, partition.metadata_at(partition.offsets.committable)
+        )
+        for partition in partitions
+        if partition.offsets.committable is not None and partition.offsets.committable != partition.committed
     }
     if not changed:
         return
-    await member.commit({one.tp: offset for one, offset in changed.items()})
-    for one, offset in changed.items():
-        one.committed = offset.offset
+    await member.commit({partition.tp: offset for partition, offset in changed.items()})
+    for partition, offset in changed.items():
+        partition.committed = offset.offset
 
 
 async def commit_periodically(

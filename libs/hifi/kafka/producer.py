@@ -287,7 +287,7 @@ class Producer:
             self._look_up(client, queue)
             return
         try:
-            builders = build_batches(client, chain.from_iterable(each.records for each in unsent))
+            builders = build_batches(client, chain.from_iterable(sending.records for sending in unsent))
             for sending in unsent:
                 sending.handed_over = True
             queue.unacknowledged = len(builders)
@@ -389,7 +389,9 @@ class Producer:
             return
         self._looked_up.discard(topic)
         now_s = asyncio.get_running_loop().time()
-        for queue in [one for one in self._in_flight if one.tp.topic == topic and not one.unacknowledged]:
+        for queue in [
+            queue for queue in self._in_flight if queue.tp.topic == topic and not queue.unacknowledged
+        ]:
             if error is None:
                 self._transmit(client, queue, now_s)
             else:

@@ -130,7 +130,7 @@ async def topic_identity(bootstrap: str, topic: str, security: KafkaSecurity | N
             return TopicIdentity(str((await admin.describe_cluster())["cluster_id"]), "")
     finally:
         await admin.close()
-    [found] = answer.to_object()["topics"]
-    if found["error_code"]:
-        raise for_code(found["error_code"])(f"the topic {topic}")
-    return TopicIdentity(str(answer.cluster_id), found["topic_id"].hex())
+    [metadata] = answer.to_object()["topics"]
+    if metadata["error_code"]:
+        raise for_code(metadata["error_code"])(f"the topic {topic}")
+    return TopicIdentity(str(answer.cluster_id), metadata["topic_id"].hex())

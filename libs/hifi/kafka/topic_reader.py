@@ -25,8 +25,8 @@ async def offset_ranges(
     starts: Mapping[TopicPartition, int] = await consumer.beginning_offsets(tps)
     ends: Mapping[TopicPartition, int] = await consumer.end_offsets(tps)
     if since_ms is not None:
-        found = await consumer.offsets_for_times(dict.fromkeys(tps, max(0, since_ms)))
-        starts = {tp: ends[tp] if found[tp] is None else found[tp].offset for tp in tps}
+        first_offsets = await consumer.offsets_for_times(dict.fromkeys(tps, max(0, since_ms)))
+        starts = {tp: ends[tp] if first_offsets[tp] is None else first_offsets[tp].offset for tp in tps}
     return {tp: range(starts[tp], ends[tp]) for tp in tps}
 
 
@@ -65,5 +65,7 @@ async def read_assigned(
         fetched = await consumer.getmany(*unread, timeout_ms=_POLL_MS, max_records=max_records)
         for tp, records in fetched.items():
             end = ranges[tp].stop
-            yield records if records[-1].offset < end else [one for one in records if one.offset < end]
+            yield (
+                records if records[-1].offset < end else [record for record in records if record.offset < end]
+            )
         unread = [tp for tp in unread if await consumer.position(tp) < ranges[tp].stop]

@@ -263,8 +263,8 @@ class Topics:
         Args:
             existing: names of topics in Kafka.
         """
-        found = {tier.name: tier for name in existing if (tier := self.tier_of(name)) is not None}
-        tiers = {**found, **{tier.name: tier for tier in self.tiers}}
+        existing_tiers = {tier.name: tier for name in existing if (tier := self.tier_of(name)) is not None}
+        tiers = {**existing_tiers, **{tier.name: tier for tier in self.tiers}}
         return replace(self, tiers=tuple(sorted(tiers.values(), key=lambda tier: (tier.delay_s, tier.name))))
 
     def group(self, service: str) -> str:

@@ -40,7 +40,7 @@ class ProgressWatchdog:
             member: the CooperativeConsumer.
             assigned: the partitions assigned to it.
         """
-        idle = [one.tp for one in assigned if one.idle and not one.offsets.pending]
+        idle = [partition.tp for partition in assigned if partition.idle and not partition.offsets.pending]
         if not idle:
             self._positions = {}
             return []

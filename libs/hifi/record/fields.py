@@ -53,22 +53,22 @@ def packed(values: Mapping[str, bytes]) -> Headers:
 
     Without all fields of the identity there is no header `hifi`: the record is not an event.
     """
-    rest = dict(values)
+    unpacked = dict(values)
     headers: Headers = []
-    if all(name in rest for name in IDENTITY_FIELDS):
-        headers.append((IDENTITY, SEPARATOR.join([FORMAT_TEXT, *_taken(rest, _PACKED[IDENTITY])])))
-    if IN in rest:
-        headers.append((HOP, SEPARATOR.join(_taken(rest, HOP_FIELDS))))
-    if OUTCOME in rest:
-        headers.append((RECEIPT, pack_receipt(rest)))
-        rest = {name: value for name, value in rest.items() if name not in RECEIPT_FIELDS}
-    return headers + list(rest.items())
+    if all(name in unpacked for name in IDENTITY_FIELDS):
+        headers.append((IDENTITY, SEPARATOR.join([FORMAT_TEXT, *_taken(unpacked, _PACKED[IDENTITY])])))
+    if IN in unpacked:
+        headers.append((HOP, SEPARATOR.join(_taken(unpacked, HOP_FIELDS))))
+    if OUTCOME in unpacked:
+        headers.append((RECEIPT, pack_receipt(unpacked)))
+        unpacked = {name: value for name, value in unpacked.items() if name not in RECEIPT_FIELDS}
+    return headers + list(unpacked.items())
 
 
-def _taken(rest: dict[str, bytes], names: Sequence[str]) -> list[bytes]:
-    """The texts of fields in order up to the last that is there, removed from `rest`."""
-    last = max(place for place, name in enumerate(names) if name in rest)
-    return [rest.pop(name, b"") for name in names[: last + 1]]
+def _taken(unpacked: dict[str, bytes], names: Sequence[str]) -> list[bytes]:
+    """The texts of fields in order up to the last that is there, removed from `unpacked`."""
+    last = max(place for place, name in enumerate(names) if name in unpacked)
+    return [unpacked.pop(name, b"") for name in names[: last + 1]]
 
 
 def number(values: Mapping[str, bytes], name: str, default: int | None = None) -> int:

@@ -27,10 +27,10 @@ class AcceptedTimes:
 
     def __init__(self, text: str = "") -> None:
         """Read what `text_from` has written; anything else is no span."""
-        version, _, rest = text.partition(";")
+        version, _, spans = text.partition(";")
         self._spans: list[AcceptedSpan] = []
         if version == _FORMAT:
-            self._spans += [AcceptedSpan(*map(int, span.split(":"))) for span in rest.split(",") if span]
+            self._spans += [AcceptedSpan(*map(int, span.split(":"))) for span in spans.split(",") if span]
 
     def at(self, position: int) -> int | None:
         """Accepted time of an event, microseconds since 1970 UTC; None: it has none yet."""

@@ -142,15 +142,17 @@ class ParkedDeliveries:
             while True:
                 await asyncio.sleep(_CHECK_S)
                 try:
-                    held = [
+                    partitions = [
                         await self._partition(partition)
                         for partition in list(assigned.values())
                         if partition.topic == self._topics.parked
                     ]
-                    for parked in held:
+                    for parked in partitions:
                         self._start_drains(parked)
-                    if monotonic_s() >= self._next_expiry_s and any(parked.first_offsets for parked in held):
-                        await self._start_expiry(held)
+                    if monotonic_s() >= self._next_expiry_s and any(
+                        parked.first_offsets for parked in partitions
+                    ):
+                        await self._start_expiry(partitions)
                 except (KafkaError, OSError) as error:
                     logger.warning("parked-unreadable", error=repr(error))
         finally:
@@ -186,7 +188,7 @@ class ParkedDeliveries:
             task = parked.tasks[name] = asyncio.create_task(self._drain(parked, name, change))
             task.add_done_callback(partial(_forget, parked.tasks, name))
 
-    async def _start_expiry(self, held: Sequence[_ParkedPartition]) -> None:
+    async def _start_expiry(self, partitions: Sequence[_ParkedPartition]) -> None:
         """Begin to make dead letters of deliveries that Kafka would delete soon, whatever their destination's state."""
         kept_ms = await retention_ms(await self._started_admin(), self._topics.parked)
         if kept_ms is None:
@@ -196,10 +198,10 @@ class ParkedDeliveries:
             return
         self._next_expiry_s = monotonic_s() + min(_EXPIRY_CHECK_S, kept_ms / 20_000)
         oldest_ms = now_us() // 1000 - int(kept_ms * _KEPT_SHARE)
-        tps = [TopicPartition(self._topics.parked, parked.assigned.partition) for parked in held]
+        tps = [TopicPartition(self._topics.parked, parked.assigned.partition) for parked in partitions]
         async with self._reading, topic_consumer(self._bootstrap) as consumer:
             ranges = await offset_ranges(consumer, tps, oldest_ms)
-        for parked, tp in zip(held, tps, strict=True):
+        for parked, tp in zip(partitions, tps, strict=True):
             end = min(ranges[tp].start, parked.through)
             for name, first in list(parked.first_offsets.items()):
                 if first < end and name not in parked.tasks and parked.assigned.active:

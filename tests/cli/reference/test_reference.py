@@ -42,4 +42,7 @@ def test_the_json_schema_refuses_an_unknown_key_and_a_wrong_duration():
 
 def test_keys_and_variables_are_listed_with_type_and_default():
     assert "- `HIFI_INGEST_PORT` (`8080`): " in reference.settings_page()
-    assert "- `refresh` (duration; default `2m`): " in reference.pipes_page()
+    page = reference.pipes_page()
+    assert "- `refresh` (duration, `2m`): " in page
+    assert "- `ordered` (`key`, `none`; default `key`): " in page
+    assert "- **`destinations`** (list of " in page

@@ -2,6 +2,7 @@
 
 import contextlib
 import sqlite3
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -147,8 +148,14 @@ async def test_collect_reads_it(kafka: str, log: Path, database: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["sqlite_source", "sqlite_destination"])
-def test_the_page_shows_the_examples_as_they_are(name: str) -> None:
+def test_the_page_links_the_examples_and_shows_a_method_of_each_as_it_is(name: str) -> None:
     root = Path(__file__).parents[3]
     example = (root / f"examples/connectors/sqlite/{name}.py").read_text("utf-8")
-    assert example.rstrip() in (root / "docs/connectors.md").read_text("utf-8")
+    page = (root / "docs/connectors.md").read_text("utf-8")
+    shown = page.partition(f"<!-- generated: {name.replace('_', '-')} -->\n\n```python\n")[2].partition(
+        "```"
+    )[0]
+    assert len(shown.splitlines()) >= 10
+    assert textwrap.indent(shown, "    ") in example
+    assert f"](../examples/connectors/sqlite/{name}.py)" in page
     assert len(example.splitlines()) < 100

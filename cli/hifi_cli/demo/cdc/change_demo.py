@@ -198,8 +198,8 @@ class ChangeDemo:
             )
             rows_of = dict(zip((TABLE, LAKE), read, strict=True))
             wrong = {name: arrivals.different(expected, rows) for name, rows in rows_of.items()}
-            told = ", ".join(f"{name} {count:,}" for name, count in wrong.items())
-            if not any(wrong.values()) or not await patience.wait(told):
+            differences = ", ".join(f"{name} {count:,}" for name, count in wrong.items())
+            if not any(wrong.values()) or not await patience.wait(differences):
                 return {
                     name: {
                         "equal": len(expected.keys() & rows.keys()) - _unequal(expected, rows),

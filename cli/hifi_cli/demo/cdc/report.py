@@ -33,7 +33,7 @@ def report_tables(numbers: Mapping[str, Any]) -> list[Table]:
     lags = table("destination", ">p50", ">p95", ">p99", ">max", title="\nLag from the commit of a change")
     for name, lag in numbers["lag_ms"].items():
         lags.add_row(name, *(f"{lag[part]:,.0f} ms" for part in ("p50", "p95", "p99", "max")))
-    told = ("rows", "changes", "different", "lost", "duplicates", "ambiguous", "unexpected")
-    lags.caption = ", ".join(f"{numbers[name]:,} {name}" for name in told)
+    counts = ("rows", "changes", "different", "lost", "duplicates", "ambiguous", "unexpected")
+    lags.caption = ", ".join(f"{numbers[name]:,} {name}" for name in counts)
     lags.caption_justify = "left"
     return [rows, lags]

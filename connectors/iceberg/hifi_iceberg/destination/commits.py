@@ -171,8 +171,8 @@ class TableCommits:
 
     def _properties(self, progress: TableProgress) -> dict[str, str]:
         """Those of a new snapshot: the progress of this log, and what is known of the others."""
-        known = next((logs for snapshot in self._history() if (logs := _of_logs(snapshot))), {})
-        return known | {self._offsets: progress.dump(), self._writer_name: self._writer}
+        of_logs = next((logs for snapshot in self._history() if (logs := _of_logs(snapshot))), {})
+        return of_logs | {self._offsets: progress.dump(), self._writer_name: self._writer}
 
 
 def _of_logs(snapshot: Snapshot) -> dict[str, str]:

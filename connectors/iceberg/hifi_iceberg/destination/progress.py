@@ -44,13 +44,13 @@ class TableProgress:
             ends: partition to the offset after the last record of the batch.
             rows: partition to the highest offset in `raw` of the new rows.
         """
-        made = dict(self.partitions)
+        partitions = dict(self.partitions)
         for partition, end in ends.items():
             before = self.get(partition)
-            made[partition] = PartitionProgress(
+            partitions[partition] = PartitionProgress(
                 max(before.next, end), max(before.raw, rows.get(partition, -1))
             )
-        return TableProgress(made)
+        return TableProgress(partitions)
 
     def within(self, offsets: Mapping[int, int]) -> bool:
         """Whether it is not beyond these offsets of `enriched`, so that no later record is part of it."""

@@ -52,7 +52,7 @@ class TopicLimit:
             resource = ConfigResource(ConfigResourceType.TOPIC, self._settings.topic)
             for answer in await admin.describe_configs([resource]):
                 for code, _, _, _, entries in answer.resources:
-                    values = {entry[0]: entry[1] for entry in entries}
+                    values = {configuration[0]: configuration[1] for configuration in entries}
                     if not code and values.get(_CONFIG):
                         return int(values[_CONFIG])
         except KafkaError:

@@ -119,14 +119,14 @@ class RecordReader:
             return refused(event, reason, error.detail)
         has_key = any(name == _PARTITION_KEY for name, _ in decoded.headers)
         key = decoded.key if has_key or not record.key else record.key
-        made = SourceEvent(event.position, key, decoded.data, decoded.headers, decoded.time_us)
+        cloudevent = SourceEvent(event.position, key, decoded.data, decoded.headers, decoded.time_us)
         if self._partition_key is None:
-            return made
+            return cloudevent
         try:
             data = orjson.loads(decoded.data)
         except orjson.JSONDecodeError:
-            return made
-        return self._with_key(made, data) if isinstance(data, dict) else made
+            return cloudevent
+        return self._with_key(cloudevent, data) if isinstance(data, dict) else cloudevent
 
     def _with_key(self, event: SourceEvent, data: dict[str, Any]) -> SourceEvent:
         """The event with the partition key that the pipe declares, if the data has it."""

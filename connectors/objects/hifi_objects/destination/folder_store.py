@@ -73,8 +73,8 @@ class FolderStore:
             return
         missing = [folder, *(parent for parent in folder.parents if not parent.exists())]
         folder.mkdir(parents=True, exist_ok=True)
-        for each in missing:
-            _sync(each.parent)
+        for missing_folder in missing:
+            _sync(missing_folder.parent)
 
     def _clean(self, folder: Path) -> None:
         """Remove the temporary files of processes that were killed, once for each folder that is written next."""

@@ -87,12 +87,12 @@ class ReadableBucket:
             yield OpenObject(file, lambda: None)
 
     async def _copy(self, version: ObjectVersion, file: BinaryIO) -> None:
-        result = await obstore.get_async(self._store, version.path)
-        meta: Any = result.meta
+        answer = await obstore.get_async(self._store, version.path)
+        meta: Any = answer.meta
         described = _version(version.path, meta["last_modified"], str(meta["e_tag"]), meta["size"])
         if described.version != version.version:
             raise ObjectGone(f"the object {version.shown_path} was written again")
-        async for chunk in result.stream(min_chunk_size=_CHUNK_BYTES):
+        async for chunk in answer.stream(min_chunk_size=_CHUNK_BYTES):
             await asyncio.to_thread(file.write, chunk)
 
     def _failure(self, error: exceptions.BaseError) -> Retryable:

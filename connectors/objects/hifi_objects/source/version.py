@@ -36,10 +36,10 @@ class ObjectVersion(NamedTuple):
     @classmethod
     def read(cls, entry: Sequence[Any]) -> "ObjectVersion":
         """What `entry` has written."""
-        path, *rest = entry
+        path, *facts = entry
         return cls(
             path if isinstance(path, str) else base64.b64decode(path[0]).decode(errors="surrogateescape"),
-            *rest,
+            *facts,
         )
 
     def entry(self) -> list[Any]:

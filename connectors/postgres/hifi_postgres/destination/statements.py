@@ -327,8 +327,8 @@ class TableStatements:
     def _execution(self, change: Change, names: tuple[str, ...], rows: Sequence[RowChange]) -> Execution:
         statement = self._statements.get((change, names))
         if statement is None:
-            made = self._write(names) if change is Change.WRITE else self._delete(names)
-            statement = self._statements[change, names] = made.as_bytes(None)
+            composed = self._write(names) if change is Change.WRITE else self._delete(names)
+            statement = self._statements[change, names] = composed.as_bytes(None)
         return self._with_arrays(statement, names, rows)
 
     def _with_arrays(self, statement: bytes, names: Sequence[str], rows: Sequence[RowChange]) -> Execution:

@@ -113,18 +113,18 @@ def unseen(desired_release: DesiredRelease, before: Deployment | None) -> Deploy
 
 
 def newest_deployments(
-    desired_releases: Mapping[str, DesiredRelease], told: Mapping[str, Deployment]
+    desired_releases: Mapping[str, DesiredRelease], newest: Mapping[str, Deployment]
 ) -> Mapping[str, Deployment]:
     """Service to how far its newest desired release is; `waiting` where the deployer has not seen it yet.
 
     Args:
         desired_releases: service to its newest desired release.
-        told: service to the deployment that the deployer wrote last.
+        newest: service to the deployment that the deployer wrote last.
     """
     return {
-        name: told[name]
-        if name in told and told[name].number >= desired_release.number
-        else unseen(desired_release, told.get(name))
+        name: newest[name]
+        if name in newest and newest[name].number >= desired_release.number
+        else unseen(desired_release, newest.get(name))
         for name, desired_release in sorted(desired_releases.items())
     }
 

@@ -67,7 +67,7 @@ class Access:
 
     def acls(self) -> list[Acl]:
         """The entries that allow exactly this, sorted."""
-        found = [
+        acls = [
             *(_acl("topic", name, "Read") for name in self.reads),
             *(_acl("topic", name, "Write") for name in self.writes),
             *(_acl("topic", name, "Describe") for name in self.describes),
@@ -80,13 +80,13 @@ class Access:
             *(_acl("transactional-id", name, "Write") for name in self.transactional_ids),
             *(_acl("transactional-id", name, "Describe") for name in self.transactional_ids),
         ]
-        return sorted(set(found))
+        return sorted(set(acls))
 
 
 def access(topics: Topics, control: ControlTopics | None = None) -> Mapping[str, Access]:
     """Service, `publisher` or `operator` to what it needs on a stream, and on its control plane if there is one."""
-    found = _stream_access(topics)
-    return found if control is None else {**found, **_control_access(topics, control, found)}
+    by_user = _stream_access(topics)
+    return by_user if control is None else {**by_user, **_control_access(topics, control, by_user)}
 
 
 def connect_access(topics: Topics) -> Mapping[str, Access]:

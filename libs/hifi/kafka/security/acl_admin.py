@@ -51,12 +51,12 @@ class _CreateAcls(Request[CreateAclsRequest_v1]):  # type: ignore[misc] # aiokaf
         )
 
 
-async def create_acls(bootstrap: str, wanted: Mapping[str, Iterable[Acl]]) -> int:
-    """Create the missing entries. Entries that exist and are not wanted stay.
+async def create_acls(bootstrap: str, declared: Mapping[str, Iterable[Acl]]) -> int:
+    """Create the missing entries. Entries that exist and are not declared stay.
 
     Args:
         bootstrap: `HOST:PORT,…`; its security must be that of a user who may alter the cluster.
-        wanted: principal, such as `User:hifi.egest`, to its entries.
+        declared: principal, such as `User:hifi.egest`, to its entries.
 
     Returns:
         The number of entries created.
@@ -69,12 +69,12 @@ async def create_acls(bootstrap: str, wanted: Mapping[str, Iterable[Acl]]) -> in
     try:
         async with asyncio.timeout(_ANSWER_S):
             await admin.start()
-            missing = await _missing(admin, wanted)
+            missing = await _missing(admin, declared)
             if missing:
                 answer = await admin._send_request(_CreateAcls(missing))  # noqa: SLF001
                 for code, message in answer.creation_responses:
                     _raise_for(code, message)
-            while await _missing(admin, wanted):
+            while await _missing(admin, declared):
                 await asyncio.sleep(0.05)  # a broker learns of them a moment later
             return len(missing)
     except (KafkaError, OSError, TimeoutError) as error:
@@ -83,10 +83,10 @@ async def create_acls(bootstrap: str, wanted: Mapping[str, Iterable[Acl]]) -> in
         await admin.close()
 
 
-async def _missing(admin: Any, wanted: Mapping[str, Iterable[Acl]]) -> list[tuple[str, Acl]]:
+async def _missing(admin: Any, declared: Mapping[str, Iterable[Acl]]) -> list[tuple[str, Acl]]:
     return [
         (principal, acl)
-        for principal, acls in wanted.items()
+        for principal, acls in declared.items()
         for acl in sorted(set(acls) - await _existing(admin, principal))
     ]
 

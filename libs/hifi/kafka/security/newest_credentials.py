@@ -25,16 +25,16 @@ _remake: Final[MutableMapping[ssl.SSLContext, Callable[[], ssl.SSLContext]]] = W
 
 def password(read: Callable[[], str]) -> RereadPassword:
     """A password that each new connection reads again."""
-    found = RereadPassword(read())
-    found.reread = read
-    return found
+    reread_password = RereadPassword(read())
+    reread_password.reread = read
+    return reread_password
 
 
 def context(make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
     """A TLS context that each new connection makes again."""
-    made = make()
-    _remake[made] = make
-    return made
+    ssl_context = make()
+    _remake[ssl_context] = make
+    return ssl_context
 
 
 def apply() -> None:

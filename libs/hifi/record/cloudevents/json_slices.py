@@ -78,8 +78,8 @@ def object_members(text: bytes) -> Members:
     Raises:
         InvalidEvent: not JSON, or not an object.
     """
-    found: Members = _decode(_OBJECT, text)
-    return found
+    members: Members = _decode(_OBJECT, text)
+    return members
 
 
 def array_of_object_members(text: bytes) -> list[Members]:
@@ -88,8 +88,8 @@ def array_of_object_members(text: bytes) -> list[Members]:
     Raises:
         InvalidEvent: not JSON, or not an array of objects.
     """
-    found: list[Members] = _decode(_ARRAY_OF_OBJECTS, text)
-    return found
+    objects: list[Members] = _decode(_ARRAY_OF_OBJECTS, text)
+    return objects
 
 
 def decode(text: bytes) -> Any:

@@ -85,8 +85,8 @@ def _installed(path: str) -> str:
     """The file of a source below the folder from which its package is imported."""
     from importlib.util import find_spec
 
-    package, _, rest = path.partition("/")
+    package, _, path_in_package = path.partition("/")
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise FileNotFoundError(path)
-    return f"{spec.submodule_search_locations[0]}/{rest}"
+    return f"{spec.submodule_search_locations[0]}/{path_in_package}"

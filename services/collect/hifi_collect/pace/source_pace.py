@@ -98,7 +98,7 @@ class SourcePace:
     def report(self) -> SourceReport:
         """The progress, for the ack report."""
         active, progress = self.active, self.progress
-        held = self.held()
+        held_log = self.held()
         return SourceReport(
             backfill=active,
             done=progress.done(),
@@ -107,8 +107,8 @@ class SourcePace:
             arriving_per_s=round(progress.arriving_per_s(), 1),
             limit_per_s=round(self.per_s, 1),
             late=self.rate.late if active else "",
-            held_bytes=held.bytes,
-            held=held.excess,
+            held_bytes=held_log.bytes,
+            held=held_log.excess,
         )
 
 

@@ -54,9 +54,9 @@ class SourcePaces:
             pipe: name.
             declared: by the pipe.
         """
-        made = self._paces[pipe] = SourcePace(declared)
+        pace = self._paces[pipe] = SourcePace(declared)
         try:
-            yield made
+            yield pace
         finally:
             del self._paces[pipe]
             for gauge in _GAUGES:

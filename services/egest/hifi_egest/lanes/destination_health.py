@@ -222,7 +222,7 @@ class DestinationHealth:
     def _end_streak(self) -> list[Conclusion]:
         return _events_at_fault(self._streak.end())
 
-    def _destination_at_fault(self, held: Iterable[tuple[OutboundRequest, Attempt]]) -> list[Conclusion]:
+    def _destination_at_fault(self, refusals: Iterable[tuple[OutboundRequest, Attempt]]) -> list[Conclusion]:
         return [
             Conclusion(
                 delivery,
@@ -234,7 +234,7 @@ class DestinationHealth:
                 ),
                 attempt,
             )
-            for request, attempt in held
+            for request, attempt in refusals
             for delivery in request.deliveries
         ]
 
@@ -284,9 +284,9 @@ def attempt_counts(delivery: Delivery, now_s: float) -> AttemptCounts:
     )
 
 
-def _events_at_fault(held: Iterable[tuple[OutboundRequest, Attempt]]) -> list[Conclusion]:
+def _events_at_fault(refusals: Iterable[tuple[OutboundRequest, Attempt]]) -> list[Conclusion]:
     return [
         Conclusion(delivery, outcome.refused(attempt.status), attempt)
-        for request, attempt in held
+        for request, attempt in refusals
         for delivery in request.deliveries
     ]

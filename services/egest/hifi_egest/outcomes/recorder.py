@@ -163,9 +163,9 @@ class OutcomeRecorder:
     def _check_lease(self) -> None:
         self._lease_check = None
         waiting, self._without_lease = self._without_lease, []
-        held = self._lease.held()
+        has_lease = self._lease.held()
         for hand_over in waiting:
-            if held or hand_over.delivery.event.partition.assigned.fenced:
+            if has_lease or hand_over.delivery.event.partition.assigned.fenced:
                 self._hand_over(hand_over)
             else:
                 self._wait_for_lease(hand_over)

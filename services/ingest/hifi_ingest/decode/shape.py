@@ -65,8 +65,8 @@ def pieces(body: bytes) -> Iterator[bytes]:
     while at < len(body):
         end = at + PIECE_BYTES
         if body[end - 1 : end] == b"\\":
-            rest = _BACKSLASHES.match(body, end)
-            assert rest is not None
-            end = rest.end() + 1
+            escape = _BACKSLASHES.match(body, end)
+            assert escape is not None
+            end = escape.end() + 1
         yield body[at:end]
         at = end

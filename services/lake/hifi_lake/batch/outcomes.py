@@ -49,7 +49,7 @@ def receipts(deliveries: DataFrame, fetched_us: int, sent_us: int, answered_us: 
 
 def dead_letters(deliveries: DataFrame, fetched_us: int) -> DataFrame:
     """The dead letters of deliveries that are no rows of the table."""
-    rest = "slice(headers, 3, size(headers))"
+    other_headers = "slice(headers, 3, size(headers))"
     details = " ".join(f"when '{reason}' then {literal(text)}" for reason, text in _DETAILS.items())
     facts = ", ".join(
         [
@@ -60,7 +60,7 @@ def dead_letters(deliveries: DataFrame, fetched_us: int) -> DataFrame:
             header(SERVICE, "'lake'"),
         ]
     )
-    kept = f"filter({rest}, h -> h.key not in ({_names(REASON, DETAIL, SERVICE)}))"
+    kept = f"filter({other_headers}, h -> h.key not in ({_names(REASON, DETAIL, SERVICE)}))"
     return _records(deliveries, fetched_us, None, "value", f"concat({kept}, array({facts}))")
 
 

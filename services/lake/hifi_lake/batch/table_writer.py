@@ -146,8 +146,8 @@ class TableWriter:
         try:
             old = affected_files(newest, self.declared, self._files)
             rows = merged(newest, self._files.read(old), self.declared)
-            made = self._files.write(rows, total + sum(file.record_count for file in old))
-            self._commits.replace(old, made, progress)
+            new_files = self._files.write(rows, total + sum(file.record_count for file in old))
+            self._commits.replace(old, new_files, progress)
         finally:
             newest.unpersist()
 

@@ -77,9 +77,11 @@ def find_conditions(
             conditions["source-held", pipe, ""] = now["source"]["held"]
         for bad in now["failing"]:
             if bad["in_a_row"] >= SAME_ANSWERS and bad["destination"] in destinations.get(pipe, ()):
-                held = sum(w["records"] for w in now["waiting"] if w["destination"] == bad["destination"])
+                waiting_count = sum(
+                    w["records"] for w in now["waiting"] if w["destination"] == bad["destination"]
+                )
                 conditions["destination", pipe, bad["destination"]] = (
-                    f"{bad['in_a_row']} outcomes in a row were {bad['reason']}; {held} deliveries are waiting"
+                    f"{bad['in_a_row']} outcomes in a row were {bad['reason']}; {waiting_count} deliveries are waiting"
                 )
                 conditions |= owner_condition(pipe, bad["destination"], bad["reason"], bad["in_a_row"])
         conditions |= _paused(store, pipe, destinations.get(pipe, set()), now["waiting"], now_us) | conditions
@@ -99,17 +101,17 @@ def _paused(
     """Destinations that asked for a long pause while deliveries wait for them."""
     conditions: dict[Key, str] = {}
     for name, breaker in figures.breakers_of(pipe, sorted(destinations), store.live).items():
-        held = sum(group["records"] for group in waiting if group["destination"] == name)
+        waiting_count = sum(group["records"] for group in waiting if group["destination"] == name)
         since_ms = breaker["since_ms"]
         if (
             breaker["state"] == PAUSED
-            and held
+            and waiting_count
             and since_ms
             and now_us - since_ms * 1000 > PAUSED_S * 1_000_000
         ):
             conditions["destination", pipe, name] = (
                 f"it asked for a pause since {clock(since_ms // 60_000)} (answer {breaker['answer']}, Retry-After);"
-                f" {held} deliveries are waiting"
+                f" {waiting_count} deliveries are waiting"
             )
     return conditions
 

@@ -93,5 +93,5 @@ def _cause(total: Counter[tuple[str, str]]) -> str:
         for (pointer, reason), count in total.most_common(_SHOWN)
     ]
     more = len(total) - len(places)
-    rest = f", and {more:,} more places" if more else ""
-    return f"{total.total():,} events in {WINDOW_S // 60} minutes were refused at {', '.join(places)}{rest}"
+    more_places = f", and {more:,} more places" if more else ""
+    return f"{total.total():,} events in {WINDOW_S // 60} minutes were refused at {', '.join(places)}{more_places}"

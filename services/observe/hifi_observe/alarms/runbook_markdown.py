@@ -22,9 +22,9 @@ def _section(kind: str, runbook: Runbook) -> str:
 
 def _wrapped(text: str, mark: str = "") -> str:
     # Code is not wrapped, so that it can be copied from the file as one line.
-    held = CODE.sub(lambda match: match[0].replace(" ", "\0"), text)
+    unbroken = CODE.sub(lambda match: match[0].replace(" ", "\0"), text)
     wrapped = textwrap.fill(
-        held, _WIDTH, initial_indent=mark, subsequent_indent=" " * len(mark), break_long_words=False,
+        unbroken, _WIDTH, initial_indent=mark, subsequent_indent=" " * len(mark), break_long_words=False,
         break_on_hyphens=False,
     )  # fmt: skip
     return wrapped.replace("\0", " ")

@@ -186,6 +186,6 @@ def _lags(row: Mapping[str, Any]) -> Sketch:
     """The lags of a colour's deliveries; where they were not kept, all are as long as its p95."""
     if row.get("lag_sketch") is not None:
         return Sketch.load(row["lag_sketch"])
-    made = Sketch()
-    made.add_many(row["p95_us"], row["delivered"])
-    return made
+    sketch = Sketch()
+    sketch.add_many(row["p95_us"], row["delivered"])
+    return sketch

@@ -68,9 +68,11 @@ class Publisher:
 
     async def pipe(self, pipe: str, records: Sequence[tuple[bytes, dict[str, Any] | None]]) -> None:
         """Write merged minutes and days of a pipe; None deletes."""
-        made = [Record(key, None if value is None else orjson.dumps(value), []) for key, value in records]
+        topic_records = [
+            Record(key, None if value is None else orjson.dumps(value), []) for key, value in records
+        ]
         await self._producer.send_and_wait(
-            self._topics.minutes, record_keys.partition_of(pipe, self.partitions), made
+            self._topics.minutes, record_keys.partition_of(pipe, self.partitions), topic_records
         )
 
     async def live(self, partition: int, value: dict[str, Any]) -> None:

@@ -120,13 +120,13 @@ class Backlog:
 
     def holding(self, pipe_minute: PipeMinute, stage: EventStage) -> IdSet:
         """Identities of a pipe minute whose records of a stage are in the queue."""
-        held = IdSet()
+        ids = IdSet()
         for chunk in self._chunks:
             for number, (other, at, epoch) in enumerate(chunk.groups):
                 if other is pipe_minute and at == stage:
                     indexes = range(chunk.start, len(chunk.offsets))
-                    held.add(epoch, [chunk.sequences[i] for i in indexes if chunk.group[i] == number])
-        return held
+                    ids.add(epoch, [chunk.sequences[i] for i in indexes if chunk.group[i] == number])
+        return ids
 
     @property
     def head(self) -> int | None:

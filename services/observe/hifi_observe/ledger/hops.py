@@ -149,11 +149,11 @@ def _split(
 def counts(pipe_minute: PipeMinute) -> Counter[Count]:
     """Count events in and out of each hop, and outcomes of deliveries. Copies are counted elsewhere."""
     seen = _Sets(pipe_minute.seen)
-    made: Counter[Count] = Counter()
+    counted: Counter[Count] = Counter()
 
     def put(hop: str, name: str, field: str, ids: IdSet) -> None:
         if ids:
-            made[hop, name, field] = len(ids)
+            counted[hop, name, field] = len(ids)
 
     put("ingest", "", "in", seen[ACCEPTED] | seen[RAW])
     put("ingest", "", "out", seen[RAW])
@@ -192,7 +192,7 @@ def counts(pipe_minute: PipeMinute) -> Counter[Count]:
         done = delivered | dead | seen["filtered", name] | seen["duplicate", name]
         put("egest", name, "out", done | tried)
         put("retrier", name, "done", tried & done)
-    return made
+    return counted
 
 
 class _Sets:

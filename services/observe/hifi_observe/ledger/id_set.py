@@ -26,10 +26,10 @@ class IdSet:
     @classmethod
     def of(cls, identities: Iterable[Identity]) -> "IdSet":
         """A set of these identities."""
-        made = cls()
+        ids = cls()
         for epoch, sequence in identities:
-            made.add(epoch, (sequence,))
-        return made
+            ids.add(epoch, (sequence,))
+        return ids
 
     def add(self, epoch: str, sequences: Iterable[int]) -> int:
         """Add sequences of one epoch; returns how many were not there before."""
@@ -82,9 +82,9 @@ class IdSet:
         return f"IdSet({list(self)[:10]}{'…' if len(self) > 10 else ''})"
 
     def __or__(self, other: "IdSet") -> "IdSet":
-        made = self.copy()
-        made.update(other)
-        return made
+        merged = self.copy()
+        merged.update(other)
+        return merged
 
     def __sub__(self, other: "IdSet") -> "IdSet":
         return self._with(
@@ -140,7 +140,7 @@ class IdSet:
 
 def union(sets: Iterable[IdSet]) -> IdSet:
     """The union of all sets."""
-    made = IdSet()
+    merged = IdSet()
     for ids in sets:
-        made.update(ids)
-    return made
+        merged.update(ids)
+    return merged

@@ -81,19 +81,19 @@ class RecordTimes:
 
     def complete(self) -> "RecordTimes":
         """The records of which no time is missing or malformed."""
-        made = RecordTimes()
+        complete = RecordTimes()
         for index, in_us in enumerate(self.in_us):
             if in_us < 0:
                 continue
-            made.identities.append(self.identities[index])
-            made.append_ms.append(self.append_ms[index])
-            made.accepted_us.append(self.accepted_us[index])
-            made.event_times.append(self.event_times[index])
-            made.in_us.append(in_us)
+            complete.identities.append(self.identities[index])
+            complete.append_ms.append(self.append_ms[index])
+            complete.accepted_us.append(self.accepted_us[index])
+            complete.event_times.append(self.event_times[index])
+            complete.in_us.append(in_us)
             if self.sent_us:
-                made.sent_us.append(self.sent_us[index])
-                made.answered_us.append(self.answered_us[index])
-        return made
+                complete.sent_us.append(self.sent_us[index])
+                complete.answered_us.append(self.answered_us[index])
+        return complete
 
     def drop_first(self, number: int) -> None:
         """Remove the first records."""
@@ -209,14 +209,14 @@ class RecordColumns:
         if all(group.pipe_minute is not None for group in set(self.groups)):
             return self
         kept = [index for index, group in enumerate(self.groups) if group.pipe_minute is not None]
-        made = RecordColumns()
-        made.offsets = [self.offsets[index] for index in kept]
-        made.append_ms = [self.append_ms[index] for index in kept]
-        made.sequences = [self.sequences[index] for index in kept]
-        made.groups = [self.groups[index] for index in kept]
+        columns = RecordColumns()
+        columns.offsets = [self.offsets[index] for index in kept]
+        columns.append_ms = [self.append_ms[index] for index in kept]
+        columns.sequences = [self.sequences[index] for index in kept]
+        columns.groups = [self.groups[index] for index in kept]
         if self.raw_offsets:
-            made.raw_offsets = [self.raw_offsets[index] for index in kept]
-        return made
+            columns.raw_offsets = [self.raw_offsets[index] for index in kept]
+        return columns
 
 
 class RecordBatch:

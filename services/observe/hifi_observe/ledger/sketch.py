@@ -158,9 +158,9 @@ class Sketch:
 
     def copy(self) -> "Sketch":
         """An independent copy."""
-        made = Sketch()
-        made.merge(self)
-        return made
+        sketch = Sketch()
+        sketch.merge(self)
+        return sketch
 
     def dump(self) -> dict[str, Any]:
         """JSON: bins as ascending key differences and counts."""
@@ -178,11 +178,11 @@ class Sketch:
     @classmethod
     def load(cls, dumped: dict[str, Any]) -> "Sketch":
         """Restore what `dump` returned."""
-        made = cls()
+        sketch = cls()
         key = 0
         for step, count in zip(dumped["k"], dumped["c"], strict=True):
             key += step
-            made._bins[key] = count
-        made._count = sum(dumped["c"])
-        made._sum, made._min, made._max = dumped["sum"], dumped["min"], dumped["max"]
-        return made
+            sketch._bins[key] = count
+        sketch._count = sum(dumped["c"])
+        sketch._sum, sketch._min, sketch._max = dumped["sum"], dumped["min"], dumped["max"]
+        return sketch

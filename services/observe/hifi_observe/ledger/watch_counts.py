@@ -54,7 +54,7 @@ class WatchCounts:
     @classmethod
     def load(cls, dumped: Iterable[Sequence[Any]]) -> "WatchCounts":
         """What `dump` returned."""
-        made = cls()
+        watch_counts = cls()
         for *place, counts in dumped:
-            made.counts[WatchedPlace(*place)] = Counter(counts)
-        return made
+            watch_counts.counts[WatchedPlace(*place)] = Counter(counts)
+        return watch_counts

@@ -102,14 +102,14 @@ class MinuteMerger:
         """Minutes of a day by state; if its first minutes were deleted, the last known counts plus changes since."""
         counted_before = self._store.days[pipe].get(number)
         if counted_before is not None and number * DAY_MINUTES < oldest:
-            made = {state: max(0, count + moved[state]) for state, count in counted_before.items()}
+            by_state = {state: max(0, count + moved[state]) for state, count in counted_before.items()}
         else:
             states = self._store.states[pipe]
             day = range(number * DAY_MINUTES, (number + 1) * DAY_MINUTES)
             counted = Counter(states[minute] for minute in day if minute in states)
-            made = {state: counted[state] for state in (UP, DOWN, UNKNOWN)}
-        self._store.days[pipe][number] = made
-        return made
+            by_state = {state: counted[state] for state in (UP, DOWN, UNKNOWN)}
+        self._store.days[pipe][number] = by_state
+        return by_state
 
     def _old(self, pipe: str, closed: int) -> Records:
         """Deletions of minutes and shares past their retention."""

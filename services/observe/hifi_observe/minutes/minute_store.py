@@ -59,8 +59,8 @@ class MinuteStore:
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """Apply one record of the topic."""
-        kind, *rest = record_keys.split(key or b"")
-        match kind, rest:
+        kind, *key_parts = record_keys.split(key or b"")
+        match kind, key_parts:
             case "minute", [pipe, minute]:
                 self._minute(pipe, int(minute), value)
             case "part", [pipe, minute, partition]:

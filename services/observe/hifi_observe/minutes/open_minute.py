@@ -200,10 +200,10 @@ class OpenMinutes:
 
     def of(self, pipe: str) -> list[OpenMinute]:
         """The open minutes of a pipe, merged over the partitions, oldest first."""
-        made = []
+        minutes = []
         for minute, parts in sorted(self._parts.get(pipe, {}).items()):
             merged = OpenMinute(pipe, minute)
             for row in parts.values():
                 merged.add(OpenMinute.load(row))
-            made.append(merged)
-        return made
+            minutes.append(merged)
+        return minutes

@@ -28,10 +28,10 @@ class Buckets:
         Args:
             counted: by the name that enrich gave their bucket.
         """
-        made = [0] * len(self.labels)
+        events = [0] * len(self.labels)
         for name, number in counted.items():
-            made[self._index(name)] += number
-        return made
+            events[self._index(name)] += number
+        return events
 
 
 def buckets_of(watched: WatchedField, reference: Mapping[str, int]) -> Buckets:

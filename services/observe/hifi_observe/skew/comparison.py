@@ -150,12 +150,13 @@ class _Span:
 
     def weighed(self, buckets: Buckets) -> list[float]:
         """Events of each bucket, where a minute counts as `_HEAVIEST` usual ones at most."""
-        made: list[float] = [*buckets.counts(self._usual)]
+        weighed_events: list[float] = [*buckets.counts(self._usual)]
         for minute, weight in self._heavy:
-            made = [
-                events + weight * number for events, number in zip(made, buckets.counts(minute), strict=True)
+            weighed_events = [
+                events + weight * number
+                for events, number in zip(weighed_events, buckets.counts(minute), strict=True)
             ]
-        return made
+        return weighed_events
 
 
 def compare(

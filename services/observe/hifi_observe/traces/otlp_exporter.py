@@ -107,7 +107,7 @@ class OtlpExporter:
             flags = TraceFlags(TraceFlags.SAMPLED)
             parent = SpanContext(span.trace, span.parent, is_remote=span.remote, trace_flags=flags)
             context = set_span_in_context(NonRecordingSpan(parent), context)
-        made = self._tracer(span.service).start_span(
+        exported_span = self._tracer(span.service).start_span(
             span.name,
             context,
             kind=SpanKind[span.kind.upper()],
@@ -115,8 +115,8 @@ class OtlpExporter:
             start_time=span.start_us * 1000,
         )
         if span.failed:
-            made.set_status(StatusCode.ERROR)
-        made.end(span.end_us * 1000)
+            exported_span.set_status(StatusCode.ERROR)
+        exported_span.end(span.end_us * 1000)
 
     def _tracer(self, service: str) -> Tracer:
         """The tracer of a service: each service of the mesh appears as its own service in traces."""

@@ -76,9 +76,9 @@ class VerdictReporter:
         finally:
             await log.stop()
 
-    def _replace(self, made: Mapping[str, AlarmSilence]) -> None:
+    def _replace(self, silences: Mapping[str, AlarmSilence]) -> None:
         for old in [
-            name for name in self._silences if action_silences.made_by_action(name) and name not in made
+            name for name in self._silences if action_silences.made_by_action(name) and name not in silences
         ]:
             del self._silences[old]
-        self._silences.update(made)
+        self._silences.update(silences)

@@ -76,9 +76,9 @@ def recognized(head: bytes) -> str | None:
 class _Joined(io.RawIOBase):
     """A stream whose beginning was read already."""
 
-    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+    def __init__(self, head: bytes, remainder: BinaryIO) -> None:
         self._head = head
-        self._rest = rest
+        self._rest = remainder
 
     def readable(self) -> bool:
         """It is."""
