@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python3
-PACKAGES := libs connectors/debezium connectors/http connectors/iceberg connectors/kafka connectors/objects connectors/postgres services/ingest services/normalize services/enrich services/egest services/retrier services/collect services/lake services/observe services/rollout services/scale services/manage services/deploy infra cli
+PACKAGES := $(shell $(PYTHON) requirements/members.py)
 ARGS ?=
 
 .PHONY: help setup demo demo-control demo-colours demo-cdc bench bench-quick bench-connectors bench-rows test test-fast s3-server test-more test-containers images compose chaos chaos-quick chaos-control chaos-colours equivalence soak lint format audit types lock clean

@@ -4,8 +4,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 UV=${UV:-.venv/bin/uv}
+PYTHON=${PYTHON:-.venv/bin/python}
 options=(--quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links)
-for name in $(sed -n 's/^name = "\(.*\)"/\1/p' libs/pyproject.toml infra/pyproject.toml cli/pyproject.toml connectors/*/pyproject.toml services/*/pyproject.toml); do
+for name in $($PYTHON requirements/members.py --names); do
     options+=(--no-emit-package "$name")
 done
 

@@ -29,7 +29,7 @@ class HttpDestination(Destination):
         description="CloudEvents in binary or structured mode, or the data alone.",
     )
     signing: Secret | None = Field(
-        None, description="Key of Standard Webhooks signatures (`whsec_…`, base64)."
+        None, description="Key of Standard Webhooks signatures: `whsec_…`, or `whsk_…` for Ed25519."
     )
     signing_also: list[Secret] = Field(
         default=[],

@@ -5,16 +5,13 @@ Attributes are UTF-8 in Kafka headers (Kafka binding, 3.2.3) and percent-encoded
 """
 
 import base64
-import hashlib
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
 import orjson
 from aiokafka import ConsumerRecord
-from standardwebhooks import Webhook
 
 from hifi.delivery.transform import compile_transform
 from hifi.record.headers import CE_PREFIX, CONTENT_TYPE
@@ -23,6 +20,7 @@ from hifi.runtime.errors import Misconfigured, Rejected
 from hifi.runtime.health import version
 from hifi.runtime.http.media_type import is_json
 from hifi_http.declaration import HttpDestination
+from hifi_http.destination.signature import signer, webhook_id
 
 JSON: Final = b"application/json"
 STRUCTURED: Final = b"application/cloudevents+json"
@@ -61,7 +59,7 @@ class RequestTemplate:
         """
         self._format = destination.format
         self._transform = None if destination.transform is None else compile_transform(destination.transform)
-        self._webhooks = [_webhook(secret) for secret in signing]
+        self._signers = [signer(key) for key in signing]
         self._head = _head(destination, headers)
         self._own_type = any(name.lower() == "content-type" for name in headers)
         self._batched = destination.batch is not None
@@ -111,7 +109,7 @@ class RequestTemplate:
                 content_type = STRUCTURED
         if not self._own_type:
             lines.append(b"Content-Type: %b\r\n" % content_type)
-        if self._webhooks:
+        if self._signers:
             lines.append(self._signature(records, body, now_us))
         lines.append(b"Content-Length: %d\r\n\r\n" % len(body))
         lines.append(body)
@@ -124,7 +122,7 @@ class RequestTemplate:
         return data or b"null"
 
     def _signature(self, records: Sequence[ConsumerRecord], body: bytes, now_us: int) -> bytes:
-        identifier = webhook_id(records).decode("ascii")
+        identifier = webhook_id(records)
         seconds = now_us // MICROSECONDS
         try:
             text = body.decode("utf-8")
@@ -132,8 +130,7 @@ class RequestTemplate:
             raise Rejected(
                 "not-signable", "the body is not UTF-8, so it cannot be signed (Standard Webhooks)"
             ) from None
-        signed_at = datetime.fromtimestamp(seconds, UTC)
-        signature = " ".join(webhook.sign(identifier, signed_at, text) for webhook in self._webhooks)
+        signature = " ".join(sign(identifier, seconds, text) for sign in self._signers)
         lines = (
             f"webhook-id: {identifier}",
             f"webhook-timestamp: {seconds}",
@@ -141,17 +138,6 @@ class RequestTemplate:
             "",
         )
         return "\r\n".join(lines).encode()
-
-
-def webhook_id(records: Sequence[ConsumerRecord]) -> bytes:
-    """The id by which a receiver recognizes repeated requests: the event's id, or a digest of the ids in a batch."""
-    ids = [
-        next((percent_encoded(value) for name, value in record.headers if name == "ce_id"), b"")
-        for record in records
-    ]
-    if len(ids) == 1:
-        return ids[0]
-    return b"batch_" + hashlib.sha256(b"\n".join(ids)).hexdigest()[:32].encode()
 
 
 def target(destination: HttpDestination) -> tuple[str, str, int, str]:
@@ -180,15 +166,6 @@ def _head(destination: HttpDestination, headers: dict[str, str]) -> bytes:
             )
         lines.append(f"{name}: {value}")
     return "".join(line + "\r\n" for line in lines).encode("ascii")
-
-
-def _webhook(secret: str) -> Webhook:
-    try:
-        return Webhook(secret)
-    except Exception:  # noqa: BLE001 - the library raises any error of base64, with the secret in its message
-        raise Misconfigured(
-            "the signing secret is not base64 (an optional `whsec_` may precede it)"
-        ) from None
 
 
 def _structured(record: ConsumerRecord, data: bytes, *, transformed: bool) -> bytes:

@@ -1,11 +1,16 @@
 """What a destination gets: the HTTP bindings of CloudEvents, transforms, headers, signatures."""
 
+import base64
+import dataclasses
+import re
 from typing import Any
 
 import orjson
 import pytest
 from aiokafka import ConsumerRecord
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -13,7 +18,8 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from hifi.runtime.errors import Misconfigured, Rejected
 from hifi_http.declaration import HttpDestination
-from hifi_http.destination.request_template import RequestTemplate, percent_encoded, webhook_id
+from hifi_http.destination.request_template import RequestTemplate, percent_encoded
+from hifi_http.destination.signature import webhook_id
 
 NOW_US = 1_700_000_000_123_456
 SECRET = "whsec_" + "c2VjcmV0" * 4
@@ -159,7 +165,7 @@ def test_signatures_are_what_the_library_verifies(binding: str, monkeypatch: pyt
     )
     _, headers, body = made(record({"a": "ü"}, id="mit Raum"), signing=SECRET, format=binding)
     assert Webhook(SECRET).verify(body, headers) == orjson.loads(body)
-    assert headers["webhook-id"] == "mit%20Raum"
+    assert re.fullmatch("msg_[0-9a-f]{32}", headers["webhook-id"])
     assert headers["webhook-timestamp"] == str(NOW_US // 1_000_000)
 
 
@@ -184,14 +190,55 @@ def test_while_a_secret_is_replaced_receivers_with_either_verify_the_signature(
         HttpDestination.model_validate({"name": "d", "url": "http://h/", "signing_also": [{"env": "OLD"}]})
 
 
-def test_the_id_of_a_batch_is_that_of_its_events() -> None:
-    first, second = record(id="1"), record(id="2")
-    assert webhook_id([first]) == b"1"
-    assert webhook_id([first, second]) == webhook_id([first, second])
-    assert len({webhook_id([first, second]), webhook_id([second, first]), webhook_id([first])}) == 3
+def test_an_ed25519_key_signs_what_its_public_key_verifies() -> None:
+    key = Ed25519PrivateKey.generate()
+    seed, public = key.private_bytes_raw(), key.public_key().public_bytes_raw()
+    for key_bytes in (seed, seed + public):
+        text = "whsk_" + base64.b64encode(key_bytes).decode()
+        _, headers, body = made(record({"a": "ü"}), signing=[text, SECRET])
+        asymmetric, symmetric = headers["webhook-signature"].split(" ")
+        assert symmetric.startswith("v1,")
+        version, _, signature = asymmetric.partition(",")
+        signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+        key.public_key().verify(base64.b64decode(signature), signed)
+        assert version == "v1a"
+        with pytest.raises(InvalidSignature):
+            key.public_key().verify(base64.b64decode(signature), signed + b" ")
 
 
-@pytest.mark.parametrize("secret", ["whsec_%%%", "", "a"])
+EVENTS = st.tuples(st.text(max_size=4), st.text(max_size=4), st.binary(max_size=4))
+
+
+def of_event(source: str, identifier: str, key: bytes) -> ConsumerRecord:
+    return dataclasses.replace(record(source=source, id=identifier), key=key)
+
+
+@given(st.lists(EVENTS, min_size=1, max_size=3), st.lists(EVENTS, min_size=1, max_size=3))
+def test_the_webhook_id_is_that_of_its_events_in_their_order(first: list, second: list) -> None:
+    ids = [webhook_id([of_event(*event) for event in events]) for events in (first, second)]
+    assert (ids[0] == ids[1]) == (first == second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("/a", "1", b"k"), ("/b", "1", b"k")),
+        (("/a", "1", b"k"), ("/a", "1", b"l")),
+        (("/a", "1", b"k"), ("/a1", "", b"k")),
+        (("/a", "1.2", b"k"), ("/a", "1", b"2k")),
+    ],
+    ids=["source", "key", "moved text", "full stop"],
+)
+def test_events_that_differ_have_webhook_ids_of_their_own(first: tuple, second: tuple) -> None:
+    _, one_headers, _ = made(of_event(*first), signing=SECRET)
+    _, other_headers, _ = made(of_event(*second), signing=SECRET)
+    assert one_headers["webhook-id"] != other_headers["webhook-id"]
+    assert "." not in one_headers["webhook-id"]
+
+
+@pytest.mark.parametrize(
+    "secret", ["whsec_%%%", "", "a", "whsk_", "whsk_%%%", "whsk_AAAA", "whsk_" + "AAAA" * 21 + "AA=="]
+)
 def test_a_signing_secret_that_is_none(secret: str) -> None:
     with pytest.raises(Misconfigured) as caught:
         made(record(), signing=secret)
