@@ -28,6 +28,8 @@ make_secret mask_key "$(random 32)"
 make_secret manage_token "hifi_$(random 32 | tr '+/' '-_' | tr -d =)"
 # With it deploy and scale tell the executor to start and stop containers.
 make_secret executor_secret "$(random 32)"
+# With it collect declares connectors to Kafka Connect.
+make_secret connect_credentials "http://connect:8083 hifi $(random 24 | tr '+/' '-_')"
 make_secret spark_secret "$(random 32)"
 # As Standard Webhooks has it.
 make_secret signing_key "whsec_$(random 32)"

@@ -31,6 +31,7 @@ from hifi_debezium.declaration import DebeziumSource
 from hifi_debezium.source.changes import ChangeReader
 from hifi_debezium.source.connector import Connector
 from hifi_infra.connect.worker import ConnectWorker
+from hifi_infra.connect.worker_settings import CREDENTIALS
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.ports import free_port
 from hifi_infra.postgres.server import PASSWORD, PostgresServer
@@ -66,6 +67,7 @@ class Systems:
         await asyncio.gather(self.source.start(), self.target.start(), self.kafka.start())
         self.worker = ConnectWorker(self.folder / "connect", self.kafka.bootstrap, free_port())
         await self.worker.start()
+        os.environ["HIFI_CONNECT_CREDENTIALS_FILE"] = str(self.folder / "connect" / CREDENTIALS)
         (self.folder / "password").write_text(PASSWORD)
         for url in (self.source.url, self.target.url):
             with psycopg.connect(url) as connection:

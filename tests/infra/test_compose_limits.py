@@ -34,6 +34,21 @@ def test_kafka_connect_shares_a_network_with_kafka_and_collect_only(compose: Any
     assert "ports" not in services["connect"]
 
 
+def test_the_credentials_of_kafka_connect_are_no_secret_that_a_pipe_may_name(compose: Any) -> None:
+    environment, services = compose["x-environment"], compose["services"]
+    limits = {
+        name[len(PREFIX) :].lower(): str(value)
+        for name, value in environment.items()
+        if name.startswith(PREFIX)
+    }
+    folders = [Path(folder) for folder in limits["secret_folders"].split(":")]
+    for name, service in services.items():
+        secrets = [secret for secret in service.get("secrets", ()) if isinstance(secret, dict)]
+        targets = [Path(secret["target"]) for secret in secrets if secret["source"] == "connect_credentials"]
+        assert bool(targets) == (name in {"connect", "collect"})
+        assert all(not target.is_relative_to(folder) for target in targets for folder in folders)
+
+
 @pytest.mark.parametrize(
     ("kind", "host", "port", "allowed"),
     [

@@ -33,6 +33,7 @@ from hifi_cli.reference.annotations import (
     shared_models,
     type_name,
 )
+from hifi_debezium.credentials import ConnectSettings
 from hifi_infra.mesh.plan import CONTROL, FLOW
 from hifi_observe import metrics as observe_metrics
 from hifi_observe.alarms.runbook_markdown import markdown as runbooks
@@ -69,6 +70,7 @@ _FURTHER_SETTINGS: Final[Mapping[str, type[BaseSettings]]] = {
     "Security of Kafka: all services and commands": KafkaSecuritySettings,
     "Limits on pipes: all services and commands": PipeLimits,
     "Egress: all services and commands": EgressSettings,
+    "Kafka Connect: collect": ConnectSettings,
 }
 """Heading to its settings, which every process reads besides its own."""
 _METRICS_MODULES: Final = {"All services": metrics, "observe": observe_metrics}

@@ -6,8 +6,10 @@ Variables:
     CONNECT_HEAP_MB     heap of the JVM, default 512; the worker needs about 250 MB more
     HIFI_KAFKA_SECURITY_PROTOCOL, …_CA_FILE, …_USER, …_PASSWORD_FILE
                         as for the services: empty for plaintext, or SASL_SSL with SCRAM-SHA-512
+    HIFI_CONNECT_CREDENTIALS_FILE
+                        file with URL, user `hifi` and password of the REST API, in one line, as collect has it
 
-The REST API listens on port 8083, without authentication: let nothing but collect reach it.
+The REST API listens on port 8083.
 """
 
 import os
@@ -15,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Final, NoReturn
 
-from hifi_infra.connect.worker_settings import properties, worker_settings
+from hifi_infra.connect.worker_settings import USER, properties, worker_settings, write_login
 
 HOME: Final = Path("/opt/connect")
 SETTINGS: Final = Path("/tmp/worker.properties")  # noqa: S108 - the container's own, written at each start
@@ -58,6 +60,18 @@ def read(name: str) -> str:
         fail(f"{_SECURITY}{name}: {path} cannot be read ({error.strerror})")
 
 
+def rest_password() -> str:
+    """The password of the REST API."""
+    path = os.environ.get("HIFI_CONNECT_CREDENTIALS_FILE", "")
+    try:
+        _, user, password = Path(path).read_text().split()
+    except (OSError, ValueError):
+        fail(f"HIFI_CONNECT_CREDENTIALS_FILE={path} must have one line `URL {USER} PASSWORD`")
+    if user != USER:
+        fail(f"HIFI_CONNECT_CREDENTIALS_FILE={path} has the user {user}; the worker knows {USER} only")
+    return password
+
+
 def main() -> None:
     """Replace this process by the worker."""
     settings = worker_settings(
@@ -77,6 +91,7 @@ def main() -> None:
         "-XX:+ExitOnOutOfMemoryError",
         f"-Dlog4j2.configurationFile={HOME}/hifi_infra/log4j2.properties",
         "-Djava.awt.headless=true",
+        write_login(SETTINGS.parent, rest_password()),
         "-cp",
         f"{HOME}/libs/*",
         "org.apache.kafka.connect.cli.ConnectDistributed",

@@ -1,7 +1,9 @@
 """One worker of Kafka Connect as a child process, with Debezium's connector for PostgreSQL and exactly-once sources."""
 
 import asyncio
+import base64
 import os
+import secrets
 import time
 from pathlib import Path
 from typing import Final
@@ -13,7 +15,14 @@ from hifi.pipe.limits import pipe_limits
 from hifi.runtime import log
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.errors import Retryable
-from hifi_infra.connect.worker_settings import CONNECTOR, properties, worker_settings
+from hifi_infra.connect.worker_settings import (
+    CONNECTOR,
+    CREDENTIALS,
+    USER,
+    properties,
+    worker_settings,
+    write_login,
+)
 from hifi_infra.java.jars import connect_jars, debezium_jars
 from hifi_infra.java.jdk import find_java
 from hifi_infra.java.kafka_command import LOG4J
@@ -34,7 +43,7 @@ class ConnectWorker:
         """Nothing is started yet.
 
         Args:
-            folder: for its settings and its log.
+            folder: for its settings and its log, and the file `CREDENTIALS`, which collect needs.
             bootstrap: bootstrap servers of a Kafka cluster without security.
             port: of the REST API, on this machine only.
             brokers: of the cluster, which bounds the copies of the worker's topics.
@@ -44,6 +53,7 @@ class ConnectWorker:
         self._bootstrap = bootstrap
         self._port = port
         self._copies = min(brokers, 3)
+        self._password = secrets.token_urlsafe(24)
         self.process: Process | None = None
         self.restarts = 0
         """How often `supervise` has started it again."""
@@ -97,8 +107,10 @@ class ConnectWorker:
             await self.process.kill()
 
     async def _knows_connector(self) -> bool:
+        login = base64.b64encode(f"{USER}:{self._password}".encode()).decode()
+        headers = {"Authorization": f"Basic {login}"}
         try:  # the port is open some seconds before the plugins are known
-            status, body = await get(self._port, "/connector-plugins")
+            status, body = await get(self._port, "/connector-plugins", headers=headers)
         except OSError:
             return False
         return status == 200 and any(plugin["class"] == CONNECTOR for plugin in orjson.loads(body))
@@ -120,6 +132,9 @@ class ConnectWorker:
             secrets=[str(folder.resolve()) for folder in pipe_limits().secret_folders],
         )
         file.write_text(properties(settings))
+        credentials = self._folder / CREDENTIALS
+        credentials.touch(mode=0o600)
+        credentials.write_text(f"{self.url} {USER} {self._password}\n")
         java = find_java()
         command = [
             str(java.executable),
@@ -127,6 +142,7 @@ class ConnectWorker:
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
             "-XX:+ExitOnOutOfMemoryError",
+            write_login(self._folder.resolve(), self._password),
             f"-Dlog4j2.configurationFile={LOG4J}",
             "-cp",
             os.pathsep.join(map(str, connect_jars())),

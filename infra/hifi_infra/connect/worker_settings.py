@@ -1,10 +1,16 @@
-"""Settings of a worker of Kafka Connect with exactly-once sources. Pure, and needs no packages."""
+"""Settings of a worker of Kafka Connect with exactly-once sources. Needs no packages."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 CONNECTOR: Final = "io.debezium.connector.postgresql.PostgresConnector"
 _JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
+USER: Final = "hifi"
+"""User of the REST API."""
+CREDENTIALS: Final = "credentials"
+"""File with the URL, the user and the password of the REST API, as HIFI_CONNECT_CREDENTIALS_FILE has it."""
+_AUTHENTICATION: Final = "org.apache.kafka.connect.rest.basic.auth.extension"
 _BOOTSTRAP: Final = "bootstrap.servers"
 _CLIENTS: Final = ("", "producer.", "consumer.", "admin.")
 """The worker's own clients, and those that it makes for its connectors."""
@@ -39,6 +45,8 @@ def worker_settings(
         "key.converter": _JSON,
         "value.converter": _JSON,
         "listeners": listener,
+        # The REST API makes connectors and shows their configuration: it answers whoever has the password only.
+        "rest.extension.classes": f"{_AUTHENTICATION}.BasicAuthSecurityRestExtension",
         "plugin.path": plugins,
         "plugin.discovery": "only_scan",
         # Passwords of databases stay in files of the worker's host.
@@ -51,3 +59,18 @@ def worker_settings(
 def properties(settings: Mapping[str, str]) -> str:
     """The settings as a file for Java: a line break within a value, as in a certificate, is escaped."""
     return "".join(f"{name}={value.replace(chr(10), chr(92) + 'n')}\n" for name, value in settings.items())
+
+
+def write_login(folder: Path, password: str) -> str:
+    """Write the files by which the REST API knows its user, and return the option of the JVM that names them.
+
+    Args:
+        folder: for the files, which only their owner may read.
+        password: of the user; letters, digits, `-` and `_`.
+    """
+    users, login = folder / "rest-users.properties", folder / "rest-login.conf"
+    module = f'{_AUTHENTICATION}.PropertyFileLoginModule required file="{users}";'
+    for file, text in ((users, f"{USER}={password}\n"), (login, f"KafkaConnect {{ {module} }};\n")):
+        file.touch(mode=0o600)
+        file.write_text(text)
+    return f"-Djava.security.auth.login.config={login}"

@@ -45,6 +45,7 @@ CONNECT: Final = (
         "org.apache.kafka:connect-runtime:4.3.0",
         "org.apache.kafka:connect-json:4.3.0",
         "org.apache.kafka:connect-transforms:4.3.0",
+        "org.apache.kafka:connect-basic-auth-extension:4.3.0",
     ),
     ("org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",),
 )

@@ -1,6 +1,7 @@
 """Requests the health pages of a service, over a plain socket."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,22 +25,31 @@ STOPPED = Readiness(False, "stopped")
 NO_ANSWER = Readiness(False, "down", {"process": "its health page does not answer yet"})
 
 
-async def get(port: int, path: str, *, host: str = LOOPBACK, timeout_s: float = 2.0) -> tuple[int, bytes]:
+async def get(
+    port: int,
+    path: str,
+    *,
+    host: str = LOOPBACK,
+    timeout_s: float = 2.0,
+    headers: Mapping[str, str] | None = None,
+) -> tuple[int, bytes]:
     """Request a page: its status and body.
 
     Raises:
         OSError: no answer in time, or not an HTTP answer.
     """
+    further = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     try:
         async with asyncio.timeout(timeout_s):
             reader, writer = await asyncio.open_connection(host, port)
             try:
-                writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+                head = f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{further}Connection: close\r\n\r\n"
+                writer.write(head.encode())
                 answer = await reader.read()
             finally:
                 writer.close()
-        head, _, body = answer.partition(b"\r\n\r\n")
-        return int(head.split(b" ", 2)[1]), body
+        answered, _, body = answer.partition(b"\r\n\r\n")
+        return int(answered.split(b" ", 2)[1]), body
     except (TimeoutError, ValueError, IndexError) as error:
         raise OSError(f"{host}:{port}{path} gives no answer") from error
 

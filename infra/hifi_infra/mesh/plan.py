@@ -15,6 +15,7 @@ from hifi.kafka.settings import StreamSettings
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.settings import load
+from hifi_infra.connect.worker_settings import CREDENTIALS
 
 FLOW: Final = ("ingest", "collect", "normalize", "enrich", "egest", "lake", "retrier", "observe")
 """The services in the order of an event's path; observe is last, since no other needs it and it sees them end."""
@@ -180,7 +181,9 @@ def environment(
         java_home: folder of Java, for enrich and lake.
         security: how the instance connects to Kafka; None: as this process's environment says.
     """
-    variables = dict(os.environ) | dict(plan.env)
+    # Of the worker that `hifi up --connect` runs beside the mesh.
+    connect = {"HIFI_CONNECT_CREDENTIALS_FILE": str(plan.data / "connect" / CREDENTIALS)}
+    variables = connect | dict(os.environ) | dict(plan.env)
     if security is not None:
         variables = {name: value for name, value in variables.items() if not name.startswith(SECURITY_PREFIX)}
         variables |= security.environment

@@ -113,12 +113,30 @@ def _objects(lines: Iterable[bytes]) -> Iterator[Mapping[str, Any]]:
 
 def _sql(table: SqlTable) -> Iterator[Mapping[str, Any]]:
     url = sqlalchemy.make_url(table.url.read())
-    engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool)
-    if url.host:
-        port = url.port or _PORTS.get(url.get_backend_name(), 0)
-        egress().require_host(EgressKind.DATABASE, url.host, port)
+    url.get_dialect().import_dbapi()  # before the name is resolved: the driver may not be installed
+    engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool, connect_args=_judged(url))
     try:
         with engine.connect() as connection:
             yield from (dict(row) for row in connection.execute(sqlalchemy.text(table.query)).mappings())
     finally:
         engine.dispose()
+
+
+def _judged(url: sqlalchemy.URL) -> dict[str, str]:
+    """Further arguments of a connection: of libpq the judged addresses, so that it resolves no name.
+
+    Raises:
+        EgressRefused: the server may not be connected to.
+    """
+    if not url.host:
+        return {}
+    port = url.port or _PORTS.get(url.get_backend_name(), 0)
+    if not url.get_driver_name().startswith("psycopg"):
+        egress().require_host(EgressKind.DATABASE, url.host, port)
+        return {}
+    addresses = [info[4][0] for info in egress().addresses_blocking(EgressKind.DATABASE, url.host, port)]
+    return {
+        "host": ",".join(url.host for _ in addresses),
+        "hostaddr": ",".join(addresses),
+        "port": ",".join(str(port) for _ in addresses),
+    }

@@ -1,10 +1,12 @@
 """Reading lookups: every kind of source, and every way in which one can be wrong."""
 
+import socket
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -110,3 +112,32 @@ def test_a_driver_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("DB", "mysql+mysqldb://host/db")
     with pytest.raises(Misconfigured, match="driver that is not installed"):
         read_rows(sql_lookup)
+
+
+def test_a_name_that_is_bound_again_after_it_was_judged_is_not_followed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = [["93.184.216.34", "10.0.0.5"], ["127.0.0.1"], ["127.0.0.1"]]
+
+    def resolved(host: str, port: int, **_: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in answers.pop(0)]
+
+    asked: list[dict[str, Any]] = []
+
+    def connect(*_: Any, **options: Any) -> None:
+        asked.append(options)
+        raise psycopg.OperationalError("not today")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    monkeypatch.setattr(psycopg, "connect", connect)
+    monkeypatch.setenv("HIFI_EGRESS_ALLOW", "")
+    monkeypatch.setenv("DB", "postgresql+psycopg://hifi:secret@db.example/shop")
+    sql = {"url": {"env": "DB"}, "query": "select 1 as code, 2 as name"}
+    declared = Lookup.model_validate({"sql": sql, "key": {"carrier": "code"}, "fields": {"airline": "name"}})
+    with pytest.raises(Misconfigured):
+        read_rows(declared)
+    named = {name: asked[0][name] for name in ("host", "hostaddr", "port")}
+    assert named == {"host": "db.example", "hostaddr": "93.184.216.34", "port": "5432"}
+    with pytest.raises(Misconfigured, match="to which pipes may not connect"):
+        read_rows(declared)
+    assert len(asked) == 1

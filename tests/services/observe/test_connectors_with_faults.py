@@ -172,7 +172,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     worker: ConnectWorker | None = None
     try:
         await mesh.start()
-        worker = ConnectWorker(tmp_path / "connect", mesh.bootstrap, free_port())
+        worker = ConnectWorker(plan.data / "connect", mesh.bootstrap, free_port())
         await worker.start()
         await _prepare(mesh.bootstrap, database)
         password = tmp_path / "password"

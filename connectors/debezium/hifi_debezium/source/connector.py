@@ -11,6 +11,7 @@ from hifi.pipe.sources.kind import Warn
 from hifi.runtime import log
 from hifi.runtime.egress import VARIABLE, EgressKind, egress
 from hifi.runtime.errors import Misconfigured, Retryable
+from hifi_debezium.credentials import authorization
 from hifi_debezium.declaration import DebeziumSource
 from hifi_debezium.source.columns import NAMED_TYPES, placeholder
 
@@ -26,6 +27,7 @@ _SLOT: Final = ("database.hostname", "database.port", "database.dbname", "slot.n
 """Settings that name a slot."""
 _OK: Final = 200
 _BAD_REQUEST: Final = 400
+_UNAUTHORIZED: Final = 401
 _CONFLICT: Final = 409
 _JSON: Final = {"Content-Type": "application/json"}
 """Kafka Connect wants it of requests without a body, too."""
@@ -175,6 +177,10 @@ class Connector:
         if failed is None:
             return None
         logger.error("connector-failed", connector=self.name, trace=failed.get("trace", ""))
+        try:
+            await self._judge_database()  # a restarted connector resolves the name of the database again
+        except Misconfigured as error:
+            return f"it failed and is not restarted: {error}"
         restart = f"/connectors/{self.name}/restart?includeTasks=true&onlyFailed=true"
         status, answer = await self._request("POST", restart)
         done = "is restarted" if status < _BAD_REQUEST else f"cannot be restarted ({_reason(status, answer)})"
@@ -193,7 +199,9 @@ class Connector:
                 aiohttp.ClientSession(
                     timeout=_TIMEOUT, connector=egress().connector(EgressKind.CONNECT, url)
                 ) as session,
-                session.request(method, url, json=body, headers=_JSON, allow_redirects=False) as response,
+                session.request(
+                    method, url, json=body, headers=_JSON | authorization(url), allow_redirects=False
+                ) as response,
             ):
                 text = await response.read()
                 is_json = response.content_type == "application/json"
@@ -213,6 +221,10 @@ def slot_name(stream: str, pipe: str) -> str:
 
 def _reason(status: int, answer: Any) -> str:
     """What Kafka Connect says of a request, which may be nothing but its status."""
+    if status == _UNAUTHORIZED:
+        return (
+            "it wants credentials: have the operator put them into HIFI_CONNECT_CREDENTIALS_FILE of collect"
+        )
     message = answer.get("message", "") if isinstance(answer, dict) else ""
     return f"HTTP {status}, {message}" if message else f"HTTP {status}"
 
