@@ -74,9 +74,8 @@ async def test_the_mesh_makes_the_first_principal_and_commands_make_and_revoke_o
     await mesh.start([])
     try:
         assert plan.manage is not None
-        assert plan.manage_token is not None
-        assert plan.manage_token.stat().st_mode & 0o777 == 0o600
-        first = plan.manage_token.read_text().strip()
+        assert plan.token.stat().st_mode & 0o777 == 0o600
+        first = plan.token.read_text().strip()
         await statuses(plan.manage, first, 200)
         file = tmp_path / "ann.token"
         await asyncio.to_thread(
