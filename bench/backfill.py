@@ -18,7 +18,7 @@ from hifi.pipe.registry import publish
 from hifi.pipe.revision import pipe_record
 from hifi.runtime.errors import Retryable
 from hifi_cli.demo.load_test import LoadTest
-from hifi_cli.mesh_state.observe_api import get_json
+from hifi_cli.mesh_state.observe_api import ObserveApi, read_token
 from hifi_cli.rate.event_load import EventLoad
 
 RATE, SECONDS, STEPS = 100.0, 15.0, 2
@@ -119,5 +119,6 @@ async def _ended(made: LoadTest) -> list[dict[str, Any]]:
 
 
 async def _get(made: LoadTest, path: str) -> dict[str, Any]:
-    url = f"http://127.0.0.1:{made.mesh.plan.console_port}"
-    return await asyncio.to_thread(get_json, url, f"/api/v1/{path}")
+    plan = made.mesh.plan
+    observe = ObserveApi(f"http://127.0.0.1:{plan.console_port}", read_token(plan.token))
+    return await asyncio.to_thread(observe.get, f"/api/v1/{path}")

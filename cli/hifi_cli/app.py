@@ -32,6 +32,7 @@ from hifi_cli.commands import (
     topics,
     up,
 )
+from hifi_cli.commands.console import console_link
 from hifi_cli.commands.skew import skew
 from hifi_cli.commands.sources import sources
 from hifi_cli.commands.version import version
@@ -70,6 +71,7 @@ app.command(rich_help_panel=_RUN)(rate.rate)
 app.command(rich_help_panel=_RUN)(up.up)
 app.command(rich_help_panel=_RUN)(down.down)
 app.command(rich_help_panel=_RUN)(status.status)
+app.command("console", rich_help_panel=_RUN)(console_link)
 app.add_typer(colour.app, name="colour", rich_help_panel=_RUN)
 app.command(rich_help_panel=_INSPECT)(top.top)
 app.command(rich_help_panel=_INSPECT)(minutes.minutes)

@@ -24,8 +24,9 @@ random() { head -c "$1" /dev/urandom | base64 | tr -d '\n'; }
 
 make_secret write_key "$(random 24 | tr '+/' '-_')"
 make_secret mask_key "$(random 32)"
-# Token of the first administrator of the management API.
+# Token of the first administrator of observe and the management API; that with which observe reads the other colour.
 make_secret manage_token "hifi_$(random 32 | tr '+/' '-_' | tr -d =)"
+make_secret observe_token "hifi_$(random 32 | tr '+/' '-_' | tr -d =)"
 # With it deploy and scale tell the executor to start and stop containers.
 make_secret executor_secret "$(random 32)"
 # With it collect declares connectors to Kafka Connect.

@@ -103,7 +103,7 @@ async def compare_with_observe(
     """
     assert mesh.plan.console
     last = max(line["at_s"] for line in read_lines(logs["sent"])) // 60
-    rows, why = await asyncio.to_thread(closed_minutes, mesh.plan.console, "chaos", int(last))
+    rows, why = await asyncio.to_thread(closed_minutes, mesh.plan, "chaos", int(last))
     reported = {
         name: sum(row[name] for row in rows) for name in ("in", "delivered", "duplicates", "dead", "lost")
     }

@@ -40,7 +40,7 @@ class ControlWork:
             _SOURCE, folder / "services" / DEPLOYED, ignore=shutil.ignore_patterns("__pycache__", "build")
         )
         self._control = ControlPlane(mesh.bootstrap, mesh.plan.control_topics)
-        self._manage = ManageApi(mesh.plan.manage, mesh.plan.manage_token)
+        self._manage = ManageApi(mesh.plan.manage, mesh.plan.token)
         self.declared = 0
         """Declarations that the management API took."""
         self.deployed = 0

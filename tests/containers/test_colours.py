@@ -201,13 +201,19 @@ async def test_the_loss_of_a_colour_loses_nothing_that_was_accepted(
     all_arrived_once(mesh, sender, repeats=CONCURRENCY)
 
 
-async def test_what_the_front_refuses_is_counted_by_observe(mesh: ColouredMesh, sender: SteadySender) -> None:
+async def test_what_the_front_refuses_is_counted_by_observe(
+    mesh: ColouredMesh, sender: SteadySender, secrets: Path
+) -> None:
     url = f"http://127.0.0.1:{mesh.env['HIFI_GREEN_CONSOLE_PORT']}/api/v1/pipes/orders/minutes"
+    headers = {"authorization": f"Bearer {(secrets / 'manage_token').read_text().strip()}"}
 
     async def refused() -> int:
         now = int(time.time() // 60)
         query = {"from": str(now - 5), "to": str(now)}
-        async with aiohttp.ClientSession() as session, session.get(url, params=query) as answer:
+        async with (
+            aiohttp.ClientSession(headers=headers) as session,
+            session.get(url, params=query) as answer,
+        ):
             fronts = (await answer.json())["fronts"]
         return sum(one["failed"] for one in fronts.values())
 

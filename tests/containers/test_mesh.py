@@ -143,7 +143,8 @@ async def test_no_secret_and_no_masked_value_is_in_anything_that_the_mesh_wrote(
         listed = run("docker", "exec", mesh.containers(service)[0], "python3", "-c", PROCESSES).stdout
         wrote[f"{service}: processes"] = listed
     console = f"http://127.0.0.1:{mesh.env['HIFI_CONSOLE_PORT']}"
-    async with aiohttp.ClientSession() as session:
+    token = (secrets / "manage_token").read_text().strip()
+    async with aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as session:
         for page in (
             "/",
             "/pipes/orders",

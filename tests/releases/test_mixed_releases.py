@@ -14,7 +14,7 @@ from hifi.pipe.model import Pipe
 from hifi_cli.demo.flights_demo import Demo
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.workspace import Workspace
-from hifi_cli.mesh_state.observe_api import get_json
+from hifi_cli.mesh_state.observe_api import ObserveApi, read_token
 from hifi_infra.mesh.health_probe import get
 from hifi_infra.mesh.mesh import Mesh, processes
 from hifi_infra.mesh.plan import Plan
@@ -113,6 +113,6 @@ async def _assigned(mesh: Mesh, name: str) -> float:
 
 async def _minutes(mesh: Mesh) -> dict[str, int]:
     """Sums over the closed minutes of observe."""
-    url = f"http://127.0.0.1:{mesh.plan.console_port}"
-    found = await asyncio.to_thread(get_json, url, "/api/v1/pipes/flights/minutes?last=60")
+    observe = ObserveApi(f"http://127.0.0.1:{mesh.plan.console_port}", read_token(mesh.plan.token))
+    found = await asyncio.to_thread(observe.get, "/api/v1/pipes/flights/minutes?last=60")
     return {key: sum(one[key] for one in found["minutes"]) for key in ("in", "delivered", "lost")}

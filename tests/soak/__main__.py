@@ -195,7 +195,7 @@ def _closed_minutes(demo: Demo) -> list[dict[str, Any]]:
         max(sent_event.answered_ns for sent_event in read_send_log(demo.workspace.send_log).values())
         // 60_000_000_000
     )
-    rows, why = closed_minutes(demo.mesh.plan.console, "flights", last)
+    rows, why = closed_minutes(demo.mesh.plan, "flights", last)
     if why:
         console.print(why)
     return rows

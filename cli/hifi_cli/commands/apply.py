@@ -205,10 +205,15 @@ async def _publish(
     target: Target, pipes: list[Pipe], *, delete_missing: bool, share: int | None
 ) -> tuple[Mapping[str, str], dict[str, int]]:
     """Publish the pipes; return the change of each pipe, and its newest revision."""
-    changes = await put_in_force(
-        target.kafka, target.topics, pipes, delete_missing=delete_missing, share=share
-    )
-    published = (await read_registry(target.kafka, target.topics)).pipes
+    before = (await read_registry(target.kafka, target.topics)).pipes
+    names = {pipe.pipe for pipe in pipes} | (before.keys() if delete_missing else set())
+    was = {f"pipe/{name}": before[name].number if name in before else None for name in sorted(names)}
+    async with target.principals.audited("apply", was) as after:
+        changes = await put_in_force(
+            target.kafka, target.topics, pipes, delete_missing=delete_missing, share=share
+        )
+        published = (await read_registry(target.kafka, target.topics)).pipes
+        after |= {f"pipe/{name}": revision.number for name, revision in published.items()}
     return changes, {
         name: (revision.rollout.next if revision.rollout else revision).number
         for name, revision in published.items()

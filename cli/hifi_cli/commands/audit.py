@@ -1,4 +1,4 @@
-"""hifi audit: who changed what through the management API."""
+"""hifi audit: who changed what, and who read the data of events."""
 
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
+from hifi.control.principals.principal_store import audit_entries
 from hifi.runtime.clock import MICROSECONDS
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.error_reporting import report_errors
-from hifi_cli.mesh_state.target import kafka_target
+from hifi_cli.mesh_state.target import audit_topics
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 
 
@@ -23,14 +24,15 @@ async def audit(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """List changes through the management API and of its principals: who, when, what, and with which outcome.
+    """List changes and readings of event data: who, when, what, and with which outcome.
 
-    Numbers are those of declarations.
+    Numbers are those of declarations. Commands are named after the user and host that ran them.
 
     Examples:
       hifi audit --limit 20
     """
-    entries = (await kafka_target(data, kafka, stream).require_control().audit())[-limit:]
+    topics = audit_topics(data, kafka, stream)
+    entries = (await audit_entries(topics.kafka, topics.topics))[-limit:]
     if as_json:
         print_json([asdict(entry) for entry in entries])
         return
@@ -48,4 +50,8 @@ async def audit(
 def _short(value: object) -> str:
     if value is None:
         return "-"
-    return str(value["role"]) if isinstance(value, dict) else str(value)
+    if not isinstance(value, dict):
+        return str(value)
+    return (
+        str(value["role"]) if "role" in value else ", ".join(f"{name} {fact}" for name, fact in value.items())
+    )

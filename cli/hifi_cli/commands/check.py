@@ -11,7 +11,7 @@ from hifi.control.capacity import MeshRating, overload
 from hifi.pipe.loader import PipeProblem
 from hifi.pipe.model import Pipe, Trigger
 from hifi.pipe.normalize.left_out import note_on_deletions
-from hifi_cli.display.console import console, errors, print_json
+from hifi_cli.display.console import console, errors, print_json, print_text
 from hifi_cli.error_reporting import FAILED, report_errors
 from hifi_cli.options import AsJson
 
@@ -79,7 +79,7 @@ def check(
         print_problems(problems)
     else:
         for problem in notes:
-            print(f"note: {problem}")
+            print_text(f"note: {problem}")
         names = ", ".join(pipe.pipe for pipe in pipes)
         console.print(f"{len(pipes)} valid pipe(s): {names}", highlight=False)
         for advice in filter(None, map(note_on_deletions, pipes)):
@@ -91,7 +91,7 @@ def check(
 def print_problems(problems: list[PipeProblem]) -> None:
     """Print problems as `file:line: where: message`, and their number."""
     for problem in problems:
-        print(problem)
+        print_text(str(problem))
     errors.print(f"[bold red]{len(problems)} problem(s)[/]", highlight=False)
 
 

@@ -15,7 +15,7 @@ from hifi.runtime.settings import load
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.error_reporting import report_errors
-from hifi_cli.mesh_state.control_plane import author
+from hifi_cli.mesh_state.audited_command import author
 from hifi_cli.mesh_state.target import stream_topics
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data
 from hifi_infra.colours.colour_settings import ColourSettings

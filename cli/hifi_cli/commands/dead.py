@@ -19,7 +19,7 @@ from hifi.kafka.producer import Producer
 from hifi.pipe.registry import read_registry
 from hifi.pipe.revision import PipeRevision
 from hifi.runtime.errors import Misconfigured, Rejected
-from hifi_cli.display.console import console, errors, print_json
+from hifi_cli.display.console import console, errors, print_json, print_text
 from hifi_cli.display.tables import print_table, short, table
 from hifi_cli.display.units import local_time
 from hifi_cli.error_reporting import FAILED, report_errors
@@ -129,6 +129,10 @@ async def show(
     """
     target = kafka_target(data, kafka, stream)
     dead_letter = await letter(target.kafka, target.topics, *parse_id(name))
+    if value:
+        subject = f"pipe/{dead_letter.summary()['pipe']}"
+        async with target.principals.audited("read event data", {subject: None}) as after:
+            after[subject] = {"dead_letters": [dead_letter.id]}
     body = (dead_letter.value or b"").decode("utf-8", "replace")
     headers = {header: content.decode("utf-8", "replace") for header, content in dead_letter.facts.items()}
     if as_json:
@@ -145,7 +149,7 @@ async def show(
         rows.add_row(header, escape(content))
     print_table(rows, console)
     if value:
-        print(body)
+        print_text(body)
     else:
         console.print(
             f"{len(dead_letter.value or b''):,} bytes of data; use --value to show them", highlight=False
@@ -186,7 +190,11 @@ async def replay(
     target = kafka_target(data, kafka, stream)
     outcomes: Counter[str] = Counter()
     pipes = (await read_registry(target.kafka, target.topics)).pipes
-    async with _producer(target) as producer:
+    before = {f"pipe/{pipe or 'all'}": _selection(names, destination, reason, since, until)}
+    async with (
+        target.principals.audited("replay dead letters", before) as after,
+        _producer(target) as producer,
+    ):
         with Progress(
             TextColumn("replaying"),
             BarColumn(),
@@ -200,6 +208,7 @@ async def replay(
             async for dead_letter in letters(target.kafka, target.topics, chosen, show_progress):
                 if not wanted_places or (dead_letter.partition, dead_letter.offset) in wanted_places:
                     outcomes[await _replayed(producer, target, dead_letter, pipes)] += 1
+                    after.update({subject: dict(outcomes) for subject in before})
     missing = len(wanted_places) - outcomes.total() if wanted_places else 0
     counts = {
         "replayed": outcomes["replayed"],
@@ -215,6 +224,12 @@ async def replay(
         console.print(f"{counts['replayed']:,} dead letter(s) replayed{more}", highlight=False)
     if counts["refused"] or missing:
         raise typer.Exit(FAILED)
+
+
+def _selection(names: list[str] | None, *filters: str | None) -> dict[str, Any]:
+    """What a replay was asked for, without what was not given."""
+    given = dict(zip(("destination", "reason", "since", "until"), filters, strict=True))
+    return {"ids": names or []} | {name: text for name, text in given.items() if text}
 
 
 async def _replayed(

@@ -146,13 +146,18 @@ async def _set(target: Target, pipe: str, destination: str, state: DestinationSt
     declared = (
         {destination.name for destination in revision.pipe.destinations} if revision is not None else set()
     )
-    if destination not in declared and name not in (await _read(target)).all():
+    states = (await _read(target)).all()
+    if destination not in declared and name not in states:
         choice = f"; it has {', '.join(sorted(declared))}" if declared else ""
         raise Misconfigured(f"the pipe {pipe!r} has no destination {destination!r}{choice}")
-    producer = Producer(target.kafka, "hifi-destinations")
-    await producer.start()
-    try:
-        change = StateChange(state, "operator", reason, now_us())
-        await producer.send_and_wait(target.topics.destinations, 0, [state_record(name, change)])
-    finally:
-        await producer.stop()
+    subject, before = f"destination/{pipe}/{destination}", states.get(name)
+    was = DestinationState.ACTIVE if before is None else before.state
+    async with target.principals.audited(f"make it {state.value}", {subject: was.value}) as after:
+        producer = Producer(target.kafka, "hifi-destinations")
+        await producer.start()
+        try:
+            change = StateChange(state, "operator", reason, now_us())
+            await producer.send_and_wait(target.topics.destinations, 0, [state_record(name, change)])
+        finally:
+            await producer.stop()
+        after[subject] = state.value

@@ -12,8 +12,8 @@ from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, short, table
 from hifi_cli.display.units import minute_utc
 from hifi_cli.error_reporting import report_errors
-from hifi_cli.mesh_state.observe_api import ObserveUrl, get_json
-from hifi_cli.mesh_state.target import observe_url
+from hifi_cli.mesh_state.observe_api import ObserveUrl
+from hifi_cli.mesh_state.target import observe_api
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Wide
 
 LOST: Final = 3
@@ -40,8 +40,8 @@ def lost(
     Examples:
       hifi lost flights 2026-11-21T10:04
     """
-    body = get_json(
-        observe_url(data, url), f"/api/v1/pipes/{quote(pipe)}/minutes/{quote(minute)}/lost?limit={_MOST}"
+    body = observe_api(data, url).get(
+        f"/api/v1/pipes/{quote(pipe)}/minutes/{quote(minute)}/lost?limit={_MOST}"
     )
     if as_json:
         print_json(body["lost"])

@@ -13,8 +13,8 @@ from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.display.units import count, microseconds, minute_utc
 from hifi_cli.error_reporting import report_errors
-from hifi_cli.mesh_state.observe_api import ObserveUrl, get_json
-from hifi_cli.mesh_state.target import has_colours, observe_url
+from hifi_cli.mesh_state.observe_api import ObserveUrl
+from hifi_cli.mesh_state.target import has_colours, observe_api
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Wide
 
 PipeName: TypeAlias = Annotated[str, typer.Argument(metavar="PIPE", help="Name of the pipe.")]
@@ -77,13 +77,13 @@ def minutes(
       hifi minutes flights --colours
     """
     if colours or has_colours(data, url):
-        body = get_json(observe_url(data, url), f"/api/v1/pipes/{quote(pipe)}/colours?last={last}")
+        body = observe_api(data, url).get(f"/api/v1/pipes/{quote(pipe)}/colours?last={last}")
         if as_json:
             print_json(body)
         else:
             _print_colours(body, wide=wide)
         return
-    body = get_json(observe_url(data, url), f"/api/v1/pipes/{quote(pipe)}/minutes?last={last}")
+    body = observe_api(data, url).get(f"/api/v1/pipes/{quote(pipe)}/minutes?last={last}")
     if as_json:
         print_json(body["minutes"])
     elif not (rows := body["minutes"] + _open_minutes(body, last)):

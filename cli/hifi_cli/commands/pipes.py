@@ -131,5 +131,10 @@ async def _set_paused(
         await target.control.set_paused(pipe, published.pipes.get(pipe), paused=paused)
         console.print(f"{pipe} is declared {state}; the rollout service puts it into force.", highlight=False)
         return
-    await publish(target.kafka, target.topics, rollout.change_pause(published, pipe, paused=paused))
+    records, current = rollout.change_pause(published, pipe, paused=paused), published.pipes.get(pipe)
+    subject, was = f"pipe/{pipe}", "paused" if current is not None and current.paused else "active"
+    what = "pause the pipe" if paused else "resume the pipe"
+    async with target.principals.audited(what, {subject: was}) as after:
+        await publish(target.kafka, target.topics, records)
+        after[subject] = state
     console.print(f"{pipe} is {state}.", highlight=False)

@@ -1,4 +1,4 @@
-"""hifi principal: who may use the management API."""
+"""hifi principal: who may use observe and the management API."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,12 +14,12 @@ from hifi.runtime.units import seconds
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.error_reporting import report_errors
-from hifi_cli.mesh_state.control_plane import ControlPlane, author
-from hifi_cli.mesh_state.target import kafka_target
+from hifi_cli.mesh_state.audited_command import author
+from hifi_cli.mesh_state.target import audit_topics
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
-from hifi_infra.mesh.first_principal import write_token
+from hifi_infra.kafka.first_principal import write_token
 
-app = typer.Typer(help="Create, revoke and list the principals of the management API.")
+app = typer.Typer(help="Create, revoke and list those who may use observe and the management API.")
 PrincipalName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the person or the program.")]
 
 
@@ -31,7 +31,8 @@ async def create(
         Role,
         typer.Option(
             "--role",
-            help="viewer: read; operator: also steer rollouts; admin: also declare and delete pipes.",
+            help="viewer: read; data-viewer: also data of dead letters; operator: also replay, silence and steer; "
+            "admin: also declare and delete pipes.",
         ),
     ],
     token_file: Annotated[
@@ -51,13 +52,13 @@ async def create(
 ) -> None:
     """Create a principal and write its token to a file; if it exists, replace it and its token.
 
-    Only a hash of the token is stored. Needs access to the control plane's Kafka.
+    Only a hash of the token is stored. Needs access to Kafka.
 
     Examples:
       hifi principal create ann --role admin --token-file ann.token
       hifi principal create ci --role admin --pipe flights --expires 90d --token-file ci.token
     """
-    control = _control(data, kafka, stream)
+    control = audit_topics(data, kafka, stream)
     if token_file.exists():
         raise Misconfigured(f"{token_file} exists; name a new file with --token-file")
     now = now_us()
@@ -89,7 +90,7 @@ async def revoke(
     Examples:
       hifi principal revoke ann
     """
-    control = _control(data, kafka, stream)
+    control = audit_topics(data, kafka, stream)
     await principal_store.revoke_principal(
         control.kafka, control.topics, name, author=author(), at_us=now_us()
     )
@@ -106,7 +107,7 @@ async def list_principals(
     Examples:
       hifi principal list
     """
-    control = _control(data, kafka, stream)
+    control = audit_topics(data, kafka, stream)
     listed = (await principal_store.principals(control.kafka, control.topics)).values()
     if as_json:
         print_json([principal.json() for principal in listed])
@@ -122,10 +123,6 @@ async def list_principals(
             principal.author,
         )
     print_table(rows, console)
-
-
-def _control(data: Path, kafka: str | None, stream: str | None) -> ControlPlane:
-    return kafka_target(data, kafka, stream).require_control()
 
 
 def _time(at_us: int) -> str:

@@ -15,7 +15,7 @@ from hifi_cli.backup.state import SOURCE_POSITIONS
 from hifi_cli.commands.backup import control_of, print_counts
 from hifi_cli.display.console import console
 from hifi_cli.error_reporting import report_errors
-from hifi_cli.mesh_state.control_plane import author
+from hifi_cli.mesh_state.audited_command import author
 from hifi_cli.mesh_state.target import kafka_target
 from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Stream
 

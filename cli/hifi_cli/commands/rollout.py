@@ -73,7 +73,8 @@ async def share(
     """
     target = _without_control(kafka_target(data, kafka, stream), f"hifi rollout force {pipe}")
     published = await read_registry(target.kafka, target.topics)
-    await _write(target, rollout.change_share(published, pipe, round(percent * WHOLE / 100)))
+    records = rollout.change_share(published, pipe, round(percent * WHOLE / 100))
+    await _write(target, published, pipe, f"give {percent:g} % of the keys the next revision", records)
     console.print(f"{percent:g} % of the keys of {pipe} get the next revision.", highlight=False)
 
 
@@ -89,7 +90,7 @@ async def promote(
     """
     target = _without_control(kafka_target(data, kafka, stream), f"hifi rollout force {pipe}")
     published = await read_registry(target.kafka, target.topics)
-    await _write(target, rollout.promote(published, pipe))
+    await _write(target, published, pipe, "promote the next revision", rollout.promote(published, pipe))
     console.print(f"All new events of {pipe} get the next revision, which is the current one now.")
 
 
@@ -108,7 +109,7 @@ async def abort(
         await _ask(target, pipe, RequestKind.ABORT)
         return
     published = await read_registry(target.kafka, target.topics)
-    await _write(target, rollout.abort(published, pipe))
+    await _write(target, published, pipe, "abort the rollout", rollout.abort(published, pipe))
     console.print(f"All new events of {pipe} get the current revision.")
 
 
@@ -205,5 +206,12 @@ def _print_statuses(statuses: Mapping[str, RolloutStatus], *, as_json: bool) -> 
     print_table(rows, console)
 
 
-async def _write(target: Target, records: list[Record]) -> None:
-    await publish(target.kafka, target.topics, records)
+async def _write(
+    target: Target, published: RegistrySnapshot, pipe: str, what: str, records: list[Record]
+) -> None:
+    """Publish a change of a rollout that people drive, with its entries in the audit."""
+    before = published.pipes[pipe].rollout
+    subject, was = f"pipe/{pipe}", None if before is None else f"{before.share / 100:g} %"
+    async with target.principals.audited(what, {subject: was}) as after:
+        await publish(target.kafka, target.topics, records)
+        after[subject] = what

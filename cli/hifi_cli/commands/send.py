@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from hifi.pipe.registry import read_registry
 from hifi.pipe.source import HttpSource
 from hifi.runtime.errors import HifiError, Misconfigured
-from hifi_cli.display.console import console, errors, print_json
+from hifi_cli.display.console import console, errors, print_json, print_text
 from hifi_cli.error_reporting import FAILED, INTERRUPTED, report_errors
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.mesh_state.target import ingest_url, kafka_target
@@ -164,7 +164,7 @@ def _print_result(client: IngestClient, file: str, problem: Exception | None, *,
         print_json(result | {"repeats": counts.repeats, "refusals": refusals} | stopped)
     else:
         for number, reason in counts.refusals:
-            print(f"{file}:{number}: {reason}")
+            print_text(f"{file}:{number}: {reason}")
         more = f", {counts.refused:,} refused" if counts.refused else ""
         more += (
             f", {counts.unknown:,} with unknown outcome: they may or may not be in Kafka"

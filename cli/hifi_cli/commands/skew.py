@@ -12,8 +12,8 @@ from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.display.units import count
 from hifi_cli.error_reporting import report_errors
-from hifi_cli.mesh_state.observe_api import ObserveUrl, get_json
-from hifi_cli.mesh_state.target import observe_url
+from hifi_cli.mesh_state.observe_api import ObserveUrl
+from hifi_cli.mesh_state.target import observe_api
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data
 
 DRIFTED: Final = 3
@@ -37,7 +37,7 @@ def skew(
       hifi skew flights
       hifi skew flights --json
     """
-    fields = get_json(observe_url(data, url), f"/api/v1/pipes/{quote(pipe)}/skew")["fields"]
+    fields = observe_api(data, url).get(f"/api/v1/pipes/{quote(pipe)}/skew")["fields"]
     if as_json:
         print_json(fields)
     elif not fields:

@@ -9,8 +9,8 @@ from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.display.units import count, duration, local_time
 from hifi_cli.error_reporting import report_errors
-from hifi_cli.mesh_state.observe_api import ObserveUrl, get_json
-from hifi_cli.mesh_state.target import observe_url
+from hifi_cli.mesh_state.observe_api import ObserveApi, ObserveUrl
+from hifi_cli.mesh_state.target import observe_api
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data
 
 
@@ -27,7 +27,7 @@ def sources(data: Data = DEFAULT_DATA, url: ObserveUrl = None, *, as_json: AsJso
       hifi sources
       hifi sources --json
     """
-    rows = sources_of(observe_url(data, url))
+    rows = sources_of(observe_api(data, url))
     if as_json:
         print_json(rows)
     elif not rows:
@@ -39,13 +39,13 @@ def sources(data: Data = DEFAULT_DATA, url: ObserveUrl = None, *, as_json: AsJso
                 console.print(f"[yellow]{row['pipe']}: {row['held']}[/]", highlight=False)
 
 
-def sources_of(url: str) -> list[dict[str, Any]]:
+def sources_of(observe: ObserveApi) -> list[dict[str, Any]]:
     """The pipes whose source collect reads, each with the source's progress.
 
     Raises:
         HifiError: observe does not answer.
     """
-    pipes = get_json(url, "/api/v1/pipes")["pipes"]
+    pipes = observe.get("/api/v1/pipes")["pipes"]
     return [{"pipe": pipe["pipe"], **pipe["source"]} for pipe in pipes if pipe["source"] is not None]
 
 

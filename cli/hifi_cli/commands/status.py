@@ -22,7 +22,6 @@ from hifi_cli.display.tables import print_table, table
 from hifi_cli.display.units import count
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state import service_metrics
-from hifi_cli.mesh_state.observe_api import get_json
 from hifi_cli.mesh_state.target import Target, kafka_target
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream, Wide
 from hifi_infra.kafka.backlog import ConsumerBacklog, read_backlog
@@ -175,10 +174,10 @@ async def _verdicts(target: Target) -> list[VerdictJson] | None:
 
 async def _colours(target: Target) -> list[dict[str, Any]]:
     """State and share of each colour, as observe knows them; empty without colours, or if it does not answer."""
-    if target.running is None or target.running.console is None:
+    if (observe := target.observe) is None:
         return []
     try:
-        answer = await asyncio.to_thread(get_json, target.running.console, "/api/v1/status")
+        answer = await asyncio.to_thread(observe.get, "/api/v1/status")
     except HifiError:
         return []
     colours: list[dict[str, Any]] = answer["colours"]
@@ -187,10 +186,10 @@ async def _colours(target: Target) -> list[dict[str, Any]]:
 
 async def _sources(target: Target) -> list[dict[str, Any]]:
     """The progress of the sources, as observe knows it; empty without sources, or if it does not answer."""
-    if target.running is None or target.running.console is None:
+    if (observe := target.observe) is None:
         return []
     try:
-        return await asyncio.to_thread(sources_of, target.running.console)
+        return await asyncio.to_thread(sources_of, observe)
     except HifiError:
         return []
 

@@ -12,8 +12,8 @@ from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import fit, print_table, table
 from hifi_cli.display.units import count, microseconds
 from hifi_cli.error_reporting import report_errors
-from hifi_cli.mesh_state.observe_api import ObserveUrl, get_json
-from hifi_cli.mesh_state.target import observe_url
+from hifi_cli.mesh_state.observe_api import ObserveUrl
+from hifi_cli.mesh_state.target import observe_api
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Wide
 
 _COLOURS: Final = {"alarm": "red", "flowing": "green"}
@@ -42,22 +42,22 @@ def top(
       hifi top --once
       hifi top --json                 (prints once)
     """
-    address = observe_url(data, url)
+    observe = observe_api(data, url)
     if as_json:
-        print_json(get_json(address, _PATH))
+        print_json(observe.get(_PATH))
         return
     if once:
-        body = get_json(address, _PATH)
+        body = observe.get(_PATH)
         print_table(top_table(body, wide=wide), console)
         console.print(status_line(body), highlight=False)
         return
     with Live(
-        _screen(get_json(address, _PATH), wide=wide), console=console, screen=True, auto_refresh=False
+        _screen(observe.get(_PATH), wide=wide), console=console, screen=True, auto_refresh=False
     ) as live:
         try:
             while True:
                 time.sleep(every)
-                live.update(_screen(get_json(address, _PATH), wide=wide), refresh=True)
+                live.update(_screen(observe.get(_PATH), wide=wide), refresh=True)
         except KeyboardInterrupt:
             return
 

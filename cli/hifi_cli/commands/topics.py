@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hifi.kafka.topics import Topics
+from hifi.kafka.topics import Topics, principal_topics
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.display.yaml import print_yaml
@@ -83,7 +83,7 @@ def settings(topics: Topics, partitions: int, replication: int) -> list[dict[str
             "replication": replication,
             "configs": topic.configs() | min_isr,
         }
-        for topic in topics.all()
+        for topic in [*topics.all(), *principal_topics(topics.stream).all()]
     ]
 
 

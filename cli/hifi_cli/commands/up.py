@@ -14,6 +14,7 @@ from hifi.pipe.reader import reader
 from hifi.pipe.sources.collected import Format
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.commands.check import load_checked_pipes
+from hifi_cli.commands.console import print_console_link
 from hifi_cli.commands.up_colours import refuse_with_colours, up_colours
 from hifi_cli.display.console import console
 from hifi_cli.display.mesh_view import MeshView
@@ -21,6 +22,7 @@ from hifi_cli.error_reporting import report_errors
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
 from hifi_cli.mesh_state.colour_command import MeshOptions
+from hifi_cli.mesh_state.observe_api import ObserveApi, read_token
 from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Scale, Secure, Stream, TriggerOf
 from hifi_infra.autoscaler.autoscaler import Autoscaler, read_autoscale
 from hifi_infra.autoscaler.policy import Policy
@@ -287,14 +289,12 @@ async def _stop(mesh: Mesh, interrupts: Interrupts) -> None:
 def _announce(mesh: Mesh, pipes: list[Pipe]) -> None:
     url = mesh.plan.url
     console.print(f"[bold green]Ready.[/] Send events to [bold]{url}[/]", highlight=False, soft_wrap=True)
+    token = read_token(mesh.plan.token)
     if mesh.plan.console:
-        console.print(f"Open the console at [bold]{mesh.plan.console}[/]", highlight=False, soft_wrap=True)
+        print_console_link("Open the console at", ObserveApi(mesh.plan.console, token))
     if mesh.plan.manage:
-        console.print(
-            f"Manage pipes at [bold]{mesh.plan.manage}/api/v1[/] with the token in {mesh.plan.manage_token}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        print_console_link("Manage pipes at", ObserveApi(mesh.plan.manage, token))
+        console.print(f"Programs send the token in {mesh.plan.token}.", highlight=False, soft_wrap=True)
     fed = [pipe for pipe in pipes if pipe.source.keys]
     if fed:
         console.print("Example:", highlight=False)

@@ -5,13 +5,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hifi.delivery.colours import ColourState
 from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.commands.check import load_checked_pipes
+from hifi_cli.commands.console import print_console_link
 from hifi_cli.display.console import console
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
 from hifi_cli.mesh_state.colour_command import READY_S, MeshOptions, mesh_command
+from hifi_cli.mesh_state.observe_api import ObserveApi, read_token
 from hifi_infra.colours.coloured_stream import ColouredPlan, ColouredStream
 from hifi_infra.colours.haproxy import ensure_haproxy
 from hifi_infra.mesh.plan import read_scale
@@ -84,10 +87,11 @@ async def _stop(running: ColouredStream, interrupts: Interrupts) -> None:
 
 def _announce(running: ColouredStream) -> None:
     colours = running.colours
+    token = read_token(running.plan.token)
     lines: Sequence[str] = [
         f"[bold green]Ready.[/] Send events to [bold]{' or '.join(front.url for front in colours.fronts)}[/]",
         *(
-            f"{name}: {colour.state.value}, {colour.share / 100:g} % of the requests, console {colour.observe}, "
+            f"{name}: {colour.state.value}, {colour.share / 100:g} % of the requests, "
             f"data {running.plan.folder(name)}"
             for name, colour in colours.colours.items()
         ),
@@ -95,3 +99,6 @@ def _announce(running: ColouredStream) -> None:
     ]
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True)
+    for name, colour in colours.colours.items():
+        if colour.state is not ColourState.ASLEEP:
+            print_console_link(f"Console of {name}:", ObserveApi(colour.observe, token))

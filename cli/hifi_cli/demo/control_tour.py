@@ -27,7 +27,7 @@ from hifi_cli.demo.tour_steps import StepFailed, TourSteps, require
 from hifi_cli.demo.verify import Comparison, RequestLogReader, SentEvent, read_send_log
 from hifi_cli.mesh_state.control_plane import ControlPlane
 from hifi_cli.mesh_state.manage_api import ManageApi
-from hifi_cli.mesh_state.observe_api import get_json
+from hifi_cli.mesh_state.observe_api import ObserveApi, read_token
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
 
@@ -297,16 +297,15 @@ class ControlTour:
         self, sent: Mapping[str, SentEvent], expected: Mapping[str, Any], comparison: Comparison
     ) -> None:
         with self.steps.step("observe and the request log agree that nothing is lost or repeated") as seen:
-            console = self.load_test.mesh.plan.console
-            assert console is not None
+            plan = self.load_test.mesh.plan
+            assert plan.console is not None
+            observe = ObserveApi(plan.console, read_token(plan.token))
             accepted = [request for request in sent.values() if request.accepted]
             last = max(request.answered_ns for request in accepted) // 60_000_000_000
 
             async def closed() -> int:
                 """The newest minute whose account is closed, in minutes since 1970."""
-                return int(
-                    (await asyncio.to_thread(get_json, console, "/api/v1/status"))["closed_minute"] or 0
-                )
+                return int((await asyncio.to_thread(observe.get, "/api/v1/status"))["closed_minute"] or 0)
 
             await self.steps.until(
                 closed, lambda minute: minute >= last, lambda _: "the last minute is closed", _CLOSED_S
@@ -324,7 +323,7 @@ class ControlTour:
             async def counted() -> dict[str, int]:
                 """What observe counts over all minutes; the newest ones are amended for some seconds."""
                 path = "/api/v1/pipes/flights/minutes?last=60"
-                minutes = (await asyncio.to_thread(get_json, console, path))["minutes"]
+                minutes = (await asyncio.to_thread(observe.get, path))["minutes"]
                 return {name: sum(row[name] for row in minutes) for name in expected_counts}
 
             await self.steps.until(
@@ -369,7 +368,7 @@ class ControlTour:
     def _put(self, pipe: Pipe) -> None:
         plan = self.load_test.mesh.plan
         assert plan.manage is not None
-        api = ManageApi(plan.manage, plan.manage_token)
+        api = ManageApi(plan.manage, plan.token)
         api.change(pipe.pipe, pipe, api.pipe(pipe.pipe))
 
 

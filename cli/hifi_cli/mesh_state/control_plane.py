@@ -2,18 +2,16 @@
 
 import asyncio
 import contextlib
-import getpass
-import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from aiokafka.errors import KafkaError
 
 from hifi.control import rollout_status, verdict
-from hifi.control.declaration import Declaration, Origin, undeclared
+from hifi.control.declaration import Declaration, Declarations, Origin, undeclared
 from hifi.control.declaration_log import DeclarationLog
-from hifi.control.principals.audit import Audit, AuditEntry
 from hifi.control.releases import deployment, desired_release
 from hifi.control.releases.deployment import Deployment, deployment_request, newest_deployments
 from hifi.control.releases.desired_release import DesiredRelease
@@ -28,6 +26,7 @@ from hifi.pipe.revision import PipeRevision
 from hifi.record.record import Record
 from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi.runtime.errors import Misconfigured
+from hifi_cli.mesh_state.audited_command import audited_command, author
 
 _CLIENT: Final = "hifi-cli"
 _ANSWER_S: Final = 15
@@ -70,8 +69,11 @@ class ControlPlane:
                     )
                     for name, pipe in pipes.items()
                 ]
-                counted = {declaration.name for declaration in await log.append(declarations)}
-                changed = [name for name in pipes if name not in counted]
+                async with self._audited("declare by file", self._numbers(declared, pipes)) as after:
+                    counted = await log.append(declarations)
+                    after |= {f"pipe/{declaration.name}": declaration.number for declaration in counted}
+                names = {declaration.name for declaration in counted}
+                changed = [name for name in pipes if name not in names]
         if changed:
             others = "; ".join(f"{declared.newest[name].author} changed {name}" for name in sorted(changed))
             raise Misconfigured(
@@ -97,9 +99,13 @@ class ControlPlane:
                 raise Misconfigured(f"there is no pipe {name}; `hifi pipes` lists those that are in force")
             if before.paused == paused:
                 return
-            if not await log.append([before.with_pause(author(), now_us(), paused=paused)]):
-                by = log.declared.newest[name].author
-                raise Misconfigured(f"{by} changed {name} in the meantime; run the command again")
+            what = "pause the pipe" if paused else "resume the pipe"
+            async with self._audited(what, self._numbers(log.declared, [name])) as after:
+                counted = await log.append([before.with_pause(author(), now_us(), paused=paused)])
+                if not counted:
+                    by = log.declared.newest[name].author
+                    raise Misconfigured(f"{by} changed {name} in the meantime; run the command again")
+                after[f"pipe/{name}"] = counted[0].number
 
     async def declared(self) -> Mapping[str, Declaration]:
         """Pipe to its newest declaration.
@@ -149,16 +155,6 @@ class ControlPlane:
             for _, verdict_read in sorted(newest.items())
         ]
 
-    async def audit(self) -> list[AuditEntry]:
-        """The changes through the management API and of its principals, oldest first.
-
-        Raises:
-            Misconfigured: Kafka does not answer.
-        """
-        entries = Audit()
-        await self._read(self.topics.audit, entries.take)
-        return list(entries.entries.values())
-
     async def ask(self, pipe: str, kind: RequestKind) -> RolloutStatus:
         """Ask something of the rollout service about the newest declaration of a pipe; returns its status before.
 
@@ -169,7 +165,10 @@ class ControlPlane:
         if status is None:
             raise Misconfigured(f"no pipe {pipe} was declared; `hifi rollout status` lists those that were")
         request = request_about(status, kind, author(), now_us())
-        await self._write(self.topics.requests, [request.record()])
+        subject = f"pipe/{pipe}"
+        async with self._audited(f"{kind.value} the rollout", {subject: status.declaration}) as after:
+            await self._write(self.topics.requests, [request.record()])
+            after[subject] = request.number
         return status
 
     async def deploy(self, service: str, release: str, batch: int) -> None:
@@ -179,7 +178,11 @@ class ControlPlane:
             Misconfigured: Kafka does not answer.
         """
         desired = DesiredRelease(service, release, author(), now_us(), batch)
-        await self._write(self.topics.releases, [desired.record()])
+        subject = f"service/{service}"
+        current = (await self.deployments()).get(service)
+        async with self._audited("deploy", {subject: current and current.release}) as after:
+            await self._write(self.topics.releases, [desired.record()])
+            after[subject] = release
 
     async def deployments(self) -> Mapping[str, Deployment]:
         """Service to how far its newest desired release is.
@@ -215,10 +218,21 @@ class ControlPlane:
             raise Misconfigured(
                 f"no release of {service} was deployed; `hifi deploy status` lists those that were"
             )
-        await self._write(
-            self.topics.requests, [deployment_request(status, kind, author(), now_us()).record()]
-        )
+        subject = f"service/{service}"
+        async with self._audited(f"{kind.value} the deployment", {subject: status.release}):
+            await self._write(
+                self.topics.requests, [deployment_request(status, kind, author(), now_us()).record()]
+            )
         return status
+
+    def _audited(self, what: str, before: Mapping[str, Any]) -> AbstractAsyncContextManager[dict[str, Any]]:
+        return audited_command(self.kafka, self.topics, what, before)
+
+    def _numbers(self, declared: Declarations, names: Iterable[str]) -> dict[str, int | None]:
+        """Subject of each pipe to the number of its newest declaration; None: there is none."""
+        return {
+            f"pipe/{name}": newest.number if (newest := declared.newest.get(name)) else None for name in names
+        }
 
     @contextlib.asynccontextmanager
     async def _log(self) -> AsyncIterator[DeclarationLog]:
@@ -256,8 +270,3 @@ class ControlPlane:
                 f"the control plane's Kafka at {self.kafka} does not answer ({error!r}); is the mesh running, and is "
                 f"{self.topics.control} its control plane?"
             ) from error
-
-
-def author() -> str:
-    """Who runs the command, for people."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"

@@ -11,6 +11,7 @@ import urllib3
 from hifi.control.declaration import Declaration
 from hifi.pipe.model import Pipe
 from hifi.runtime.errors import HifiError, Misconfigured
+from hifi_cli.mesh_state.observe_api import environment_token
 
 _TIMEOUT: Final = urllib3.Timeout(connect=3, read=60)
 _NEW: Final = {"if-none-match": "*"}
@@ -34,19 +35,23 @@ class ManageApi:
 
     Args:
         url: its address, without `/api/v1`.
-        token_file: file with the token.
+        token_file: file with the token; None: it is in HIFI_TOKEN.
 
     Raises:
         Misconfigured: there is no token.
     """
 
     def __init__(self, url: str, token_file: Path | None) -> None:
-        if token_file is None:
-            raise Misconfigured("--manage needs a token: name its file with --manage-token-file")
-        try:
-            token = token_file.read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise Misconfigured(f"the token file {token_file} cannot be read: {error}") from None
+        token = environment_token() if token_file is None else ""
+        if token_file is not None:
+            try:
+                token = token_file.read_text("utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise Misconfigured(f"the token file {token_file} cannot be read: {error}") from None
+        if not token:
+            raise Misconfigured(
+                "--manage needs a token: set HIFI_TOKEN, or name its file with --manage-token-file"
+            )
         self._url = url.rstrip("/")
         self._headers = {"authorization": f"Bearer {token}"}
 

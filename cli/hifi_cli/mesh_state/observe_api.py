@@ -1,12 +1,16 @@
-"""Requests to the API of observe."""
+"""Requests to the API of observe, with the token of a principal."""
 
+import os
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
 import orjson
 import typer
 import urllib3
 
-from hifi.runtime.errors import HifiError
+from hifi.runtime.errors import HifiError, Misconfigured
+from hifi_infra.mesh.plan import PRINCIPAL_VARIABLE
 
 ObserveUrl: TypeAlias = Annotated[
     str | None,
@@ -14,30 +18,85 @@ ObserveUrl: TypeAlias = Annotated[
         "--url",
         envvar="HIFI_OBSERVE_URL",
         metavar="URL",
-        help="Address of observe. Default: the mesh in --data.",
+        help="Address of observe, with a token in HIFI_TOKEN. Default: the mesh in --data.",
     ),
 ]
 _TIMEOUT: Final = urllib3.Timeout(connect=3, read=60)
 
 
-def get_json(url: str, path: str) -> dict[str, Any]:
-    """Send a GET request to the API of observe and return the body of its answer.
+@dataclass(frozen=True, slots=True)
+class ObserveApi:
+    """The API of observe.
+
+    Attributes:
+        url: its address.
+        token: of the principal that asks; empty: there is none.
+    """
+
+    url: str
+    token: str
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Send a GET request and return the body of its answer.
+
+        Raises:
+            HifiError: observe does not answer, or answers with an error.
+        """
+        return self._call("GET", path)
+
+    def sign_in_link(self) -> str:
+        """A URL that opens the console signed in as the principal, once and within an hour.
+
+        Raises:
+            HifiError: observe does not answer, or answers with an error.
+        """
+        return self.url + str(self._call("POST", "/api/v1/sign-in-links")["path"])
+
+    def _call(self, method: str, path: str) -> dict[str, Any]:
+        headers = {"authorization": f"Bearer {self.token}"} if self.token else {}
+        try:
+            answer = urllib3.request(
+                method, self.url + path, headers=headers, timeout=_TIMEOUT, retries=False, redirect=False
+            )
+        except urllib3.exceptions.HTTPError:
+            raise HifiError(
+                f"observe does not answer at {self.url}; check with `hifi status` whether it is running"
+            ) from None
+        try:
+            body: dict[str, Any] = orjson.loads(answer.data)
+        except orjson.JSONDecodeError:
+            raise HifiError(
+                f"{self.url} answers {answer.status} without JSON; is it the address of observe?"
+            ) from None
+        if answer.status == 401:
+            raise HifiError(
+                f"observe at {self.url} does not know the token: set HIFI_TOKEN to that of a principal, or give the "
+                "folder of the mesh with --data"
+            )
+        if answer.status != 200:
+            raise HifiError(str(body.get("detail", body)))
+        return body
+
+
+def environment_token() -> str:
+    """The token that HIFI_TOKEN has, or the file that HIFI_TOKEN_FILE names; empty: neither is set.
 
     Raises:
-        HifiError: observe does not answer, or answers with an error.
+        Misconfigured: the file cannot be read.
     """
+    if token := os.environ.get(PRINCIPAL_VARIABLE, "").strip():
+        return token
+    if not (file := os.environ.get(f"{PRINCIPAL_VARIABLE}_FILE", "")):
+        return ""
     try:
-        answer = urllib3.request("GET", url + path, timeout=_TIMEOUT, retries=False)
-    except urllib3.exceptions.HTTPError:
-        raise HifiError(
-            f"observe does not answer at {url}; check with `hifi status` whether it is running"
-        ) from None
+        return Path(file).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misconfigured(f"the file in {PRINCIPAL_VARIABLE}_FILE cannot be read: {error}") from None
+
+
+def read_token(file: Path) -> str:
+    """The token in a file of a data folder; empty: there is none, or this user may not read it."""
     try:
-        body: dict[str, Any] = orjson.loads(answer.data)
-    except orjson.JSONDecodeError:
-        raise HifiError(
-            f"{url} answers {answer.status} without JSON; is it the address of observe?"
-        ) from None
-    if answer.status != 200:
-        raise HifiError(str(body.get("detail", body)))
-    return body
+        return file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,17 +1,34 @@
 """Find the mesh that a command works on: the one that runs on a data folder, or one given by options."""
 
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hifi.kafka.security import use
 from hifi.kafka.settings import ControlSettings, StreamSettings
-from hifi.kafka.topics import ControlTopics, Topics
+from hifi.kafka.topics import ControlTopics, PrincipalTopics, Topics, principal_topics
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.settings import load
+from hifi_cli.mesh_state.audited_command import audited_command
 from hifi_cli.mesh_state.control_plane import ControlPlane
+from hifi_cli.mesh_state.observe_api import ObserveApi, environment_token, read_token
 from hifi_infra.kafka.credentials import own_cluster_security
 from hifi_infra.mesh import running
 from hifi_infra.mesh.running import RunningMesh
+
+
+@dataclass(frozen=True, slots=True)
+class AuditTopics:
+    """The topics of principals and audit, and the bootstrap servers of their Kafka."""
+
+    kafka: str
+    topics: PrincipalTopics
+
+    def audited(self, what: str, before: Mapping[str, Any]) -> AbstractAsyncContextManager[dict[str, Any]]:
+        """As `audited_command`."""
+        return audited_command(self.kafka, self.topics, what, before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +38,25 @@ class Target:
     kafka: str
     topics: Topics
     running: RunningMesh | None
+    data: Path | None = None
+    """The data folder; None: it was given by --kafka."""
     control: ControlPlane | None = None
     """The mesh's control plane; None: it has none."""
+    audit: AuditTopics | None = None
+    """Where its principals and its audit are; None: in its own Kafka, under the names that the stream gives."""
+
+    @property
+    def principals(self) -> AuditTopics:
+        """Where its principals and its audit are."""
+        return self.audit or AuditTopics(self.kafka, principal_topics(self.topics.stream))
+
+    @property
+    def observe(self) -> ObserveApi | None:
+        """The API of the observe of the mesh in a data folder; None: it has none."""
+        if self.running is None or self.data is None or self.running.console is None:
+            return None
+        token = environment_token() or mesh_token(self.data, self.running)
+        return ObserveApi(self.running.console, token)
 
     def require_control(self) -> ControlPlane:
         """The mesh's control plane.
@@ -50,7 +84,15 @@ def kafka_target(data: Path, kafka: str | None, stream: str | None) -> Target:
             if settings.control
             else None
         )
-        return Target(kafka, stream_topics(stream or "hifi"), None, control)
+        kafka_of_control = settings.control_kafka or kafka
+        topics = settings.control_topics if settings.control else principal_topics(stream or "hifi")
+        return Target(
+            kafka,
+            stream_topics(stream or "hifi"),
+            None,
+            control=control,
+            audit=AuditTopics(kafka_of_control, topics),
+        )
     mesh = running.find(data)
     if mesh is None or not mesh.kafka:
         raise Misconfigured(
@@ -60,7 +102,28 @@ def kafka_target(data: Path, kafka: str | None, stream: str | None) -> Target:
     if mesh.brokers is not None:
         use(mesh.kafka, own_cluster_security(data, secure=mesh.secure))
     control = ControlPlane(mesh.kafka, ControlTopics(mesh.control)) if mesh.control else None
-    return Target(mesh.kafka, stream_topics(stream or mesh.stream), mesh, control)
+    return Target(mesh.kafka, stream_topics(stream or mesh.stream), mesh, data, control, _shared_audit(data))
+
+
+def _shared_audit(data: Path) -> AuditTopics | None:
+    """Principals and audit that a colour shares with the other one; None: the folder is not that of a colour."""
+    folder = data.resolve()
+    both = running.find(folder.parent)
+    if both is None or folder not in (colour.resolve() for colour in both.colours.values()):
+        return None
+    return AuditTopics(both.control_kafka, principal_topics(both.stream))
+
+
+def audit_topics(data: Path, kafka: str | None, stream: str | None) -> AuditTopics:
+    """Where principals and audit of a mesh are, also of two colours, which share them.
+
+    Raises:
+        Misconfigured: no cluster is given and no mesh runs on the folder.
+    """
+    mesh = None if kafka else running.find(data)
+    if mesh is not None and mesh.colours:
+        return AuditTopics(mesh.control_kafka, principal_topics(mesh.stream))
+    return kafka_target(data, kafka, stream).principals
 
 
 def kafka_targets(data: Path, kafka: str | None, stream: str | None) -> dict[str, Target]:
@@ -97,14 +160,17 @@ def ingest_url(data: Path, url: str | None) -> str:
     return _mesh(data, "or give the address of ingest with --url").url
 
 
-def observe_url(data: Path, url: str | None) -> str:
-    """Return the address of observe; with two colours, that of one that runs.
+def observe_api(data: Path, url: str | None) -> ObserveApi:
+    """Return the API of observe, called with the token in HIFI_TOKEN or in the data folder; with two colours, one's.
 
     Raises:
         Misconfigured: no address is given and no mesh with observe runs on the folder.
     """
+    token = environment_token()
     if url:
-        return url.rstrip("/")
+        mesh, address = running.find(data), url.rstrip("/")
+        is_of_mesh = mesh is not None and address == mesh.console
+        return ObserveApi(address, token or (mesh_token(data, mesh) if mesh and is_of_mesh else ""))
     mesh = _mesh(data, "or give the address of observe with --url")
     colours = [
         colour_mesh for folder in mesh.colours.values() if (colour_mesh := running.find(folder)) is not None
@@ -114,7 +180,13 @@ def observe_url(data: Path, url: str | None) -> str:
     )
     if console is None:
         raise Misconfigured(f"the mesh on {data} runs without observe; start it without `--scale observe=0`")
-    return console
+    return ObserveApi(console, token or mesh_token(data, mesh))
+
+
+def mesh_token(data: Path, mesh: RunningMesh) -> str:
+    """The token of a mesh's first principal; empty: there is none. That of colours is in their parent folder."""
+    name = f"{principal_topics(mesh.stream).control}.token"
+    return read_token(data / name) or read_token(data.resolve().parent / name)
 
 
 def has_colours(data: Path, url: str | None) -> bool:

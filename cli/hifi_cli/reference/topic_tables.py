@@ -1,5 +1,6 @@
 """Tables of topics: content, key, partitions and retention as declared, writers and readers as ACLs allow them."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -29,8 +30,7 @@ def _table(topics: Topics | ControlTopics) -> str:
     principals = {**access(_STREAM, _CONTROL), **colours_access(_STREAM, _CONTROL)}
     contents = {
         getattr(topics, name): str(member.__doc__)
-        for name, member in vars(type(topics)).items()
-        if isinstance(member, property)
+        for name, member in inspect.getmembers(type(topics), lambda member: isinstance(member, property))
     }
     if isinstance(topics, Topics):
         contents |= {topics.retry_in(tier): str(Topics.retry_in.__doc__) for tier in topics.tiers}

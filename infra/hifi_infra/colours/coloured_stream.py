@@ -11,6 +11,7 @@ from typing import IO, Final
 
 from aiokafka.errors import KafkaError
 
+from hifi.control.principals.principal import Role
 from hifi.delivery.colours import (
     NAMES,
     Colour,
@@ -40,6 +41,7 @@ from hifi_infra.colours.operations import ColourOperations
 from hifi_infra.colours.runtime import ColourFolders, wait_until_ready
 from hifi_infra.colours.source_topics import SourceTopics
 from hifi_infra.kafka.cluster import KafkaCluster
+from hifi_infra.kafka.first_principal import OBSERVE, create_first_principal
 from hifi_infra.mesh import running
 from hifi_infra.mesh.plan import Trigger
 from hifi_infra.mesh.running import RunningMesh
@@ -78,6 +80,11 @@ class ColouredPlan:
     def control(self) -> ControlTopics:
         """Topics of the control plane that both colours share."""
         return ControlTopics(f"{self.stream}-control")
+
+    @property
+    def token(self) -> Path:
+        """File with the token of the first principal of both colours."""
+        return self.data / f"{self.control.control}.token"
 
     def folder(self, colour: str) -> Path:
         """Data folder of a colour."""
@@ -186,6 +193,9 @@ class ColouredStream:
         )
         for topics in declared:
             await create_topics(bootstrap, topics, partitions=1, replication=1, create=True)
+        observe_token = plan.data / f"{plan.control.control}.observe.token"
+        await create_first_principal(bootstrap, plan.control, plan.token)
+        await create_first_principal(bootstrap, plan.control, observe_token, OBSERVE, Role.VIEWER)
         self._log = ColourLog(bootstrap, plan.control.colours, CLIENT)
         await self._log.start()
         for name, address in addresses.items():
@@ -198,6 +208,7 @@ class ColouredStream:
                     **plan.env,
                     "HIFI_COLOURS": plan.control.control,
                     "HIFI_COLOUR": name,
+                    "HIFI_OBSERVE_TOKEN_FILE": str(observe_token),
                 },
                 plan.data / "logs" / f"{name}.log",
             )

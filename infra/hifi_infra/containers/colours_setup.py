@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from hifi.control.principals.principal import Role
 from hifi.delivery.colours import NAMES
 from hifi.kafka.admin import create_topics
 from hifi.kafka.settings import ServiceSettings
@@ -15,6 +16,7 @@ from hifi.kafka.topics import ControlTopics
 from hifi_infra.colours.colour_mesh import colour_topics
 from hifi_infra.colours.source_topics import SourceTopics
 from hifi_infra.kafka.credentials import ClusterCredentials
+from hifi_infra.kafka.first_principal import ADMIN, OBSERVE, create_with_token
 from hifi_infra.kafka.secured_stream import secure_stream
 from hifi_infra.setup_command import run_setup
 
@@ -25,12 +27,19 @@ class ColoursSetupSettings(ServiceSettings):
     credentials_folder: Path | None = Field(
         None, description="Folder of `hifi_infra.kafka.make_credentials`; default: users are left alone."
     )
+    control_token_file: Path | None = Field(
+        None, description="File with the token of the first administrator; default: none is created."
+    )
+    observe_token_file: Path | None = Field(
+        None, description="File with the token with which the observe of each colour reads that of the other."
+    )
 
 
 async def set_up(settings: ColoursSetupSettings) -> None:
     """Create what is missing.
 
     Raises:
+        Misconfigured: a token cannot be read, or is short.
         Retryable: Kafka does not answer.
     """
     topics, stream = settings.topics, settings.stream
@@ -40,6 +49,11 @@ async def set_up(settings: ColoursSetupSettings) -> None:
             await secure_stream(settings.kafka, topics, credentials, control)
         await create_topics(settings.kafka, control, partitions=1, replication=1, create=True)
     await create_topics(settings.kafka, SourceTopics(topics), partitions=1, replication=1, create=True)
+    shared = ControlTopics(f"{stream}-control")
+    if settings.control_token_file is not None:
+        await create_with_token(settings.kafka, shared, ADMIN, Role.ADMIN, settings.control_token_file)
+    if settings.observe_token_file is not None:
+        await create_with_token(settings.kafka, shared, OBSERVE, Role.VIEWER, settings.observe_token_file)
 
 
 def main() -> None:

@@ -14,7 +14,6 @@ from aiokafka.errors import KafkaError
 from pydantic import Field
 
 from hifi.control.principals.principal import Role
-from hifi.control.principals.principal_store import create_principal, had_principals
 from hifi.kafka.security import client_options
 from hifi.kafka.settings import ControlSettings, ServiceSettings
 from hifi.kafka.topics import ControlTopics, Topics
@@ -22,15 +21,14 @@ from hifi.pipe import loader
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
 from hifi.runtime import log
-from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.kafka.credentials import ClusterCredentials
+from hifi_infra.kafka.first_principal import ADMIN, create_with_token
 from hifi_infra.kafka.secured_stream import secure_stream, stream_users
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
 from hifi_infra.setup_command import run_setup
 
 RETRY_S: Final = 0.5
-SHORTEST_TOKEN: Final = 32
 logger = log.get(__name__)
 
 
@@ -56,8 +54,7 @@ class SetupSettings(ServiceSettings, ControlSettings):
     )
     control_token_file: Path | None = Field(
         None,
-        description="With HIFI_CONTROL, file with the token of the first administrator of the management API; default: "
-        "no administrator is created.",
+        description="File with the token of the first administrator of observe and manage; default: none is created.",
     )
     wait_s: float = Field(120, gt=0, description="How long to wait for Kafka, seconds.")
 
@@ -80,7 +77,7 @@ async def set_up(settings: SetupSettings) -> None:
         settings.kafka,
         topics,
         settings.partitions,
-        control,
+        None if settings.colour else settings.principal_topics,
         create=settings.create_topics,
         coloured=bool(settings.colour),
     )
@@ -89,8 +86,10 @@ async def set_up(settings: SetupSettings) -> None:
         # What is published belongs to the control plane, which may have changed it.
         published = (await read_registry(settings.kafka, topics)).pipes
         pipes = [pipe for pipe in pipes if pipe.pipe not in published]
-        if settings.control_token_file is not None:
-            await _first_administrator(settings.control_bootstrap, control, settings.control_token_file)
+    if settings.control_token_file is not None and not settings.colour:
+        kafka, token_file = settings.control_bootstrap, settings.control_token_file
+        if await create_with_token(kafka, settings.principal_topics, ADMIN, Role.ADMIN, token_file):
+            logger.info("administrator-created", name=ADMIN)
     if settings.pipes_folder is not None:
         outcome = await put_in_force(
             settings.kafka, topics, pipes, delete_missing=settings.delete_missing and control is None
@@ -106,29 +105,6 @@ def _pipes(folder: Path | None) -> list[Pipe]:
     if problems:
         raise Misconfigured("no pipe was published:\n" + "\n".join(f"  {problem}" for problem in problems))
     return [pipe_file.pipe for pipe_file in loaded]
-
-
-async def _first_administrator(kafka: str, control: ControlTopics, file: Path) -> None:
-    """Create an administrator with the token in a file, unless there ever was a principal."""
-    token = _read_token(file)
-    if not await had_principals(kafka, control):
-        await create_principal(
-            kafka, control, "admin", Role.ADMIN, author="setup", at_us=now_us(), token=token
-        )
-        logger.info("administrator-created", name="admin")
-
-
-def _read_token(file: Path) -> str:
-    try:
-        token = file.read_text().strip()
-    except (OSError, ValueError) as error:
-        raise Misconfigured(f"HIFI_CONTROL_TOKEN_FILE: {file} cannot be read: {error}") from error
-    if len(token) < SHORTEST_TOKEN:
-        raise Misconfigured(
-            f"HIFI_CONTROL_TOKEN_FILE: {file} has {len(token)} characters; write a random token of at least "
-            f"{SHORTEST_TOKEN}, as infra/docker/secrets.sh does"
-        )
-    return token
 
 
 async def _users(

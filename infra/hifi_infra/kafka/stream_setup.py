@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.kafka.admin import create_topics, partition_counts
 from hifi.kafka.security import client_options
-from hifi.kafka.topics import ControlTopics, Topics
+from hifi.kafka.topics import PrincipalTopics, Topics
 from hifi.pipe import rollout
 from hifi.pipe.limit_check import require_allowed, require_mask_keys
 from hifi.pipe.model import Pipe
@@ -29,7 +29,7 @@ async def prepare(
     bootstrap: str,
     topics: Topics,
     partitions: int | None,
-    control: ControlTopics | None = None,
+    control: PrincipalTopics | None = None,
     *,
     create: bool = True,
     coloured: bool = False,
@@ -40,7 +40,7 @@ async def prepare(
         bootstrap: `HOST:PORT,…`.
         topics: the stream's.
         partitions: of each event topic; None: as many as the stream has, else four.
-        control: topics of the control plane, too; None: there is none.
+        control: topics of the control plane, or of principals and audit only; None: they are in another Kafka.
         create: False: only check that the topics exist as they must be.
         coloured: the stream is one of two colours; its record says so from then on.
 

@@ -7,6 +7,7 @@ same folder continues where it stopped: what it accepted before is delivered aft
 import asyncio
 import contextlib
 import os
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Final, Self
 
@@ -19,13 +20,13 @@ from hifi.runtime.settings import load
 from hifi_infra.java.jars import kafka_jars, spark_jars
 from hifi_infra.java.jdk import find_java
 from hifi_infra.kafka.cluster import KafkaCluster
+from hifi_infra.kafka.first_principal import ADMIN, create_first_principal
 from hifi_infra.kafka.secured_stream import secure_stream, stream_users
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
 from hifi_infra.mesh import running
 from hifi_infra.mesh.broker_supervisor import BrokerSupervisor
 from hifi_infra.mesh.executed_instance import ExecutedInstance
 from hifi_infra.mesh.executor import Executor
-from hifi_infra.mesh.first_principal import create_first_principal
 from hifi_infra.mesh.fleet import Fleet
 from hifi_infra.mesh.instance import Instance
 from hifi_infra.mesh.journal import Journal
@@ -281,11 +282,18 @@ class Mesh:
         self.phase = "creating the stream's topics"
         preparing = asyncio.create_task(self._prepare_stream())
         try:
-            if load(StreamSettings).colour:  # no service may see pipes that a colour is refused for
+            coloured = bool(load(StreamSettings).colour)
+            if coloured:  # no service may see pipes that a colour is refused for
                 await preparing
             await self.fleet.start(*FLOW)
             self._write_state()
             self.partitions = await preparing
+            if not coloured and (self.plan.console or self.plan.control):
+                # Both colours share theirs, which are on the control plane's Kafka.
+                name = f"{ADMIN}@{socket.gethostname()}" if self.plan.kafka else ADMIN
+                await create_first_principal(
+                    self.bootstrap, self.plan.principal_topics, self.plan.token, name
+                )
         finally:
             preparing.cancel()
         if self.plan.control:
@@ -305,10 +313,6 @@ class Mesh:
             "HIFI_CONTROL_EXECUTOR_SECRET": executor.secret,
         }
         await self._serving.enter_async_context(serve(executor.app(), sock, drain_s=1))
-        topics, token = self.plan.control_topics, self.plan.manage_token
-        assert topics is not None
-        assert token is not None
-        await create_first_principal(self.bootstrap, topics, token)
         await self.fleet.start(*CONTROL)
         self._write_state()
 
@@ -318,7 +322,7 @@ class Mesh:
             self.bootstrap,
             self.topics,
             self.plan.partitions,
-            self.plan.control_topics,
+            None if settings.colour else self.plan.principal_topics,
             create=self.cluster is not None or settings.create_topics,
             coloured=bool(settings.colour),
         )

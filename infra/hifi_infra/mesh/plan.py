@@ -12,7 +12,7 @@ from hifi.control.releases.desired_release import INSTALLED
 from hifi.kafka.security import KafkaSecurity
 from hifi.kafka.security.settings import PREFIX as SECURITY_PREFIX
 from hifi.kafka.settings import StreamSettings
-from hifi.kafka.topics import ControlTopics, Topics
+from hifi.kafka.topics import ControlTopics, PrincipalTopics, Topics, principal_topics
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.settings import load
 from hifi_infra.connect.worker_settings import CREDENTIALS
@@ -35,6 +35,8 @@ START_ORDER: Final = (
 """Enrich first, since Spark takes longest to start; every service waits for Kafka by itself."""
 MAX_INSTANCES: Final = 64
 
+PRINCIPAL_VARIABLE: Final = "HIFI_TOKEN"
+"""Variable of the commands of `hifi`, which no service needs."""
 FUNCTION_FOLDERS: Final = "HIFI_PIPES_FUNCTION_FOLDERS"
 
 Trigger: TypeAlias = Literal["auto", "micro-batch", "real-time"]
@@ -94,6 +96,11 @@ class Plan:
         return ControlTopics(f"{self.stream}-control") if self.control else None
 
     @property
+    def principal_topics(self) -> PrincipalTopics:
+        """The topics of principals and audit."""
+        return self.control_topics or principal_topics(self.stream)
+
+    @property
     def topics(self) -> Topics:
         """The stream's topics; the retry tiers come from HIFI_TIERS, which every service reads too."""
         return Topics(self.stream, load(StreamSettings).tiers)
@@ -109,9 +116,9 @@ class Plan:
         return f"http://127.0.0.1:{self.console_port}" if self.instances("observe") else None
 
     @property
-    def manage_token(self) -> Path | None:
-        """File with the token of the first principal of the management API; None without a control plane."""
-        return self.data / f"{self.control_topics.control}.token" if self.control_topics else None
+    def token(self) -> Path:
+        """File with the token of the first principal of observe and of the management API."""
+        return self.data / f"{self.principal_topics.control}.token"
 
     @property
     def manage(self) -> str | None:
@@ -184,6 +191,8 @@ def environment(
     # Of the worker that `hifi up --connect` runs beside the mesh.
     connect = {"HIFI_CONNECT_CREDENTIALS_FILE": str(plan.data / "connect" / CREDENTIALS)}
     variables = connect | dict(os.environ) | dict(plan.env)
+    for name in (PRINCIPAL_VARIABLE, f"{PRINCIPAL_VARIABLE}_FILE"):
+        variables.pop(name, None)
     if security is not None:
         variables = {name: value for name, value in variables.items() if not name.startswith(SECURITY_PREFIX)}
         variables |= security.environment

@@ -5,7 +5,15 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from hifi.kafka.topics import DEFAULT_TIERS, ControlTopics, Tier, Topics, parse_tiers
+from hifi.kafka.topics import (
+    DEFAULT_TIERS,
+    ControlTopics,
+    PrincipalTopics,
+    Tier,
+    Topics,
+    parse_tiers,
+    principal_topics,
+)
 from hifi.runtime.settings import ProcessSettings
 
 
@@ -82,6 +90,11 @@ class ControlSettings(StreamSettings):
     def control_topics(self) -> ControlTopics:
         """The topics of the control plane."""
         return ControlTopics(self.control)
+
+    @property
+    def principal_topics(self) -> PrincipalTopics:
+        """The topics of principals and audit, on the control plane's Kafka."""
+        return self.control_topics if self.control else principal_topics(self.stream)
 
 
 class EventTimeSettings(StreamSettings):

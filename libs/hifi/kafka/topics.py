@@ -318,9 +318,9 @@ class Topics:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class ControlTopics:
-    """The names of the topics of one control plane."""
+@dataclass(frozen=True)
+class PrincipalTopics:
+    """The names of the topics of a control plane that every stream has, also without its services."""
 
     control: str
 
@@ -328,6 +328,33 @@ class ControlTopics:
     def prefix(self) -> str:
         """The control plane's name, with which all names begin."""
         return self.control
+
+    @property
+    def principals(self) -> str:
+        """Who may use observe and the management API, with hashes of tokens."""
+        return f"{self.control}.principals"
+
+    @property
+    def audit(self) -> str:
+        """Who changed what, and who read the data of events."""
+        return f"{self.control}.audit"
+
+    def all(self) -> list[Topic]:
+        """Both topics, to create them."""
+        return [
+            Topic(self.principals, "name", partitions=1, compacted=True),
+            Topic(self.audit, "subject", partitions=1, retention_ms=FOREVER_MS),
+        ]
+
+
+def principal_topics(stream: str) -> PrincipalTopics:
+    """The topics of a stream's principals and audit, unless its services are told another control plane."""
+    return PrincipalTopics(f"{stream}-control")
+
+
+@dataclass(frozen=True)
+class ControlTopics(PrincipalTopics):
+    """The names of the topics of one control plane."""
 
     @property
     def actions(self) -> str:
@@ -363,16 +390,6 @@ class ControlTopics:
     def deployments(self) -> str:
         """How far the newest release of each service is, and why."""
         return f"{self.control}.deployments"
-
-    @property
-    def principals(self) -> str:
-        """Who may use the management API, with hashes of tokens."""
-        return f"{self.control}.principals"
-
-    @property
-    def audit(self) -> str:
-        """Changes through the management API, and of principals."""
-        return f"{self.control}.audit"
 
     @property
     def colours(self) -> str:
@@ -414,8 +431,7 @@ class ControlTopics:
             Topic(self.rollouts, _PIPE, partitions=1, compacted=True),
             Topic(self.releases, "service", partitions=1, compacted=True),
             Topic(self.deployments, "service", partitions=1, compacted=True),
-            Topic(self.principals, "name", partitions=1, compacted=True),
-            Topic(self.audit, "subject", partitions=1, retention_ms=FOREVER_MS),
+            *super().all(),
             Topic(self.colours, "always the same", partitions=1, compacted=True),
             Topic(self.schemas, "kind, subject, version", partitions=1, compacted=True),
         ]

@@ -61,10 +61,22 @@ class Health:
             """Respond with all metrics in Prometheus' text format."""
             return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
-        return Starlette(routes=[*self.routes(), Route("/metrics", metrics)])
+        return Starlette(routes=[*self._routes(), Route("/metrics", metrics)])
 
-    def routes(self) -> list[Route]:
-        """The routes /healthz and /readyz, for a service that also serves them on its own port."""
+    def public_routes(self) -> list[Route]:
+        """The routes /healthz and /readyz on a port that everybody may reach: without reasons, which name files."""
+
+        async def healthz(_: Request) -> Response:
+            """Respond with 200 as long as the process runs."""
+            return _json({"status": "alive"})
+
+        async def readyz(_: Request) -> Response:
+            """Respond with 200 if ready, else with 503."""
+            return _json({"status": "ready"}) if self.ready else _json({"status": "waiting"}, 503)
+
+        return [Route("/healthz", healthz), Route("/readyz", readyz)]
+
+    def _routes(self) -> list[Route]:
         about = {
             "service": self.service,
             "instance": self.instance,

@@ -2,16 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Final, TypeVar
-
-from aiokafka.errors import KafkaError
+from typing import Final
 
 from hifi.control import rollout_status
 from hifi.control.declaration import Declaration, Declarations
 from hifi.control.declaration_log import DeclarationLog
-from hifi.control.principals.audit import Audit, AuditEntry, AuditOutcome
+from hifi.control.principals.audit import Audit, AuditEntry
+from hifi.control.principals.audit_log import AuditLog
 from hifi.control.principals.principal import Principals
 from hifi.control.request import Request
 from hifi.control.rollout_status import RolloutStatus, newest_statuses
@@ -20,21 +19,14 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.pipe.registry import PipeRegistry
 from hifi.record.record import Record
-from hifi.runtime import log
-from hifi.runtime.errors import HifiError
 from hifi.runtime.health import Health
-from hifi.runtime.http.problem import Problem, retry_later
 from hifi_manage.schemas.changes import RegistryChange
 from hifi_manage.schemas.refusals import RegistryRefusal
 from hifi_manage.schemas.schema_store import Plan, SchemaStore
 from hifi_manage.settings import ManageSettings
 
-_ANSWER_S: Final = 15.0
 _FRESH_S: Final = 10.0
 """Nobody is let in if the topics were not read for this long, since a token may have been revoked meanwhile."""
-
-T = TypeVar("T")
-logger = log.get(__name__)
 
 
 class ControlState:
@@ -55,6 +47,7 @@ class ControlState:
         self._topics = topics
         self._log = DeclarationLog(kafka, topics.declared, name, settings.manage_versions)
         self._producer = Producer(kafka, name, health=health)
+        self._audit_log = AuditLog(self._write_audit)
         self._told: dict[str, RolloutStatus] = {}
         self._followers = [
             TopicFollower(
@@ -110,6 +103,11 @@ class ControlState:
         self._read_s = began_s
 
     @property
+    def read(self) -> bool:
+        """Whether the topics were ever read."""
+        return self._read_s is not None
+
+    @property
     def fresh(self) -> bool:
         """Whether the topics were read within the last 10 seconds."""
         return self._read_s is not None and time.monotonic() - self._read_s < _FRESH_S
@@ -129,7 +127,7 @@ class ControlState:
         Raises:
             Problem: 503, Kafka does not answer.
         """
-        counted = await self._audited(
+        counted = await self._audit_log.changed(
             entry,
             partial(self._log.append, [declaration]),
             lambda counted: counted[0].number if counted else None,
@@ -143,7 +141,7 @@ class ControlState:
             Problem: 503, Kafka does not answer.
         """
         write = partial(self._write, self._topics.requests, request.record())
-        await self._audited(entry, write, lambda _: request.number)
+        await self._audit_log.changed(entry, write, lambda _: request.number)
 
     async def change_schemas(self, entry: AuditEntry, plan: Plan) -> RegistryChange:
         """Change the schema registry.
@@ -160,54 +158,15 @@ class ControlState:
             except RegistryRefusal as refusal:
                 return refusal
 
-        outcome = await self._audited(
+        outcome = await self._audit_log.changed(
             entry, change, lambda made: made.version if isinstance(made, RegistryChange) else None
         )
         if isinstance(outcome, RegistryRefusal):
             raise outcome
         return outcome
 
-    async def _audited(
-        self, entry: AuditEntry, change: Callable[[], Awaitable[T]], after: Callable[[T], int | None]
-    ) -> T:
-        """Make a change between two records of the audit: that it was asked for, and its outcome.
-
-        Args:
-            entry: what was asked for.
-            change: makes the change.
-            after: number of the declaration after it; None: somebody else was first.
-        """
-        try:
-            async with asyncio.timeout(_ANSWER_S):
-                await self._write(self._topics.audit, entry.record())
-        except (KafkaError, HifiError, OSError, TimeoutError) as error:
-            raise retry_later(
-                f"Nothing was changed: Kafka does not answer ({error!r}). Try again."
-            ) from error
-        try:
-            async with asyncio.timeout(_ANSWER_S):
-                result = await change()
-        except (KafkaError, HifiError, OSError, TimeoutError) as error:
-            await self._end(entry.ended(AuditOutcome.UNKNOWN, reason=repr(error)))
-            raise Problem(
-                503,
-                f"Whether it was changed is unknown: Kafka does not answer ({error!r}). Read it to find out.",
-            ) from error
-        number = after(result)
-        if number is None:
-            ended = entry.ended(AuditOutcome.REFUSED, reason="somebody else changed it before")
-        else:
-            ended = entry.ended(AuditOutcome.DONE, number)
-        await self._end(ended)
-        return result
-
-    async def _end(self, entry: AuditEntry) -> None:
-        """Record the outcome. The change is made: a failure is logged, and the entry stays `asked`."""
-        try:
-            async with asyncio.timeout(_ANSWER_S):
-                await self._write(self._topics.audit, entry.record())
-        except (KafkaError, HifiError, OSError, TimeoutError) as error:
-            logger.error("audit-outcome-not-written", id=entry.id, error=repr(error))  # noqa: TRY400 - no stack needed
+    async def _write_audit(self, entry: AuditEntry) -> None:
+        await self._write(self._topics.audit, entry.record())
 
     async def _write(self, topic: str, record: Record) -> None:
         await self._producer.send_and_wait(topic, 0, [record])

@@ -4,10 +4,14 @@ import asyncio
 
 from starlette.applications import Starlette
 
+from hifi.control.principals.audit_log import AuditLog
+from hifi.control.principals.gate import Gate
 from hifi.runtime.health import Health
 from hifi_observe.alarms.alarm_notifier import AlarmNotifier
 from hifi_observe.colours.colours_view import ColoursView
 from hifi_observe.judge import StreamJudge
+from hifi_observe.kafka.audit_writer import AuditWriter
+from hifi_observe.kafka.principals_copy import TopicCopy
 from hifi_observe.kafka.reconnection import reconnect
 from hifi_observe.kafka.record_lookup import LookupSlots
 from hifi_observe.settings import ObserveSettings
@@ -34,6 +38,10 @@ class Observer:
         self.judge = StreamJudge(settings, self.stream, notifier)
         self.lookups = LookupSlots()
         self._colours = ColoursView(settings, self.stream.store.fronts)
+        topics, control = settings.principal_topics, settings.control_bootstrap
+        self.principals = TopicCopy(control, settings.instance, topics.principals, health)
+        self._audit = AuditWriter(control, settings.instance, topics.audit)
+        self._following: asyncio.Task[None] | None = None
 
     def application(self) -> Starlette:
         """The ASGI application of the API and the console."""
@@ -50,7 +58,13 @@ class Observer:
             alarms,
             ControlAnswers(judge.stability, stream.registry),
         )
-        return application(settings, answers, Replays(settings, settings.topics, stream.registry))
+        return application(
+            settings,
+            answers,
+            Replays(settings, settings.topics, stream.registry),
+            Gate(self.principals),
+            AuditLog(self._audit.write),
+        )
 
     @property
     def task(self) -> asyncio.Task[None] | None:
@@ -59,6 +73,7 @@ class Observer:
 
     async def start(self) -> None:
         """Load the pipes and connect; tries again until Kafka answers."""
+        self._following = asyncio.create_task(self.principals.run(), name="follow the principals")
         await self.stream.start()
 
     async def run(self) -> None:
@@ -79,4 +94,8 @@ class Observer:
 
     async def stop(self) -> None:
         """Flush and disconnect."""
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+        await self._audit.stop()
         await self.stream.stop()

@@ -1,11 +1,13 @@
 """Settings of observe: environment variables with the prefix `HIFI_OBSERVE_`, besides those of every service."""
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
 from hifi.control.settings import RatingSettings
 from hifi.kafka.settings import ColourControlSettings, ControlSettings, ServiceSettings
+from hifi.kafka.topics import ControlTopics, PrincipalTopics
 from hifi_observe.ledger.closing import ClosingRules
 
 
@@ -94,10 +96,8 @@ class ObserveSettings(ServiceSettings, ControlSettings, ColourControlSettings, R
     observe_smtp_user: str = Field("", description="User name at the mail server.")
     observe_smtp_password: str = Field("", description="Password at the mail server.", repr=False)
     observe_smtp_from: str = Field("", description="Sender of e-mails; required with a mail server.")
-    observe_token: str = Field(
-        "",
-        description="Operator token for silences and replays; empty: none.",
-        repr=False,
+    observe_token_file: Path | None = Field(
+        None, description="File with the token of a viewer, to read the observe of the other colour."
     )
     observe_otlp_endpoint: str = Field(
         "",
@@ -111,6 +111,11 @@ class ObserveSettings(ServiceSettings, ControlSettings, ColourControlSettings, R
         description="Share of events sampled, besides those with the sampled flag.",
     )
     observe_otlp_max_per_s: int = Field(50, gt=0, description="Most events sampled per second.")
+
+    @property
+    def principal_topics(self) -> PrincipalTopics:
+        """The topics of principals and audit; both colours of a stream share theirs."""
+        return ControlTopics(self.colours) if self.colours else super().principal_topics
 
     @property
     def rules(self) -> ClosingRules:

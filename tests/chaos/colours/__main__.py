@@ -28,7 +28,7 @@ from hifi_cli.demo.tour_steps import StepFailed, TourSteps, require
 from hifi_cli.demo.workspace import Workspace
 from hifi_cli.log_file import log_to
 from hifi_cli.mesh_state.colour_command import READY_S
-from hifi_cli.mesh_state.observe_api import get_json
+from hifi_cli.mesh_state.observe_api import ObserveApi, read_token
 
 SHIFT: Final = "shift"
 SETTLE_S: Final = 15
@@ -109,7 +109,9 @@ class ColourChanges:
             url = self.run.stream.colours.colours[self._active].observe
             count = time.time_ns() // MINUTE_NS - first + 1
             path = f"/api/v1/pipes/{PIPE}/colours?last={count}"
-            answer = await asyncio.to_thread(get_json, url, path)
+            answer = await asyncio.to_thread(
+                ObserveApi(url, read_token(self.run.stream.plan.token)).get, path
+            )
             return [row for row in answer["minutes"] if first <= row["minute"] <= last]
 
         window.observed = await self.run.steps.until(

@@ -6,7 +6,7 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from hifi.kafka.security.access import access
-from hifi.kafka.topics import Topics
+from hifi.kafka.topics import Topics, principal_topics
 from hifi_cli.app import app
 
 TOPICS = Topics("orders")
@@ -56,7 +56,9 @@ def test_a_template_that_gives_two_services_one_principal_is_refused() -> None:
 
 def test_topics_are_printed_with_their_settings() -> None:
     users = list(YAML(typ="safe").load_all(_output("topics show --stream orders --format strimzi")))
-    assert {topic["metadata"]["name"] for topic in users} == {topic.name for topic in TOPICS.all()}
+    assert {topic["metadata"]["name"] for topic in users} == {
+        topic.name for topic in [*TOPICS.all(), *principal_topics("orders").all()]
+    }
     lines = _output("topics show --stream orders --partitions 7 --format kafka-topics").splitlines()
     raw = next(line for line in lines if "--topic orders.raw " in line)
     assert "--partitions 7 " in raw

@@ -1,11 +1,13 @@
 """`hifi up` and the commands that talk to a running mesh, with an external sender and destination."""
 
+import getpass
 import hashlib
 import http.client
 import json
 import re
 import shutil
 import signal
+import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -174,7 +176,7 @@ def test_send_reports_an_error_in_one_message(up, hifi, arguments, why):
 
 
 def test_top_minutes_and_lost_show_the_events(up, hifi, external, external_destination):
-    assert f"Open the console at http://127.0.0.1:{up.console}" in up.text()
+    assert f"Open the console at http://127.0.0.1:{up.console}/sign-in#" in up.text()
     assert "count" in hifi("top", "--once", "--data", up.data)[1]
     assert [pipe["pipe"] for pipe in json.loads(hifi("top", "--json", "--data", up.data)[1])["pipes"]] == [
         "count"
@@ -199,6 +201,18 @@ def test_top_minutes_and_lost_show_the_events(up, hifi, external, external_desti
     assert (code, "lost nothing" in output) == (0, True)
 
 
+def test_commands_send_the_token_of_the_data_folder_or_of_the_environment(up, hifi, tmp_path):
+    url, (token_file,) = f"http://127.0.0.1:{up.console}", up.data.glob("*.token")
+    assert token_file.stat().st_mode & 0o777 == 0o600
+    code, _, errors = hifi("top", "--json", "--url", url, "--data", tmp_path)
+    assert (code, "set HIFI_TOKEN" in errors) == (1, True)
+    assert hifi("top", "--json", "--url", url, "--data", up.data)[0] == 0
+    token = token_file.read_text().strip()
+    assert hifi("top", "--json", "--url", url, "--data", tmp_path, HIFI_TOKEN=token)[0] == 0
+    assert hifi("top", "--json", "--url", url, "--data", tmp_path, HIFI_TOKEN_FILE=token_file)[0] == 0
+    assert hifi("top", "--json", "--data", up.data, HIFI_TOKEN="wrong")[0] == 1
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
 def test_the_console_shows_the_figures_of_the_api(up, hifi):
     minutes = json.loads(hifi("minutes", "count", "--json", "--data", up.data)[1])
@@ -208,6 +222,10 @@ def test_the_console_shows_the_figures_of_the_api(up, hifi):
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
         page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{up.console}/pipes/count")
+        assert "/sign-in?next=" in page.url
+        page.goto(hifi("console", "--data", up.data)[1].strip())
+        page.wait_for_url(f"http://127.0.0.1:{up.console}/")
         page.goto(f"http://127.0.0.1:{up.console}/pipes/count")
         page.wait_for_selector("#events .main-svg")
         rows = page.get_by_role("region", name="Loss by minute").locator("tbody tr:not(.provisional)")
@@ -363,6 +381,45 @@ def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, external, ext
     assert hifi("dead", "show", "0:99999", "--data", up.data)[0] == 1
     counts, _ = external.arrivals(external_destination)
     assert (counts["bad"], counts["poor"]) == (1, 1)
+    entries = audit(up, hifi, "pipe/strict")
+    assert {entry["principal"] for entry in entries} == {f"{getpass.getuser()}@{socket.gethostname()}"}
+    first, second = (entry for entry in entries if entry["what"] == "apply")
+    assert (first["before"], first["after"] is None, second["before"]) == (None, False, first["after"])
+    (read,) = (entry for entry in entries if entry["what"] == "read event data")
+    assert read["after"] == {"dead_letters": [name]}
+    (replayed,) = (entry for entry in entries if entry["what"] == "replay dead letters")
+    assert (replayed["outcome"], replayed["after"]) == ("done", {"replayed": 2})
+
+
+def audit(up, hifi, subject):
+    code, output, errors = hifi("audit", "--json", "--data", up.data)
+    assert code == 0, errors
+    return [entry for entry in json.loads(output) if entry["subject"] == subject]
+
+
+def test_the_audit_names_who_parked_a_destination_or_paused_a_pipe_with_before_and_after(up, hifi):
+    destination = next(
+        pipe["destinations"][0]
+        for pipe in json.loads(hifi("pipes", "--json", "--data", up.data)[1])
+        if pipe["pipe"] == "count"
+    )
+    assert hifi("destinations", "park", "count", "nothing", "--data", up.data)[0] == 1
+    for verb in ("park", "resume"):
+        assert hifi("destinations", verb, "count", destination, "--data", up.data)[0] == 0
+    for verb in ("pause", "resume"):
+        assert hifi("pipes", verb, "count", "--data", up.data)[0] == 0
+    person = f"{getpass.getuser()}@{socket.gethostname()}"
+    changes = [
+        (entry["principal"], entry["before"], entry["after"], entry["outcome"])
+        for entry in audit(up, hifi, f"destination/count/{destination}")
+    ]
+    assert changes == [(person, "active", "parked", "done"), (person, "parked", "active", "done")]
+    pauses = [
+        (entry["principal"], entry["before"], entry["after"])
+        for entry in audit(up, hifi, "pipe/count")
+        if entry["what"].endswith("the pipe")
+    ]
+    assert pauses == [(person, "active", "paused"), (person, "paused", "active")]
 
 
 class Books(ThreadingHTTPServer):

@@ -1,6 +1,7 @@
 import asyncio
 
 import aiohttp
+from starlette.applications import Starlette
 
 from hifi.kafka.settings import ServiceSettings
 from hifi.runtime.compiled import import_hook
@@ -9,10 +10,10 @@ from hifi.runtime.http import server
 from hifi.runtime.service import Service
 
 
-async def readyz(health: Health, path: str = "/readyz") -> tuple[int, dict]:
+async def readyz(health: Health, path: str = "/readyz", app: Starlette | None = None) -> tuple[int, dict]:
     sock = server.listen("127.0.0.1", 0)
     async with (
-        server.serve(health.app(), sock),
+        server.serve(app or health.app(), sock),
         aiohttp.ClientSession() as client,
         client.get(f"http://127.0.0.1:{sock.getsockname()[1]}{path}") as answer,
     ):
@@ -36,6 +37,20 @@ async def test_an_open_condition_makes_a_service_unready_and_says_why():
     assert (status, body["waiting"]) == (503, {"kafka": "no broker answers"})
     health.unblock("kafka")
     assert (await readyz(health))[0] == 200
+
+
+async def test_a_public_port_tells_no_reason():
+    health = Health("ingest", "here")
+    health.warn("write key 1 of flights", "the file /run/secrets/key cannot be read")
+    health.block("masks", "the file /run/secrets/mask cannot be read")
+    for path, expected in (
+        ("/readyz", (503, {"status": "waiting"})),
+        ("/healthz", (200, {"status": "alive"})),
+    ):
+        assert await readyz(health, path, Starlette(routes=health.public_routes())) == expected
+    health.unblock("masks")
+    public = Starlette(routes=health.public_routes())
+    assert await readyz(health, "/readyz", public) == (200, {"status": "ready"})
 
 
 async def test_healthz_tells_whether_compiled_modules_are_used():

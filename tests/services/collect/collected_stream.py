@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from tests.observe_principal import create_principals
 from tests.stream_process import create_stream, free_port, read_all, readyz, start_service
 
 from hifi.kafka.topics import Topics
@@ -85,6 +86,8 @@ class CollectedStream:
     async def start(self, service: str, **settings: object) -> tuple[subprocess.Popen[bytes], int]:
         """Start a service and wait until it is ready; its process, and the port of its health pages."""
         admin = free_port()
+        if service == "observe":
+            await create_principals(self.kafka, self.topics.stream)
         process = start_service(
             f"hifi-{service}", self.kafka, self.topics.stream, admin, self.log, **settings
         )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiokafka import ConsumerRecord
 from collected_stream import collected_stream, fields
+from tests.observe_principal import VIEWER
 from tests.stream_process import free_port
 
 from hifi.pipe.model import Pipe
@@ -27,7 +28,9 @@ def numbers(records: list[ConsumerRecord]) -> list[int]:
 
 
 def get(port: int, path: str) -> dict[str, Any]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/pipes/{path}", timeout=10) as answer:
+    with urllib.request.urlopen(
+        urllib.request.Request(f"http://127.0.0.1:{port}/api/v1/pipes/{path}", headers=VIEWER), timeout=10
+    ) as answer:
         found: dict[str, Any] = json.loads(answer.read())
     return found
 

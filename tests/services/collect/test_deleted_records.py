@@ -9,6 +9,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from collected_stream import SOURCE_PARTITIONS, CollectedStream, collected_stream, until
+from tests.observe_principal import VIEWER
 from tests.stream_process import free_port, readyz
 
 RECORDS = 300
@@ -18,7 +19,9 @@ READ = 10
 
 
 def get(port: int, path: str) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+    with urllib.request.urlopen(
+        urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=VIEWER), timeout=5
+    ) as answer:
         return str(answer.read().decode())
 
 

@@ -26,7 +26,8 @@ from hifi.control.verdict import Condition, Verdict
 from hifi.kafka.producer import Producer
 from hifi.record.record import Record
 from hifi.runtime.clock import now_us
-from hifi_cli.mesh_state.control_plane import ControlPlane, author
+from hifi_cli.mesh_state.audited_command import author
+from hifi_cli.mesh_state.control_plane import ControlPlane
 from hifi_infra.mesh import fleet
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan, command

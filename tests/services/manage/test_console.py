@@ -46,9 +46,9 @@ async def page() -> AsyncIterator[Page]:
 
 
 async def sign_in(page: Page, managed: Managed, name: str) -> None:
-    await page.get_by_label("Token of a principal").fill(managed.tokens[name])
+    await page.get_by_label("Token").fill(managed.tokens[name])
     await page.get_by_role("button", name="Sign in").click()
-    await expect(page.locator("#account")).to_contain_text(name)
+    await expect(page.locator("#sign-out")).to_contain_text(name)
 
 
 async def check_page(page: Page, name: str) -> None:
@@ -72,9 +72,9 @@ async def test_a_pipe_is_declared_corrected_published_rolled_back_and_deleted_in
     assert response is not None
     assert "unsafe" not in response.headers["content-security-policy"]
     await check_page(page, "sign-in")
-    await page.get_by_label("Token of a principal").fill("wrong")
+    await page.get_by_label("Token").fill("wrong")
     await page.get_by_role("button", name="Sign in").click()
-    await expect(page.locator("#sign-in-state")).to_contain_text("unknown, has expired or was revoked")
+    await expect(page.locator("#why")).to_contain_text("unknown, has expired or was revoked")
     await sign_in(page, managed, "ann")
     assert managed.tokens["ann"] not in page.url
 
@@ -215,6 +215,7 @@ async def test_a_pipe_declared_by_file_and_a_viewer_change_nothing(managed: Mana
     await expect(page.get_by_role("button", name="Publish")).to_be_disabled()
     await page.get_by_role("button", name="Sign out").click()
     await sign_in(page, managed, "vic")
+    await page.goto(url + "/pipes/flights")
     await expect(page.get_by_label("YAML of the pipe")).not_to_be_editable()
     await expect(page.get_by_role("button", name="Publish")).to_be_hidden()
     await expect(page.locator("[data-kind=pause]")).to_be_hidden()

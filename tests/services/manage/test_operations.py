@@ -4,7 +4,7 @@ from tests.openapi_documents import references
 
 from hifi.runtime.http.openapi import document
 from hifi_manage.web.api import ManagementApi
-from hifi_manage.web.operations import API, OPERATIONS, ROLES
+from hifi_manage.web.operations import API, NEEDS, OPERATIONS
 
 
 def test_every_reference_leads_to_a_component() -> None:
@@ -15,5 +15,5 @@ def test_every_reference_leads_to_a_component() -> None:
 
 
 def test_every_operation_has_a_handler_and_a_role() -> None:
-    assert {operation.name for operation in OPERATIONS} == ROLES.keys()
-    assert all(callable(getattr(ManagementApi, name)) for name in ROLES)
+    assert {operation.name for operation in OPERATIONS} | {"openapi"} == NEEDS.keys()
+    assert all(callable(getattr(ManagementApi, name)) for name in NEEDS)

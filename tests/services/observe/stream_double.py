@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
+from tests.observe_principal import create_principals
 
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
@@ -175,7 +176,7 @@ class Stream:
             await consumer.stop()
 
     @asynccontextmanager
-    async def observing(self, **more: Any):
+    async def observing(self, *, wait_for_principals: bool = True, **more: Any):
         """A running instance of observe, with its URL."""
         options = {
             "observe_settle_s": 0,
@@ -191,6 +192,9 @@ class Stream:
         sock = server.listen("127.0.0.1", 0)
         async with server.serve(observer.application(), sock, drain_s=1):
             await observer.start()
+            async with asyncio.timeout(60):
+                while wait_for_principals and not observer.principals.read:
+                    await asyncio.sleep(0.02)
             running = asyncio.create_task(observer.run())
             try:
                 yield observer, f"http://127.0.0.1:{sock.getsockname()[1]}"
@@ -205,6 +209,7 @@ async def new_stream(kafka: str, *pipes: Pipe):
     """A fresh stream with pipes, one by default."""
     topics = Topics(f"t{secrets.token_hex(4)}")
     await create_topics(kafka, topics, partitions=PARTITIONS, replication=1)
+    await create_principals(kafka, topics.stream)
     await publish(
         kafka,
         topics,

@@ -23,6 +23,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy.exc import OperationalError
+from tests.observe_principal import signed
 from tests.stream_process import PARTITIONS, read_all
 
 from hifi.pipe.model import Pipe
@@ -115,7 +116,7 @@ class Scene:
     async def minutes(self, pipe: str) -> list[dict[str, Any]]:
         """The closed minutes of a pipe, with what observe lists as lost."""
         async with (
-            aiohttp.ClientSession() as session,
+            aiohttp.ClientSession(headers=signed(self.mesh.plan)) as session,
             session.get(f"{self.mesh.plan.console}/api/v1/pipes/{pipe}/minutes?last=60") as answer,
         ):
             found: list[dict[str, Any]] = (await answer.json())["minutes"]

@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
+from tests.observe_principal import signed
 
 from hifi.pipe.model import Pipe
 from hifi_infra.mesh import fleet
@@ -74,12 +75,16 @@ class Running:
         return [orjson.loads(line)["url"].rstrip("/") for line in said]
 
     async def minutes(self, url: str) -> dict[int, dict[str, Any]]:
-        async with self.session.get(f"{url}/api/v1/pipes/flights/minutes?last=30") as response:
+        async with self.session.get(
+            f"{url}/api/v1/pipes/flights/minutes?last=30", headers=signed(self.mesh.plan)
+        ) as response:
             found = (await response.json())["minutes"] if response.status == 200 else []
         return {one["minute"]: one for one in found}
 
     async def lost(self, url: str, minute: int) -> list[dict[str, Any]]:
-        async with self.session.get(f"{url}/api/v1/pipes/flights/minutes/{minute}/lost") as response:
+        async with self.session.get(
+            f"{url}/api/v1/pipes/flights/minutes/{minute}/lost", headers=signed(self.mesh.plan)
+        ) as response:
             return list((await response.json())["lost"])
 
     async def told(self, names: list[str], good: Callable[[Counter[str]], bool]) -> list[Counter[str]]:

@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
 from fake_destination import ReceivedRequest, answer, destination
 from mail_server import Mailbox, mail_server
 from owner_webhook import SECRET, hook
+from tests.observe_principal import signed
 from tests.steady_load import WRITE_KEY, SteadyLoad
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.more]
@@ -60,8 +61,11 @@ def orders(crm: str, expired: str, owner: str) -> Pipe:
     )
 
 
-async def ask(console: str, path: str) -> Any:
-    async with aiohttp.ClientSession() as session, session.get(console + path) as response:
+async def ask(plan: Plan, path: str) -> Any:
+    async with (
+        aiohttp.ClientSession(headers=signed(plan)) as session,
+        session.get(f"{plan.console}{path}") as response,
+    ):
         return await response.json()
 
 
@@ -115,10 +119,9 @@ async def test_drifts_and_expired_credentials_are_told_to_the_owner_once(tmp_pat
     async with hook(posted) as owner, aiohttp.ClientSession() as session:
         with mail_server(mailbox) as smtp:
             async with watched(tmp_path, smtp, owner) as mesh:
-                console = str(mesh.plan.console)
 
                 async def states() -> dict[str, dict[str, Any]]:
-                    found = (await ask(console, "/api/v1/pipes/orders/skew"))["fields"]
+                    found = (await ask(mesh.plan, "/api/v1/pipes/orders/skew"))["fields"]
                     return {one["field"]: one for one in found}
 
                 def all_are(*wanted: str) -> Callable[[Any], bool]:
@@ -133,11 +136,11 @@ async def test_drifts_and_expired_credentials_are_told_to_the_owner_once(tmp_pat
                 higher = 0.5
                 drifted = await until(states, all_are("drifted", "drifted", "steady"))
                 await until(lambda: _told(mailbox, posted), lambda one: one == 3)
-                alarms = (await ask(console, "/api/v1/alarms"))["active"]
+                alarms = (await ask(mesh.plan, "/api/v1/alarms"))["active"]
                 # Later minutes of the same drift tell nobody again.
                 last = drifted["score"]["window"]["to"]
                 await until(
-                    lambda: ask(console, "/api/v1/status"), lambda one: one["closed_minute"] >= last + 1
+                    lambda: ask(mesh.plan, "/api/v1/status"), lambda one: one["closed_minute"] >= last + 1
                 )
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)

@@ -9,7 +9,10 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
+from tests.observe_principal import OPERATOR, VIEWER, as_principal
 
+from hifi.control.principals.audit import AuditOutcome
+from hifi.control.principals.principal_store import audit_entries
 from hifi.delivery.destination_state import (
     EGEST,
     DestinationName,
@@ -18,7 +21,7 @@ from hifi.delivery.destination_state import (
     state_record,
 )
 from hifi.kafka.admin import create_topics
-from hifi.kafka.topics import Topics, parse_tiers
+from hifi.kafka.topics import Topics, parse_tiers, principal_topics
 from hifi.record.headers import BREAKER, DESTINATION, OUTCOME, PIPE, REASON, SERVICE, SOURCE, STATUS
 from hifi.record.record import Record
 from hifi.runtime.clock import now_us
@@ -36,7 +39,7 @@ async def stream(kafka: str):
 
 
 async def ask(url: str, path: str) -> Any:
-    async with aiohttp.ClientSession() as session, session.get(url + path) as answer:
+    async with aiohttp.ClientSession(headers=VIEWER) as session, session.get(url + path) as answer:
         return await answer.json(content_type=None)
 
 
@@ -228,7 +231,10 @@ async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: S
         )
         for instance_url in (url, other_url):
             await until(instance_url, path, is_("open", 2, "503"))
-        async with aiohttp.ClientSession() as session, session.get(url + "/pipes/flights") as page:
+        async with (
+            aiohttp.ClientSession(headers=VIEWER) as session,
+            session.get(url + "/pipes/flights") as page,
+        ):
             text = await page.text()
             assert '<span class="badge bad">open</span> since 20' in text
             assert "answer 503" in text
@@ -238,14 +244,20 @@ async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: S
             await until(instance_url, path, is_("closed", 0))
 
 
-async def test_a_silence_needs_the_operator_token(stream: Stream) -> None:
-    async with stream.observing(observe_token="open sesame") as (_, url), aiohttp.ClientSession() as session:
+async def test_a_silence_needs_an_operator_and_is_in_the_audit(stream: Stream) -> None:
+    async with stream.observing() as (_, url), aiohttp.ClientSession() as session:
         body = {"reason": "new broker", "seconds": 60}
-        for headers in ({}, {"authorization": "Bearer wrong"}):
+        refused = [
+            ({}, 401),
+            ({"authorization": "Bearer wrong"}, 401),
+            (VIEWER, 403),
+            (as_principal("other"), 403),
+        ]
+        for headers, status in refused:
             async with session.post(url + "/api/v1/silences", json=body, headers=headers) as answer:
-                assert answer.status == 401
+                assert answer.status == status
         document = await ask(url, "/openapi.json")
-        operator = {"authorization": "Bearer open sesame"}
+        operator = OPERATOR
         for wrong in ({}, {"reason": "x", "seconds": 0}, {"reason": "x", "seconds": 1, "kind": "none"}, []):
             async with session.post(url + "/api/v1/silences", json=wrong, headers=operator) as answer:
                 assert answer.status == 400
@@ -254,6 +266,10 @@ async def test_a_silence_needs_the_operator_token(stream: Stream) -> None:
             require_described(document, "POST", "/api/v1/silences", 200, await answer.json())
         alarms = await until(url, "/api/v1/alarms", lambda body: body["silences"])
         assert alarms["silences"][0]["reason"] == "new broker"
+    (entry,) = await audit_entries(stream.kafka, principal_topics(stream.topics.stream))
+    assert (entry.principal, entry.what, entry.subject) == ("operator", "silence alarms", "alarms/all/all")
+    assert entry.outcome is AuditOutcome.DONE
+    assert entry.after["id"] == alarms["silences"][0]["id"]
 
 
 async def dead(stream: Stream, count: int, reason: str = "status-400") -> None:
@@ -262,14 +278,14 @@ async def dead(stream: Stream, count: int, reason: str = "status-400") -> None:
     await stream.write("dead-letter", 0, [letter | why for letter in letters])
 
 
-async def test_a_replay_needs_the_operator_token_and_repeating_it_is_harmless(stream: Stream) -> None:
+async def test_a_replay_needs_an_operator_and_repeating_it_is_harmless(stream: Stream) -> None:
     await dead(stream, 5)
     await dead(stream, 3, "status-422")
     await stream.write("dead-letter", 0, [[(PIPE, b"flights"), (SERVICE, b"egest"), (REASON, b"broken")]])
     path = "/api/v1/pipes/flights/dead/replay"
-    async with stream.observing(observe_token="open sesame") as (_, url), aiohttp.ClientSession() as session:
+    async with stream.observing() as (_, url), aiohttp.ClientSession() as session:
 
-        async def order(body: Any, token: str = "open sesame", path: str = path) -> tuple[int, Any]:
+        async def order(body: Any, token: str = "token-of-operator", path: str = path) -> tuple[int, Any]:
             bearer = {"authorization": f"Bearer {token}"} if token else {}
             async with session.post(url + path, json=body, headers=bearer) as answer:
                 return answer.status, await answer.json(content_type=None)
@@ -284,6 +300,8 @@ async def test_a_replay_needs_the_operator_token_and_repeating_it_is_harmless(st
 
         for token in ("", "wrong"):
             assert (await order({}, token))[0] == 401
+        for name in ("viewer", "data-viewer", "other"):
+            assert (await order({}, f"token-of-{name}"))[0] == 403
         for wrong in ({"reasons": "x"}, {"ids": []}, {"ids": ["x"]}, {"limit": 0}, []):
             assert (await order(wrong))[0] == 400
         assert (await order({}, path="/api/v1/pipes/nothing/dead/replay"))[0] == 404
@@ -302,16 +320,13 @@ async def test_a_replay_needs_the_operator_token_and_repeating_it_is_harmless(st
         assert (told["replayed"], told["already"], told["more"]) == (0, 8, False)
         assert "0:8" in told["why"]
         assert await gone() == 8
-
-
-async def test_replays_need_an_operator_token(stream: Stream) -> None:
-    await dead(stream, 1)
-    path = "/api/v1/pipes/flights/dead/replay"
-    async with stream.observing() as (_, url), aiohttp.ClientSession() as session:
-        for bearer in ({}, {"authorization": "Bearer "}):
-            async with session.post(url + path, json={}, headers=bearer) as answer:
-                assert answer.status == 401
-    assert await stream.size("retry-out") == 0
+    entries = await audit_entries(stream.kafka, principal_topics(stream.topics.stream))
+    assert {(entry.principal, entry.what, entry.subject) for entry in entries} == {
+        ("operator", "replay dead letters", "pipe/flights")
+    }
+    first = entries[1]  # the one before it named no ids that exist
+    assert (first.outcome, first.before) == (AuditOutcome.DONE, {"reason": "status-422"})
+    assert first.after["replayed"] == 3
 
 
 async def test_every_path_of_the_document_answers_and_what_is_not_there_is_a_problem(stream: Stream) -> None:
@@ -319,7 +334,7 @@ async def test_every_path_of_the_document_answers_and_what_is_not_there_is_a_pro
     await stream.events(0, minute, 3)
     await stream.commit(0)
     answers: dict[str, Awaitable[Any]] = {}
-    async with stream.observing() as (_, url), aiohttp.ClientSession() as session:
+    async with stream.observing() as (_, url), aiohttp.ClientSession(headers=VIEWER) as session:
         await until(url, f"/api/v1/pipes/flights/minutes/{minute}", lambda body: body.get("in") == 3)
         document = await ask(url, "/openapi.json")
         paths = [path for path, methods in document["paths"].items() if "get" in methods]

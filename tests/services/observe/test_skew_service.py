@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from tests.observe_principal import VIEWER
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.watched_field import watch_id
@@ -32,7 +33,7 @@ WATCHED = pipe("flights", **FIELDS)
 
 
 async def ask(url: str, path: str) -> Any:
-    async with aiohttp.ClientSession() as session, session.get(url + path) as answer:
+    async with aiohttp.ClientSession(headers=VIEWER) as session, session.get(url + path) as answer:
         return await answer.json(content_type=None)
 
 

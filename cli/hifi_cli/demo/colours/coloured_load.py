@@ -18,8 +18,8 @@ from hifi_cli.demo.load_test import LoadProcesses
 from hifi_cli.demo.topic_lags import end_offsets
 from hifi_cli.demo.tour_steps import TourSteps
 from hifi_cli.demo.verify import Comparison, RequestLogReader, SentEvent, read_send_log
+from hifi_cli.mesh_state.audited_command import author
 from hifi_cli.mesh_state.colour_command import READY_S, MeshOptions, mesh_command
-from hifi_cli.mesh_state.control_plane import author
 from hifi_infra.colours.coloured_stream import ColouredPlan, ColouredStream
 from hifi_infra.colours.operations import ColourOperations
 from hifi_infra.colours.runtime import ColourFolders

@@ -1,1 +1,1 @@
-"""Users of the management API, and the audit."""
+"""Principals of observe and manage: roles, sessions, sign-in, and the audit."""

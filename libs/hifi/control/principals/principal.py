@@ -1,4 +1,4 @@
-"""Principals of the management API: who may do what, and the tokens by which they are known."""
+"""Principals: who may do what in observe and manage, and the tokens by which they are known."""
 
 import hashlib
 import secrets
@@ -22,9 +22,11 @@ class Role(StrEnum):
     """What a principal may do; each role may do what the ones before may."""
 
     VIEWER = "viewer"
-    """Read everything in its scope, and check pipes."""
+    """Read everything in its scope but the data of events."""
+    DATA_VIEWER = "data-viewer"
+    """Read the data of dead letters, each time with an entry in the audit."""
     OPERATOR = "operator"
-    """Pause, resume, abort and force rollouts."""
+    """Replay dead letters, silence alarms, pause and resume pipes; pause, resume, abort and force rollouts."""
     ADMIN = "admin"
     """Check, declare, roll back and delete pipes."""
 
@@ -47,7 +49,7 @@ class PrincipalJson(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A person or a program that uses the management API.
+    """A person or a program that uses observe or manage.
 
     Attributes:
         name: in declarations and in the audit.
@@ -70,6 +72,11 @@ class Principal:
     def record(self) -> Record:
         """The record for the topic `principals`."""
         return Record(self.name.encode(), orjson.dumps(asdict(self)), [])
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether its role holds for the whole stream."""
+        return not self.pipes
 
     def sees(self, pipe: str) -> bool:
         """Whether a pipe is in the scope of its role."""
@@ -122,7 +129,11 @@ class Principals:
 
     def of_token(self, token: str, now_us: int) -> Principal | None:
         """The principal of a token; None: there is none, or the token has expired."""
-        principal = self._by_hash.get(token_sha256(token))
+        return self.of_hash(token_sha256(token), now_us)
+
+    def of_hash(self, sha256: str, now_us: int) -> Principal | None:
+        """The principal of the token with this hash; None: there is none, or the token has expired."""
+        principal = self._by_hash.get(sha256)
         if principal is None or (principal.expires_us is not None and principal.expires_us <= now_us):
             return None
         return principal

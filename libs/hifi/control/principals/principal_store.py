@@ -1,9 +1,9 @@
-"""Create, revoke and list the principals of the management API, each change with its record in the audit."""
+"""Create, revoke and list principals, each change with its record in the audit; and read and write the audit."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
 
 from aiokafka.errors import KafkaError
 
@@ -11,7 +11,7 @@ from hifi.control.principals.audit import Audit, AuditEntry, AuditOutcome
 from hifi.control.principals.principal import Principal, Principals, Role, new_token, revocation, token_sha256
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import TopicFollower
-from hifi.kafka.topics import ControlTopics
+from hifi.kafka.topics import PrincipalTopics
 from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured, Retryable
 
@@ -19,7 +19,7 @@ _CLIENT: Final = "hifi-principals"
 _ANSWER_S: Final = 15
 
 
-async def principals(bootstrap: str, topics: ControlTopics) -> Mapping[str, Principal]:
+async def principals(bootstrap: str, topics: PrincipalTopics) -> Mapping[str, Principal]:
     """Name to principal, of all that are not revoked.
 
     Raises:
@@ -35,8 +35,20 @@ async def principals(bootstrap: str, topics: ControlTopics) -> Mapping[str, Prin
     return all_principals.by_name
 
 
-async def had_principals(bootstrap: str, topics: ControlTopics) -> bool:
-    """Whether a principal was ever created, revoked or not.
+async def had_principal(bootstrap: str, topics: PrincipalTopics, name: str) -> bool:
+    """Whether a principal of this name was ever created, revoked or not.
+
+    Raises:
+        Retryable: Kafka does not answer.
+    """
+    return any(
+        entry.subject == f"principal/{name}" and entry.outcome is AuditOutcome.DONE
+        for entry in await audit_entries(bootstrap, topics)
+    )
+
+
+async def audit_entries(bootstrap: str, topics: PrincipalTopics) -> list[AuditEntry]:
+    """The audit, oldest entry first.
 
     Raises:
         Retryable: Kafka does not answer.
@@ -48,15 +60,12 @@ async def had_principals(bootstrap: str, topics: ControlTopics) -> bool:
             await follower.start()
         finally:
             await follower.stop()
-    return any(
-        entry.subject.startswith("principal/") and entry.outcome is AuditOutcome.DONE
-        for entry in audit.entries.values()
-    )
+    return list(audit.entries.values())
 
 
 async def create_principal(
     bootstrap: str,
-    topics: ControlTopics,
+    topics: PrincipalTopics,
     name: str,
     role: Role,
     *,
@@ -93,7 +102,7 @@ async def create_principal(
 
 
 async def revoke_principal(
-    bootstrap: str, topics: ControlTopics, name: str, *, author: str, at_us: int
+    bootstrap: str, topics: PrincipalTopics, name: str, *, author: str, at_us: int
 ) -> None:
     """Revoke a principal: its token is refused by all instances within seconds.
 
@@ -115,8 +124,52 @@ async def revoke_principal(
     await _write(bootstrap, topics, revocation(name), entry, entry.ended(AuditOutcome.DONE))
 
 
+@contextlib.asynccontextmanager
+async def audited(
+    bootstrap: str, topics: PrincipalTopics, entries: Sequence[AuditEntry]
+) -> AsyncIterator[dict[str, Any]]:
+    """Makes the changes of a command in the block, between entries that they were asked for and with the outcome.
+
+    The block gets a mapping, in which it puts what the audit keeps of the outcome, by subject.
+
+    Raises:
+        Retryable: the audit cannot be written; the block did not run.
+    """
+    after: dict[str, Any] = {}
+    async with _writing(bootstrap, topics.audit) as write:
+        await write(entries)
+        try:
+            yield after
+        except Exception as error:
+            why = str(error) or repr(error)
+            await write(
+                [entry.ended(AuditOutcome.REFUSED, after.get(entry.subject), why) for entry in entries]
+            )
+            raise
+        await write([entry.ended(AuditOutcome.DONE, after.get(entry.subject)) for entry in entries])
+
+
+@contextlib.asynccontextmanager
+async def _writing(
+    bootstrap: str, topic: str
+) -> AsyncIterator[Callable[[Sequence[AuditEntry]], Awaitable[None]]]:
+    producer = Producer(bootstrap, _CLIENT)
+    async with _answering(bootstrap):
+        await producer.start()
+
+    async def write(entries: Sequence[AuditEntry]) -> None:
+        """Write entries."""
+        async with _answering(bootstrap):
+            await producer.send_and_wait(topic, 0, [entry.record() for entry in entries])
+
+    try:
+        yield write
+    finally:
+        await producer.stop()
+
+
 async def _write(
-    bootstrap: str, topics: ControlTopics, record: Record, asked: AuditEntry, done: AuditEntry
+    bootstrap: str, topics: PrincipalTopics, record: Record, asked: AuditEntry, done: AuditEntry
 ) -> None:
     async with _answering(bootstrap):
         producer = Producer(bootstrap, _CLIENT)

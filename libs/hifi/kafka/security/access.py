@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from hifi.kafka.topics import ControlTopics, Topics
+from hifi.kafka.topics import ControlTopics, PrincipalTopics, Topics, principal_topics
 
 Resource: TypeAlias = Literal["topic", "group", "cluster", "transactional-id"]
 Operation: TypeAlias = Literal["Read", "Write", "Create", "Describe", "DescribeConfigs", "Delete"]
 
 PUBLISHER: Final = "publisher"
 """Creates topics and publishes pipes: `hifi apply` and the setup job. No other principal may write the topic `pipes`.
-It also creates and revokes principals of the management API."""
+It also creates and revokes principals."""
 OPERATOR: Final = "operator"
 """Reads everything and replays dead letters: the other commands of `hifi`."""
 COLOURS: Final = "colours"
@@ -86,6 +86,7 @@ class Access:
 def access(topics: Topics, control: ControlTopics | None = None) -> Mapping[str, Access]:
     """Service, `publisher` or `operator` to what it needs on a stream, and on its control plane if there is one."""
     by_user = _stream_access(topics)
+    by_user |= _principals_access(control or principal_topics(topics.stream), by_user)
     return by_user if control is None else {**by_user, **_control_access(topics, control, by_user)}
 
 
@@ -132,6 +133,25 @@ def colours_access(topics: Topics, control: ControlTopics | None) -> Mapping[str
 def connect_group(topics: Topics) -> str:
     """Group of the workers of Kafka Connect beside the stream."""
     return f"{topics.stream}-connect"
+
+
+def _principals_access(topics: PrincipalTopics, without: Mapping[str, Access]) -> Mapping[str, Access]:
+    observe, publisher, operator = without["observe"], without[PUBLISHER], without[OPERATOR]
+    both = [topics.principals, topics.audit]
+    return {
+        "observe": replace(
+            observe, reads=[*observe.reads, topics.principals], writes=[*observe.writes, topics.audit]
+        ),
+        PUBLISHER: replace(
+            publisher,
+            reads=[*publisher.reads, *both],
+            writes=[*publisher.writes, *both],
+            creates=[*publisher.creates, *both],
+        ),
+        OPERATOR: replace(
+            operator, reads=[*operator.reads, topics.audit], writes=[*operator.writes, topics.audit]
+        ),
+    }
 
 
 def _control_access(
@@ -202,17 +222,8 @@ def _control_access(
                 control.rollouts,
                 control.releases,
                 control.deployments,
-                control.principals,
-                control.audit,
             ],
-            writes=[
-                *publisher.writes,
-                control.declared,
-                control.requests,
-                control.releases,
-                control.principals,
-                control.audit,
-            ],
+            writes=[*publisher.writes, control.declared, control.requests, control.releases],
             creates=[*publisher.creates, f"{control.prefix}.{ANY}"],
         ),
     }

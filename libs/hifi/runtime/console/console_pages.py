@@ -85,7 +85,7 @@ class ConsolePages:
             "img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'self'; "
             "frame-ancestors 'none'",
             "x-content-type-options": "nosniff",
-            "referrer-policy": "no-referrer",
+            "referrer-policy": "same-origin",  # with no-referrer browsers send forms without their origin
             "cache-control": "no-store",
         }
 
@@ -96,6 +96,7 @@ class ConsolePages:
         values: Mapping[str, Any],
         counts: Mapping[str, int] | None = None,
         status: int = 200,
+        account: str = "",
     ) -> Response:
         """A page.
 
@@ -105,8 +106,11 @@ class ConsolePages:
             values: of the template.
             counts: label of a link to the number of things there that need attention.
             status: of the response.
+            account: who has signed in; empty: nobody.
         """
-        body = self._templates.get_template(template).render(values, title=title, counts=counts or {})
+        body = self._templates.get_template(template).render(
+            values, title=title, counts=counts or {}, account=account
+        )
         return HTMLResponse(body, status, headers=self._headers)
 
     def static(self, name: str) -> Response:

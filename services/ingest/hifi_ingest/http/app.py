@@ -79,7 +79,7 @@ class App:
         self._health = health
         health.block(_CONDITION, "ingest is starting and does not accept events yet")
         self._pages = Starlette(
-            routes=[*health.routes(), Route("/openapi.json", _openapi)],
+            routes=[*health.public_routes(), Route("/openapi.json", _openapi)],
             exception_handlers={HTTPException: self._http_problem},
         )
 

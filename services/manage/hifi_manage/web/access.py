@@ -1,4 +1,4 @@
-"""Who may call what, and which declaration a call changes."""
+"""Parameters and bodies of requests, and which declaration a request changes."""
 
 import re
 from typing import Any, Final
@@ -6,42 +6,11 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from hifi.control.declaration import NONE, Origin
-from hifi.control.principals.principal import Principal, Role
-from hifi.runtime.clock import now_us
-from hifi.runtime.http.problem import Problem, retry_later
+from hifi.runtime.http.problem import Problem
 from hifi_manage.control_state import ControlState
 
 _BODY_BYTES: Final = 1024 * 1024
 _NO_DECLARATION: Final = "none"
-
-
-def authenticate(request: Request, state: ControlState, role: Role) -> Principal:
-    """The principal of the request's token.
-
-    Raises:
-        Problem: 401, the token is missing, unknown, revoked or expired; 403, the principal may not do this; 503, the
-            principals could not be read lately.
-    """
-    if not state.fresh:
-        raise retry_later("The control plane's topics cannot be read now. Try again.")
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    principal = state.principals.of_token(token.strip(), now_us()) if scheme.lower() == "bearer" else None
-    if principal is None:
-        raise Problem(
-            401,
-            "Send the token of a principal in the header `Authorization: Bearer TOKEN`. It may have expired or been "
-            "revoked; `hifi principal create` makes a new one.",
-            [("www-authenticate", "Bearer")],
-            title="Token required",
-        )
-    if not principal.role.includes(role):
-        raise Problem(
-            403, f"{principal.name} has the role {principal.role.value}; this needs the role {role.value}."
-        )
-    pipe = request.path_params.get("pipe")
-    if pipe is not None and not principal.sees(pipe):
-        raise Problem(403, f"{principal.name} may use the pipes {', '.join(principal.pipes)} only.")
-    return principal
 
 
 def etag(number: int) -> dict[str, str]:

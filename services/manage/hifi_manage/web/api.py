@@ -1,7 +1,7 @@
 """The JSON API and the console. Every operation needs the token of a principal with its role."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import orjson
@@ -9,11 +9,13 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount
 
 from hifi.control.declaration import NONE, Declaration, Origin, undeclared
 from hifi.control.principals.audit import AuditEntry
+from hifi.control.principals.gate import Gate
 from hifi.control.principals.principal import Principal
+from hifi.control.principals.sign_in import SignIn, link_response
 from hifi.control.request import RequestKind, request_about
 from hifi.pipe.model import Pipe
 from hifi.runtime.clock import now_us
@@ -26,7 +28,6 @@ from hifi_manage.control_state import ControlState
 from hifi_manage.pipe_text import TextProblem, read_pipe
 from hifi_manage.trial import try_event
 from hifi_manage.web.access import (
-    authenticate,
     body_of,
     changed_meanwhile,
     etag,
@@ -36,7 +37,7 @@ from hifi_manage.web.access import (
     replaced_number,
 )
 from hifi_manage.web.console import ManagementConsole
-from hifi_manage.web.operations import API, OPERATIONS, ROLES
+from hifi_manage.web.operations import API, NEEDS, OPERATIONS
 from hifi_manage.web.registry import PATH as REGISTRY_PATH
 from hifi_manage.web.registry import registry_application
 from hifi_manage.web.views import (
@@ -53,8 +54,6 @@ from hifi_manage.web.views import (
     version_with_body,
 )
 
-Handler = Callable[[Request, Principal], Awaitable[Response]]
-
 
 def application(state: ControlState, observe_url: str, hosts: Sequence[str] = ()) -> Starlette:
     """Build the ASGI application of the API and the console.
@@ -64,32 +63,27 @@ def application(state: ControlState, observe_url: str, hosts: Sequence[str] = ()
         observe_url: of observe's console; empty: there is none.
         hosts: names with a dot by which it is reached.
     """
-    api = ManagementApi(state)
-
-    def endpoint(name: str) -> Callable[[Request], Awaitable[Response]]:
-        handle: Handler = getattr(api, name)
-
-        async def authenticated(request: Request) -> Response:
-            """Handle the request as the principal of its token."""
-            return await handle(request, authenticate(request, state, ROLES[name]))
-
-        return authenticated
-
-    routes = [
-        Route(operation.path, endpoint(operation.name), methods=[operation.method])
+    gate = Gate(state)
+    api = ManagementApi(state, gate)
+    console = ManagementConsole(observe_url)
+    sign_in = SignIn(gate, console.pages)
+    routes: list[BaseRoute] = [
+        sign_in.api(
+            operation.path,
+            operation.name,
+            getattr(api, operation.name),
+            NEEDS,
+            operation.method,
+        )
         for operation in OPERATIONS
     ]
-    routes.append(Route("/api/v1/openapi.json", _openapi))
-    registry = Mount(REGISTRY_PATH, registry_application(state))
+    routes.append(sign_in.api("/api/v1/openapi.json", "openapi", api.openapi, NEEDS, "GET"))
+    routes.append(Mount(REGISTRY_PATH, registry_application(state)))
     return Starlette(
-        routes=[*routes, registry, *ManagementConsole(observe_url).routes()],
+        routes=[*routes, *sign_in.routes(), *console.routes(sign_in)],
         exception_handlers={Problem: _problem},
         middleware=[Middleware(TrustedHosts, names=hosts)],
     )
-
-
-async def _openapi(_: Request) -> Response:
-    return json_response(document(OPERATIONS, version("manage"), API))
 
 
 async def _problem(_: Request, error: Exception) -> Response:
@@ -100,8 +94,13 @@ async def _problem(_: Request, error: Exception) -> Response:
 class ManagementApi:
     """Handlers of the operations, one method for each; the table OPERATIONS has their paths and parameters."""
 
-    def __init__(self, state: ControlState) -> None:
+    def __init__(self, state: ControlState, gate: Gate) -> None:
         self._state = state
+        self._gate = gate
+
+    async def openapi(self, _: Request, __: Principal) -> Response:
+        """GET the OpenAPI document of this API."""
+        return json_response(document(OPERATIONS, version("manage"), API))
 
     async def pipes(self, _: Request, principal: Principal) -> Response:
         """GET pipes: those in the principal's scope, without bodies."""
@@ -202,6 +201,10 @@ class ManagementApi:
         await state.ask(entry, change)
         answer: PipeRollout = {"pipe": name, "rollout": status}
         return json_response(answer)
+
+    async def link(self, _: Request, principal: Principal) -> Response:
+        """POST: make a link that opens the console signed in as the caller."""
+        return link_response(self._gate, principal)
 
     async def me(self, _: Request, principal: Principal) -> Response:
         """GET the principal of the token."""

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from hifi.control.principals.gate import Needs
 from hifi.control.principals.principal import PrincipalJson, Role
+from hifi.control.principals.sign_in import LinkJson
 from hifi.control.request import RequestKind
 from hifi.pipe.model import Pipe
 from hifi.runtime.http.openapi import ApiDescription, Operation
@@ -166,6 +168,14 @@ OPERATIONS: Final = (
     ),
     _operation("GET", "/me", "me", "Get the principal of the token.", PrincipalJson, (401, 503)),
     _operation(
+        "POST",
+        "/sign-in-links",
+        "link",
+        "Make a link that opens the console signed in as the caller, once and within an hour.",
+        LinkJson,
+        (401, 403, 503),
+    ),
+    _operation(
         "GET",
         "/principals",
         "principals",
@@ -182,21 +192,23 @@ OPERATIONS: Final = (
         (401, 403, 503),
     ),
 )
-ROLES: Final[Mapping[str, Role]] = {
-    "pipes": Role.VIEWER,
-    "pipe": Role.VIEWER,
-    "versions": Role.VIEWER,
-    "version": Role.VIEWER,
-    "check": Role.ADMIN,
-    "rollout": Role.OPERATOR,
-    "pause": Role.OPERATOR,
-    "resume": Role.OPERATOR,
-    "declare": Role.ADMIN,
-    "delete": Role.ADMIN,
-    "roll_back": Role.ADMIN,
-    "trial": Role.ADMIN,
-    "me": Role.VIEWER,
-    "principals": Role.ADMIN,
-    "audit": Role.VIEWER,
+NEEDS: Final[Mapping[str, Needs]] = {
+    "pipes": Needs(Role.VIEWER),
+    "pipe": Needs(Role.VIEWER),
+    "versions": Needs(Role.VIEWER),
+    "version": Needs(Role.VIEWER),
+    "check": Needs(Role.ADMIN),
+    "rollout": Needs(Role.OPERATOR),
+    "pause": Needs(Role.OPERATOR),
+    "resume": Needs(Role.OPERATOR),
+    "declare": Needs(Role.ADMIN),
+    "delete": Needs(Role.ADMIN),
+    "roll_back": Needs(Role.ADMIN),
+    "trial": Needs(Role.ADMIN),
+    "me": Needs(Role.VIEWER),
+    "link": Needs(Role.VIEWER),
+    "principals": Needs(Role.ADMIN),
+    "audit": Needs(Role.VIEWER),
+    "openapi": Needs(Role.VIEWER),
 }
-"""Name of an operation to the role that it needs."""
+"""Name of a route of the API to what it needs."""

@@ -258,7 +258,7 @@ RUNBOOKS: Final = {
             "There are too few instances of observe for the traffic.",
         ),
         (
-            "See how old they are: `curl -s CONSOLE/api/v1/status`.",
+            "See how old they are: `hifi top --once`.",
             "Check that Kafka is up: `hifi status`.",
             ("If catching up takes long, add an instance: `hifi up --scale observe=2`."),
         ),

@@ -135,7 +135,9 @@ class ColoursView:
         path = f"/api/v1/pipes/{quote(pipe)}/minutes"
         query = {"from": str(first), "to": str(last), "lags": "whole"}
         try:
-            async with session.get(url.rstrip("/") + path, params=query) as answer:
+            async with session.get(
+                url.rstrip("/") + path, params=query, headers=self._headers(), allow_redirects=False
+            ) as answer:
                 body = orjson.loads(await answer.read())
                 if answer.status != 200:
                     raise ValueError(f"{answer.status}: {body.get('detail', body)}")
@@ -147,6 +149,15 @@ class ColoursView:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError) as error:
             reason = f"the observe of {name} at {url} does not answer: {str(error) or type(error).__name__}"
             return ColourMinutes(-1, {}, reason, asleep_since)
+
+    def _headers(self) -> dict[str, str]:
+        """With the token for the observe of a colour, as its file is now.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        file = self._settings.observe_token_file
+        return {} if file is None else {"authorization": f"Bearer {file.read_text().strip()}"}
 
     def _take(self, _: bytes | None, value: bytes | None, __: int) -> None:
         """Take in a record of the topic `colours`.

@@ -1,6 +1,7 @@
 """Alarms and silences."""
 
 import uuid
+from collections.abc import Callable
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -51,15 +52,21 @@ class AlarmAnswers:
         """Active alarms according to the topic `alarms`, so the same on every instance."""
         return [alarm for alarm in self._notifier.notified if alarm.ended_us is None]
 
-    def alarms(self) -> AlarmList:
-        """Active alarms, past alarms and silences."""
+    def alarms(self, sees: Callable[[str], bool]) -> AlarmList:
+        """Active alarms, past alarms and silences of the stream and of the pipes that somebody sees."""
         alarms: list[AlarmJson] = [
-            {**alarm, "told": alarm.get("told", [])} for alarm in self._notifier.history
+            {**alarm, "told": alarm.get("told", [])}
+            for alarm in self._notifier.history
+            if not alarm["pipe"] or sees(alarm["pipe"])
         ]
         return {
             "active": [alarm for alarm in alarms if alarm["ended_us"] is None],
             "past": [alarm for alarm in reversed(alarms) if alarm["ended_us"] is not None],
-            "silences": list(self._notifier.alarms.silences.values()),
+            "silences": [
+                silence
+                for silence in self._notifier.alarms.silences.values()
+                if not silence.pipe or sees(silence.pipe)
+            ],
         }
 
     async def silence(self, request: SilenceRequest) -> AlarmSilence:

@@ -1,4 +1,4 @@
-"""The JSON API: read-only except for silences and dead-letter replays, which need the operator token."""
+"""The JSON API: read-only except for silences and dead-letter replays. Each route needs a principal."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -9,10 +9,15 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute
 
+from hifi.control.principals.audit import AuditEntry
+from hifi.control.principals.audit_log import AuditLog
+from hifi.control.principals.gate import Gate
+from hifi.control.principals.principal import Principal
+from hifi.control.principals.sign_in import SignIn, link_response
 from hifi.runtime.clock import now_us
-from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import version
 from hifi.runtime.http.openapi import document, json_response
 from hifi.runtime.http.problem import Problem
@@ -23,9 +28,9 @@ from hifi_observe.web.alarm_answers import SilenceRequest
 from hifi_observe.web.answers import Answers
 from hifi_observe.web.console import Console
 from hifi_observe.web.event_data import EventDataReaders
-from hifi_observe.web.operations import API, OPERATIONS
-from hifi_observe.web.replays import ReplayRequest, Replays
-from hifi_observe.web.request import minute_of, positive_integer, require_operator
+from hifi_observe.web.operations import API, NEEDS, OPERATIONS
+from hifi_observe.web.replays import REPLAY_S, ReplayRequest, ReplayResult, Replays
+from hifi_observe.web.request import minute_of, positive_integer
 
 _Body = TypeVar("_Body", bound=BaseModel)
 _MOST_DEAD_LETTERS: Final = 10_000
@@ -33,19 +38,28 @@ _MOST_LOST: Final = 100_000
 _MOST_MINUTES: Final = 50_000
 
 
-def application(settings: ObserveSettings, answers: Answers, replays: Replays) -> Starlette:
+def application(
+    settings: ObserveSettings, answers: Answers, replays: Replays, gate: Gate, audit: AuditLog
+) -> Starlette:
     """Build the ASGI application of the API and the console."""
-    readers = EventDataReaders(settings.observe_host, settings.observe_token)
-    api = Api(answers, replays, settings.observe_token, readers)
-    console = Console(answers, settings.manage_url, readers, operator=bool(settings.observe_token))
-    routes = [
-        Route(operation.path, getattr(api, operation.name), methods=[operation.method])
+    readers = EventDataReaders(gate, audit)
+    api = Api(answers, replays, gate, audit, readers)
+    console = Console(answers, settings.manage_url, readers)
+    sign_in = SignIn(gate, console.pages)
+    routes: list[BaseRoute] = [
+        sign_in.api(
+            operation.path,
+            operation.name,
+            getattr(api, operation.name),
+            NEEDS,
+            operation.method,
+        )
         for operation in OPERATIONS
     ]
-    routes.append(Route("/openapi.json", api.openapi))
+    routes.append(sign_in.api("/openapi.json", "openapi", api.openapi, NEEDS, "GET"))
     hosts = split_hosts(settings.observe_hosts)
     return Starlette(
-        routes=[*routes, *console.routes()],
+        routes=[*routes, *sign_in.routes(), *console.routes(sign_in)],
         exception_handlers={Problem: _problem},
         middleware=[Middleware(TrustedHosts, names=[*hosts, settings.observe_url])],
     )
@@ -62,41 +76,45 @@ class Api:
     Args:
         answers: by subject.
         replays: of dead letters.
-        token: of the operator; empty: silences and replays are refused.
+        gate: of the service.
+        audit: of changes.
         readers: who may read the data of events.
     """
 
-    def __init__(self, answers: Answers, replays: Replays, token: str, readers: EventDataReaders) -> None:
+    def __init__(
+        self, answers: Answers, replays: Replays, gate: Gate, audit: AuditLog, readers: EventDataReaders
+    ) -> None:
         self._readers = readers
         self._answers = answers
         self._replays = replays
-        self._token = token
+        self._gate = gate
+        self._audit = audit
 
-    async def openapi(self, _: Request) -> Response:
+    async def openapi(self, _: Request, __: Principal) -> Response:
         """GET /openapi.json: the OpenAPI document of this API."""
         return json_response(document(OPERATIONS, version("observe"), API))
 
-    async def status(self, _: Request) -> Response:
+    async def status(self, _: Request, __: Principal) -> Response:
         """GET status: what this instance observes and how far behind it is."""
         return json_response(self._answers.status.status())
 
-    async def verdicts(self, _: Request) -> Response:
+    async def verdicts(self, _: Request, principal: Principal) -> Response:
         """GET verdicts: whether the stream, each service and each pipe is stable."""
-        return json_response(self._answers.control.verdicts())
+        return json_response(self._answers.control.verdicts(principal.sees))
 
-    async def control(self, _: Request) -> Response:
+    async def control(self, _: Request, principal: Principal) -> Response:
         """GET control: verdicts, rollouts and steps."""
-        return json_response(self._answers.control.control())
+        return json_response(self._answers.control.control(principal.sees))
 
-    async def pipes(self, _: Request) -> Response:
+    async def pipes(self, _: Request, principal: Principal) -> Response:
         """GET pipes: all pipes with their totals and the verdict."""
-        return json_response(self._answers.pipes.overview())
+        return json_response(self._answers.pipes.overview(principal.sees))
 
-    async def pipe(self, request: Request) -> Response:
+    async def pipe(self, request: Request, _: Principal) -> Response:
         """GET a pipe: its current state."""
         return json_response(self._answers.pipes.pipe(self._name(request)))
 
-    async def minutes(self, request: Request) -> Response:
+    async def minutes(self, request: Request, _: Principal) -> Response:
         """GET minutes: those of a pipe, closed and provisional."""
         name, parameters = self._name(request), request.query_params
         last = minute_of(parameters.get("to", str(now_us() // 60_000_000)))
@@ -108,47 +126,46 @@ class Api:
         whole_lags = parameters.get("lags") == "whole"
         return json_response(self._answers.minutes.minutes(name, first, last, whole_lags=whole_lags))
 
-    async def colours(self, request: Request) -> Response:
+    async def colours(self, request: Request, _: Principal) -> Response:
         """GET the minutes of a pipe over both colours."""
         name, last = self._name(request), positive_integer(request, "last", 60, 3000)
         return json_response(await self._answers.colours.minutes(name, last))
 
-    async def series(self, request: Request) -> Response:
+    async def series(self, request: Request, _: Principal) -> Response:
         """GET series: the minutes of a pipe as columns."""
         name, last = self._name(request), positive_integer(request, "last", 60, _MOST_MINUTES)
         return json_response(self._answers.minutes.series(name, last))
 
-    async def recent(self, request: Request) -> Response:
+    async def recent(self, request: Request, _: Principal) -> Response:
         """GET recent: the last five minutes of a pipe, one point per second."""
         return json_response(self._answers.pipes.recent(self._name(request)))
 
-    async def skew(self, request: Request) -> Response:
+    async def skew(self, request: Request, _: Principal) -> Response:
         """GET skew: the watched fields of a pipe."""
         return json_response(self._answers.pipes.watched_fields(self._name(request)))
 
-    async def minute(self, request: Request) -> Response:
+    async def minute(self, request: Request, _: Principal) -> Response:
         """GET a closed minute, without ids and offsets."""
         return json_response(views.shown(self._merged(request)))
 
-    async def lost(self, request: Request) -> Response:
+    async def lost(self, request: Request, _: Principal) -> Response:
         """GET the lost events of a minute."""
         merged, limit = self._merged(request), positive_integer(request, "limit", 1000, _MOST_LOST)
         resolved = request.query_params.get("resolve") != "no"
         return json_response(await self._answers.records.lost(merged, limit, resolved=resolved))
 
-    async def dead(self, request: Request) -> Response:
+    async def dead(self, request: Request, principal: Principal) -> Response:
         """GET the newest dead letters of a pipe."""
         pipe, limit = self._name(request), positive_integer(request, "limit", 100, _MOST_DEAD_LETTERS)
         conditions = {
             name: request.query_params.get(name, "") for name in ("service", "reason", "destination")
         }
         dead_letters = await self._answers.records.dead(pipe, limit, conditions)
-        dead_letters = self._readers.shown(request, pipe, dead_letters)
+        dead_letters = await self._readers.shown(principal, pipe, dead_letters)
         return json_response({"pipe": pipe, "dead": dead_letters})
 
-    async def replay(self, request: Request) -> Response:
+    async def replay(self, request: Request, principal: Principal) -> Response:
         """POST a dead-letter replay; 409 while another one runs."""
-        require_operator(request, self._token)
         name = self._name(request)
         replay = await _parsed(request, ReplayRequest, "Invalid replay request")
         if self._replays.busy:
@@ -157,22 +174,43 @@ class Api:
                 "Wait until that replay is complete, then send the request again.",
                 title="Another replay is running",
             )
-        try:
-            return json_response(asdict(await self._replays.run(name, replay)))
-        except Misconfigured as error:
-            raise Problem(400, str(error), title="Invalid dead letter id") from None
-        except Retryable as error:
-            raise Problem(503, str(error), title="Kafka does not answer") from None
 
-    async def alarms(self, _: Request) -> Response:
+        async def run() -> ReplayResult:
+            try:
+                return await self._replays.run(name, replay)
+            except Misconfigured as error:
+                raise Problem(400, str(error), title="Invalid dead letter id") from None
+
+        entry = AuditEntry(
+            principal.name,
+            "replay dead letters",
+            f"pipe/{name}",
+            now_us(),
+            replay.model_dump(exclude_defaults=True),
+        )
+        return json_response(asdict(await self._audit.changed(entry, run, asdict, REPLAY_S)))
+
+    async def alarms(self, _: Request, principal: Principal) -> Response:
         """GET active alarms, past alarms and silences."""
-        return json_response(self._answers.alarms.alarms())
+        return json_response(self._answers.alarms.alarms(principal.sees))
 
-    async def silence(self, request: Request) -> Response:
+    async def silence(self, request: Request, principal: Principal) -> Response:
         """POST a silence for alarms of a kind, of a pipe, or all."""
-        require_operator(request, self._token)
         silence = await _parsed(request, SilenceRequest, "Invalid silence")
-        return json_response(await self._answers.alarms.silence(silence))
+        if not principal.sees_all and not (silence.pipe and principal.sees(silence.pipe)):
+            raise Problem(403, f"{principal.name} may silence alarms of {', '.join(principal.pipes)} only.")
+        subject = f"alarms/{silence.kind or 'all'}/{silence.pipe or 'all'}"
+        entry = AuditEntry(principal.name, "silence alarms", subject, now_us())
+        made = await self._audit.changed(entry, lambda: self._answers.alarms.silence(silence), asdict)
+        return json_response(made)
+
+    async def link(self, _: Request, principal: Principal) -> Response:
+        """POST: make a link that opens the console signed in as the caller."""
+        return link_response(self._gate, principal)
+
+    async def me(self, _: Request, principal: Principal) -> Response:
+        """GET the principal of the request."""
+        return json_response(principal.json())
 
     def _name(self, request: Request) -> str:
         return self._answers.pipes.require(str(request.path_params["pipe"]))

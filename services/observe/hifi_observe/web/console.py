@@ -11,6 +11,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
+from hifi.control.principals.principal import Principal, Role
+from hifi.control.principals.sign_in import Handler, SignIn
 from hifi.runtime.console.console_pages import ConsolePages, navigation
 from hifi.runtime.http.problem import Problem
 from hifi_observe.alarms import runbooks
@@ -19,6 +21,7 @@ from hifi_observe.live.breaker_state import BreakerView
 from hifi_observe.minutes.open_minute import PROVISIONAL
 from hifi_observe.web.answers import Answers
 from hifi_observe.web.event_data import EventDataReaders
+from hifi_observe.web.operations import NEEDS
 
 _API: Final = "/openapi.json"
 _MAX_LOST_SHOWN: Final = 1000
@@ -33,17 +36,13 @@ class Console:
         answers: by subject.
         manage_url: of manage's console; empty: there is none.
         readers: who may read the data of events.
-        operator: whether there is an operator token, so that silences and replays are possible.
     """
 
-    def __init__(
-        self, answers: Answers, manage_url: str, readers: EventDataReaders, *, operator: bool
-    ) -> None:
+    def __init__(self, answers: Answers, manage_url: str, readers: EventDataReaders) -> None:
         self._readers = readers
         self._answers = answers
-        self._operator = operator
         self._manage = manage_url.rstrip("/")
-        self._pages = ConsolePages(
+        self.pages = ConsolePages(
             "hifi_observe.web",
             "observe",
             navigation("", self._manage or None, _API),
@@ -63,25 +62,29 @@ class Console:
             },
         )
 
-    def routes(self) -> list[Route]:
+    def routes(self, sign_in: SignIn) -> list[Route]:
         """Routes of the pages and of their assets."""
+        paths: dict[str, tuple[str, Handler]] = {
+            "console_overview": ("/", self.overview),
+            "console_alarms": ("/alarms", self.alarms),
+            "console_control": ("/control", self.control),
+            "console_runbooks": (runbooks.PATH, self.runbooks),
+            "console_pipe": ("/pipes/{pipe}", self.pipe),
+            "console_colours": ("/pipes/{pipe}/colours", self.colours),
+            "console_dead": ("/pipes/{pipe}/dead", self.dead),
+            "console_minute": ("/pipes/{pipe}/minutes/{minute}", self.minute),
+        }
         return [
-            Route("/", self.overview),
-            Route("/alarms", self.alarms),
-            Route("/control", self.control),
-            Route(runbooks.PATH, self.runbooks),
-            Route("/pipes/{pipe}", self.pipe),
-            Route("/pipes/{pipe}/colours", self.colours),
-            Route("/pipes/{pipe}/dead", self.dead),
-            Route("/pipes/{pipe}/minutes/{minute}", self.minute),
-            Route("/static/plotly.min.js", self.plotly),
-            Route("/static/{name}", self.static),
+            *(sign_in.page(path, name, handler, NEEDS) for name, (path, handler) in paths.items()),
+            Route("/static/plotly.min.js", self.plotly, name="plotly"),
+            Route("/static/{name}", self.static, name="static"),
         ]
 
-    async def overview(self, _: Request) -> Response:
+    async def overview(self, _: Request, principal: Principal) -> Response:
         """The overview of all pipes."""
-        overview = self._answers.pipes.overview()
+        overview = self._answers.pipes.overview(principal.sees)
         return self._page(
+            principal,
             "overview.html",
             "Pipes",
             pipes=overview["pipes"],
@@ -89,36 +92,37 @@ class Console:
             totals=overview["totals"],
         )
 
-    async def pipe(self, request: Request) -> Response:
+    async def pipe(self, request: Request, principal: Principal) -> Response:
         """The page of one pipe."""
         try:
             name = self._answers.pipes.require(request.path_params["pipe"])
         except Problem as error:
-            return self._failed(error)
+            return self._failed(principal, error)
         pipe, recent = self._answers.pipes.pipe(name), self._answers.minutes.last_hour(name)
         watched = self._answers.pipes.watched_fields(name)["fields"]
-        return self._page("pipe.html", name, pipe=pipe, recent=recent, watched=watched)
+        return self._page(principal, "pipe.html", name, pipe=pipe, recent=recent, watched=watched)
 
-    async def minute(self, request: Request) -> Response:
+    async def minute(self, request: Request, principal: Principal) -> Response:
         """One closed minute of a pipe, with its lost events."""
         try:
             name = self._answers.pipes.require(request.path_params["pipe"])
             merged = self._answers.minutes.merged(name, request.path_params["minute"])
             lost = await self._answers.records.lost(merged, _MAX_LOST_SHOWN, resolved=True)
         except Problem as error:
-            return self._failed(error)
-        return self._page("minute.html", f"{name}, {_clock(merged['minute'])}", minute=merged, lost=lost)
+            return self._failed(principal, error)
+        title = f"{name}, {_clock(merged['minute'])}"
+        return self._page(principal, "minute.html", title, minute=merged, lost=lost)
 
-    async def colours(self, request: Request) -> Response:
+    async def colours(self, request: Request, principal: Principal) -> Response:
         """The last hour of a pipe over both colours."""
         try:
             name = self._answers.pipes.require(request.path_params["pipe"])
             both = await self._answers.colours.minutes(name, 60)
         except Problem as error:
-            return self._failed(error)
-        return self._page("colours.html", f"{name} over both colours", both=both)
+            return self._failed(principal, error)
+        return self._page(principal, "colours.html", f"{name} over both colours", both=both)
 
-    async def dead(self, request: Request) -> Response:
+    async def dead(self, request: Request, principal: Principal) -> Response:
         """The newest 200 dead letters of a pipe, filtered by service, reason and destination."""
         conditions = {
             field: request.query_params.get(field, "") for field in ("service", "reason", "destination")
@@ -126,35 +130,39 @@ class Console:
         try:
             name = self._answers.pipes.require(request.path_params["pipe"])
             dead_letters = await self._answers.records.dead(name, 200, conditions)
-            dead_letters = self._readers.shown(request, name, dead_letters)
+            dead_letters = await self._readers.shown(principal, name, dead_letters)
         except Problem as error:
-            return self._failed(error)
+            return self._failed(principal, error)
         return self._page(
+            principal,
             "dead.html",
             f"Dead letters of {name}",
             pipe=name,
             dead_letters=dead_letters,
             conditions=conditions,
-            operator=self._operator,
+            operator=principal.role.includes(Role.OPERATOR),
         )
 
-    async def alarms(self, _: Request) -> Response:
+    async def alarms(self, _: Request, principal: Principal) -> Response:
         """Alarms and silences."""
         return self._page(
+            principal,
             "alarms.html",
             "Alarms",
-            alarms=self._answers.alarms.alarms(),
+            alarms=self._answers.alarms.alarms(principal.sees),
             kinds=KINDS,
-            operator=self._operator,
+            operator=principal.role.includes(Role.OPERATOR),
         )
 
-    async def control(self, _: Request) -> Response:
+    async def control(self, _: Request, principal: Principal) -> Response:
         """Verdicts, rollouts and the steps of the control plane."""
-        return self._page("control.html", "Control", **self._answers.control.control())
+        return self._page(
+            principal, "control.html", "Control", **self._answers.control.control(principal.sees)
+        )
 
-    async def runbooks(self, _: Request) -> Response:
+    async def runbooks(self, _: Request, principal: Principal) -> Response:
         """The runbook of each kind of alarm."""
-        return self._page("runbooks.html", "Runbooks", books=runbooks.RUNBOOKS)
+        return self._page(principal, "runbooks.html", "Runbooks", books=runbooks.RUNBOOKS)
 
     async def plotly(self, _: Request) -> Response:
         """plotly.js from the installed wheel."""
@@ -163,18 +171,19 @@ class Console:
 
     async def static(self, request: Request) -> Response:
         """Style sheets and scripts of the console."""
-        try:
-            return self._pages.static(request.path_params["name"])
-        except Problem as error:
-            return self._failed(error)
+        return self.pages.static(request.path_params["name"])
 
-    def _page(self, template: str, title: str, status: int = 200, **values: Any) -> Response:
-        counts = {"Alarms": len(self._answers.alarms.alarms()["active"])}
+    def _page(
+        self, principal: Principal, template: str, title: str, status: int = 200, **values: Any
+    ) -> Response:
+        counts = {"Alarms": len(self._answers.alarms.alarms(principal.sees)["active"])}
         values |= {"status": self._answers.status.status(), "manage": self._manage}
-        return self._pages.page(template, title, values, counts, status)
+        return self.pages.page(
+            template, title, values, counts, status, f"{principal.name} ({principal.role.value})"
+        )
 
-    def _failed(self, error: Problem) -> Response:
-        return self._page("error.html", error.title, error.status, detail=error.detail)
+    def _failed(self, principal: Principal, error: Problem) -> Response:
+        return self._page(principal, "error.html", error.title, error.status, detail=error.detail)
 
 
 def _clock(minute: int) -> str:

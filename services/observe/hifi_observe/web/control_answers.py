@@ -1,5 +1,6 @@
 """Verdicts, rollouts and the steps of the control plane."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import WHOLE
 from hifi_observe.verdicts.stability import Stability
 
+_PIPE: Final = "pipe/"
 _STEPS: Final = 100
 """Steps of the control plane that are shown."""
 
@@ -37,21 +39,26 @@ class ControlAnswers:
         self._stability = stability
         self._registry = registry
 
-    def verdicts(self) -> VerdictList:
-        """The newest verdict on every scope."""
-        return {"verdicts": [verdict.json() for verdict in self._stability.verdicts()]}
+    def verdicts(self, sees: Callable[[str], bool]) -> VerdictList:
+        """The newest verdict on every scope that somebody sees."""
+        return {"verdicts": [verdict.json() for verdict in self._verdicts(sees)]}
 
-    def control(self) -> Control:
-        """Verdicts, rollouts and steps."""
-        verdicts, actions = self._stability.verdicts(), self._stability.actions()
+    def control(self, sees: Callable[[str], bool]) -> Control:
+        """Verdicts, rollouts and steps that somebody sees."""
+        verdicts, actions = self._verdicts(sees), self._stability.actions()
+        if actions is not None:
+            actions = [action for action in actions if _is_seen(action.scope, sees)]
         return {
             "verdicts": [verdict.json() for verdict in verdicts],
             "rollouts": [row for verdict in verdicts for row in self._revisions(verdict)],
             "actions": None if actions is None else [asdict(action) for action in actions[:_STEPS]],
         }
 
+    def _verdicts(self, sees: Callable[[str], bool]) -> list[Verdict]:
+        return [verdict for verdict in self._stability.verdicts() if _is_seen(verdict.scope, sees)]
+
     def _revisions(self, verdict: Verdict) -> list[dict[str, Any]]:
-        pipe = verdict.scope.removeprefix("pipe/")
+        pipe = verdict.scope.removeprefix(_PIPE)
         published = self._registry.get(pipe)
         if verdict.rollout is None or published is None or published.rollout is None:
             return []
@@ -66,3 +73,7 @@ class ControlAnswers:
             }
             for revision in (published.number, following)
         ]
+
+
+def _is_seen(scope: str, sees: Callable[[str], bool]) -> bool:
+    return not scope.startswith(_PIPE) or sees(scope.removeprefix(_PIPE))

@@ -1,55 +1,42 @@
-"""Who may read the data of events that observe shows, and a log line for each time that somebody does."""
+"""Who may read the data of events that observe shows, and an audit entry for each time that somebody does."""
 
-import hmac
-import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from starlette.requests import Request
-
-from hifi.runtime import log
-
-logger = log.get(__name__)
+from hifi.control.principals.audit import AuditEntry, AuditOutcome
+from hifi.control.principals.audit_log import AuditLog
+from hifi.control.principals.gate import Gate
+from hifi.control.principals.principal import Principal, Role
+from hifi.runtime.clock import now_us
 
 
 class EventDataReaders:
-    """Those who send the operator token; without one, whoever is on this machine if observe listens there only."""
+    """Shows the data of dead letters to data viewers and above.
 
-    def __init__(self, host: str, token: str) -> None:
-        """Decide by the settings.
+    Args:
+        gate: that let the principals in.
+        audit: gets an entry before data is shown.
+    """
 
-        Args:
-            host: address that observe listens at.
-            token: of the operator; empty: there is none.
-        """
-        self._token = token
-        self._is_local = _is_loopback(host)
+    def __init__(self, gate: Gate, audit: AuditLog) -> None:
+        self._gate = gate
+        self._audit = audit
 
-    def shown(
-        self, request: Request, pipe: str, dead_letters: Sequence[Mapping[str, Any]]
+    async def shown(
+        self, principal: Principal, pipe: str, dead_letters: Sequence[Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
-        """Dead letters as the sender of a request may see them: `withheld` says that their data is left out."""
-        reader = self._reader(request)
-        if reader is not None and any(letter["data"] for letter in dead_letters):
-            peer = request.client.host if request.client else ""
-            logger.info(
-                "event-data-read", pipe=pipe, dead_letters=len(dead_letters), reader=reader, peer=peer
-            )
-        withheld = reader is None
+        """Dead letters as a principal may see them: `withheld` says that their data is left out.
+
+        Raises:
+            Problem: 503, the audit cannot be written, or the principals were not read lately.
+        """
+        withheld = not principal.role.includes(Role.DATA_VIEWER)
+        ids = [letter["id"] for letter in dead_letters if letter["data"]]
+        if ids and not withheld:
+            self._gate.require_read(fresh=True)
+            entry = AuditEntry(principal.name, "read event data", f"pipe/{pipe}", now_us())
+            await self._audit.note(entry.ended(AuditOutcome.DONE, {"dead_letters": ids}))
         return [
             {**letter, "data": "" if withheld else letter["data"], "withheld": withheld}
             for letter in dead_letters
         ]
-
-    def _reader(self, request: Request) -> str | None:
-        sent = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if self._token and hmac.compare_digest(sent.encode(), self._token.encode()):
-            return "operator"
-        return "local" if self._is_local else None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -1,7 +1,11 @@
 """The table of the API's operations, from which its routes and its OpenAPI document are built."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
+from hifi.control.principals.gate import Needs
+from hifi.control.principals.principal import PrincipalJson, Role
+from hifi.control.principals.sign_in import LinkJson
 from hifi.runtime.http.openapi import ApiDescription, Operation
 from hifi_observe.alarms.alarm import AlarmSilence
 from hifi_observe.web.alarm_answers import AlarmList, SilenceRequest
@@ -15,40 +19,59 @@ API: Final = ApiDescription(
     "milliseconds, `_s` seconds; minutes are counted from 1970 UTC.",
     {
         400: "The request is invalid.",
-        401: "The operator token is missing or wrong.",
+        401: "The token is missing, unknown, revoked or expired.",
+        403: "The principal may not do this.",
         404: "The pipe or minute was not found.",
         409: "Another replay is running.",
-        503: "Kafka does not answer, or too many look-ups are running (then with `Retry-After`).",
+        503: "Kafka does not answer, too many look-ups are running, or the principals or the audit are not available.",
     },
     {"pipe": "Name of the pipe.", "minute": "Minutes since 1970 UTC, or `2026-11-21T10:04` in UTC."},
-    "operator",
+    "principal",
 )
+_REFUSED: Final = (401, 403, 503)
+
+
+def _operation(
+    method: str,
+    path: str,
+    name: str,
+    summary: str,
+    parameters: dict[str, str] | None = None,
+    statuses: tuple[int, ...] = (),
+    body: Any = None,
+    answer: Any = None,
+) -> Operation:
+    return Operation(
+        method, path, name, summary, parameters or {}, (*statuses, *_REFUSED), True, body, answer
+    )
+
+
 OPERATIONS: Final = (
-    Operation(
+    _operation(
         "GET", "/api/v1/status", "status", "What this instance observes, and how far behind Kafka it is."
     ),
-    Operation(
+    _operation(
         "GET",
         "/api/v1/verdicts",
         "verdicts",
         "Whether the stream, each service and each pipe is stable, unstable (with reasons) or unknown, and since when.",
         answer=VerdictList,
     ),
-    Operation(
+    _operation(
         "GET",
         "/api/v1/control",
         "control",
         "Verdicts, the figures of both revisions of each rollout that runs, and the newest steps of the control plane.",
         answer=Control,
     ),
-    Operation(
+    _operation(
         "GET",
         "/api/v1/pipes",
         "pipes",
         "All pipes: overall verdict, totals, and state, rates, lag, loss and nines of each pipe.",
         answer=Overview,
     ),
-    Operation(
+    _operation(
         "GET",
         "/api/v1/pipes/{pipe}",
         "pipe",
@@ -56,7 +79,7 @@ OPERATIONS: Final = (
         statuses=(404,),
         answer=PipeNow,
     ),
-    Operation(
+    _operation(
         "GET",
         "/api/v1/pipes/{pipe}/minutes",
         "minutes",
@@ -70,7 +93,7 @@ OPERATIONS: Final = (
         },
         (400, 404),
     ),
-    Operation(
+    _operation(
         "GET",
         "/api/v1/pipes/{pipe}/colours",
         "colours",
@@ -79,7 +102,7 @@ OPERATIONS: Final = (
         {"last": "Number of minutes before now; default 60."},
         (400, 404),
     ),
-    Operation(
+    _operation(
         "GET",
         "/api/v1/pipes/{pipe}/series",
         "series",
@@ -87,14 +110,14 @@ OPERATIONS: Final = (
         {"last": "Number of minutes before now; default 60."},
         (400, 404),
     ),
-    Operation(
+    _operation(
         "GET",
         "/api/v1/pipes/{pipe}/recent",
         "recent",
         "The last five minutes of a pipe as columns, one point per second.",
         statuses=(404,),
     ),
-    Operation(
+    _operation(
         "GET",
         "/api/v1/pipes/{pipe}/skew",
         "skew",
@@ -102,18 +125,18 @@ OPERATIONS: Final = (
         statuses=(404,),
         answer=WatchedFields,
     ),
-    Operation(
+    _operation(
         "GET", "/api/v1/pipes/{pipe}/minutes/{minute}", "minute", "One closed minute.", statuses=(400, 404)
     ),
-    Operation(
+    _operation(
         "GET",
         "/api/v1/pipes/{pipe}/minutes/{minute}/lost",
         "lost",
         "Each lost event of a minute, with its `ce_id` if a topic still has it.",
         {"limit": "Maximum number of events; default 1000.", "resolve": "`no`: do not look up the `ce_id`."},
-        (400, 404, 503),
+        (400, 404),
     ),
-    Operation(
+    _operation(
         "GET",
         "/api/v1/pipes/{pipe}/dead",
         "dead",
@@ -124,33 +147,71 @@ OPERATIONS: Final = (
             "reason": "Only dead letters with this reason.",
             "destination": "Only dead letters for this destination.",
         },
-        (400, 404, 503),
+        (400, 404),
     ),
-    Operation(
+    _operation(
         "POST",
         "/api/v1/pipes/{pipe}/dead/replay",
         "replay",
         "Replay dead letters. Those replayed before are skipped, so repeating a request is harmless.",
-        statuses=(400, 401, 404, 409, 503),
-        secured=True,
+        statuses=(400, 404, 409),
         body=ReplayRequest,
         answer=ReplayResult,
     ),
-    Operation(
+    _operation(
         "GET",
         "/api/v1/alarms",
         "alarms",
         "Active alarms, recent past alarms, and silences.",
         answer=AlarmList,
     ),
-    Operation(
+    _operation(
         "POST",
         "/api/v1/silences",
         "silence",
         "Silence alarms during a planned change.",
-        statuses=(400, 401),
-        secured=True,
+        statuses=(400,),
         body=SilenceRequest,
         answer=AlarmSilence,
     ),
+    _operation("GET", "/api/v1/me", "me", "The principal of the request.", answer=PrincipalJson),
+    _operation(
+        "POST",
+        "/api/v1/sign-in-links",
+        "link",
+        "Make a link that opens the console signed in as the caller, once and within an hour.",
+        answer=LinkJson,
+    ),
 )
+_READS: Final = Needs(Role.VIEWER, fresh=False)
+"""While the principals cannot be read, whoever could read the figures still can."""
+NEEDS: Final[Mapping[str, Needs]] = {
+    "status": _READS,
+    "verdicts": _READS,
+    "control": _READS,
+    "pipes": _READS,
+    "pipe": _READS,
+    "minutes": _READS,
+    "colours": _READS,
+    "series": _READS,
+    "recent": _READS,
+    "skew": _READS,
+    "minute": _READS,
+    "lost": _READS,
+    "dead": _READS,
+    "replay": Needs(Role.OPERATOR),
+    "alarms": _READS,
+    "silence": Needs(Role.OPERATOR),
+    "me": _READS,
+    "link": Needs(Role.VIEWER),
+    "openapi": _READS,
+    "console_overview": _READS,
+    "console_alarms": _READS,
+    "console_control": _READS,
+    "console_runbooks": _READS,
+    "console_pipe": _READS,
+    "console_colours": _READS,
+    "console_dead": _READS,
+    "console_minute": _READS,
+}
+"""Name of a route to what it needs. Data of dead letters needs a data viewer, too."""

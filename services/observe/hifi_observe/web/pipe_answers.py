@@ -1,5 +1,6 @@
 """Pipes as they are now: rates, lags, destinations, availability and watched fields."""
 
+from collections.abc import Callable
 from typing import Any
 
 from typing_extensions import TypedDict
@@ -109,11 +110,16 @@ class PipeAnswers:
             raise Problem(404, f"There is no pipe {name!r}; /api/v1/pipes lists them.", title="No such pipe")
         return name
 
-    def overview(self) -> Overview:
-        """All pipes, their totals, and the overall verdict."""
-        status, alarms = self._status.status(), self._alarms.active()
+    def overview(self, sees: Callable[[str], bool]) -> Overview:
+        """The pipes that somebody sees, their totals, and the overall verdict."""
+        status = self._status.status()
+        alarms = [alarm for alarm in self._alarms.active() if not alarm.pipe or sees(alarm.pipe)]
         slos_us = {name: limits.p95_us for name, limits in self._pipes.limits().items()}
-        rows = views.overview(self._store, slos_us, alarms, now_us() // 60_000_000, self._target)
+        rows = [
+            row
+            for row in views.overview(self._store, slos_us, alarms, now_us() // 60_000_000, self._target)
+            if sees(row["pipe"])
+        ]
         return {
             "verdict": views.verdict(rows, alarms, status["behind_s"]),
             "totals": views.totals(rows, len(alarms)),

@@ -23,6 +23,8 @@ _START_TIMEOUT_S: Final = 30
 """After this time no further chunk is started; the rest is left for another request."""
 _TIMEOUT_S: Final = 60
 """Limit of a whole replay, seconds."""
+REPLAY_S: Final = 75.0
+"""Longest time of `Replays.run`, also to disconnect, seconds."""
 
 logger = log.get(__name__)
 

@@ -1,6 +1,5 @@
-"""Parse request parameters and check the operator token."""
+"""Parse request parameters."""
 
-import hmac
 from datetime import UTC
 
 from starlette.requests import Request
@@ -38,19 +37,3 @@ def positive_integer(request: Request, name: str, default: int, maximum: int) ->
     if not text.isdigit() or not 1 <= int(text) <= maximum:
         raise Problem(400, f"`{name}` must be an integer from 1 to {maximum}", title="Invalid parameter")
     return int(text)
-
-
-def require_operator(request: Request, token: str) -> None:
-    """Check that the request has the operator token; if `token` is empty, every request is rejected.
-
-    Raises:
-        Problem: 401, the token is missing or wrong.
-    """
-    sent = request.headers.get("authorization", "").removeprefix("Bearer ")
-    if not token or not hmac.compare_digest(sent.encode(), token.encode()):
-        raise Problem(
-            401,
-            "Send the operator token (HIFI_OBSERVE_TOKEN) in the header `Authorization: Bearer TOKEN`.",
-            title="Operator token required",
-            headers=[("www-authenticate", "Bearer")],
-        )

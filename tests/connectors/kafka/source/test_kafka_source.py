@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 from collected_stream import CollectedStream, collected_stream, fields, ids_of, until
+from tests.observe_principal import VIEWER
 from tests.stream_process import free_port, readyz
 
 RECORDS = 3000
@@ -26,7 +27,10 @@ def ids(records: list[Any]) -> Counter[bytes]:
 def minutes(port: int) -> list[dict[str, Any]]:
     """The minutes of the pipe that observe has closed."""
     with urllib.request.urlopen(
-        f"http://127.0.0.1:{port}/api/v1/pipes/orders/minutes?last=60", timeout=5
+        urllib.request.Request(
+            f"http://127.0.0.1:{port}/api/v1/pipes/orders/minutes?last=60", headers=VIEWER
+        ),
+        timeout=5,
     ) as answer:
         found: list[dict[str, Any]] = json.loads(answer.read())["minutes"]
     return found

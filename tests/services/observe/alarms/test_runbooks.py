@@ -4,13 +4,16 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.observe_principal import VIEWER, principal
 
+from hifi.control.principals.principal import Role
 from hifi.runtime.health import Health
 from hifi.runtime.http.openapi import document
 from hifi_observe.alarms import runbook_markdown, runbooks
 from hifi_observe.alarms.alarm import KINDS, Alarm
 from hifi_observe.alarms.runbook_markdown import markdown
 from hifi_observe.alarms.runbooks import RUNBOOKS, Runbook, link, spans
+from hifi_observe.kafka.principals_copy import TopicCopy
 from hifi_observe.observer import Observer
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.web.operations import API, OPERATIONS
@@ -19,17 +22,21 @@ DOCS = Path(__file__).parents[4] / "docs"
 
 
 @pytest.fixture
-async def page() -> str:
+async def page(monkeypatch: pytest.MonkeyPatch) -> str:
     """The console's page, as an instance serves it that has reached nothing, not even Kafka."""
     settings = ObserveSettings(kafka="127.0.0.1:1", stream="s")
-    app = Observer(settings, Health("observe", "i")).application()
+    observer = Observer(settings, Health("observe", "i"))
+    monkeypatch.setattr(TopicCopy, "read", True)
+    viewer = principal("viewer", Role.VIEWER)
+    observer.principals.principals.take(b"viewer", viewer.record().value, 0)
+    app = observer.application()
     sent: list[dict] = []
 
     async def send(message: dict) -> None:
         sent.append(message)
 
     scope = {"type": "http", "method": "GET", "path": runbooks.PATH, "query_string": b""}
-    scope["headers"] = [(b"host", b"127.0.0.1")]
+    scope["headers"] = [(b"host", b"127.0.0.1"), (b"authorization", VIEWER["authorization"].encode())]
     await app(scope, None, send)
     assert sent[0]["status"] == 200
     return sent[1]["body"].decode()

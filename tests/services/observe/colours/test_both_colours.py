@@ -16,6 +16,7 @@ import aiohttp
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import async_playwright
+from tests.observe_principal import VIEWER, create_principals
 
 from hifi.delivery.colours import Colour, Colours, ColourState, FrontAddress
 from hifi.kafka.admin import create_topics
@@ -36,8 +37,9 @@ pytestmark = pytest.mark.timeout(600)
 class Both:
     """Blue and green, each with its observe."""
 
-    def __init__(self, kafka: str, control: ControlTopics, blue: Stream, green: Stream) -> None:
+    def __init__(self, kafka: str, control: ControlTopics, token: Path, blue: Stream, green: Stream) -> None:
         self.kafka, self.control = kafka, control
+        self.settings = {"colours": control.control, "observe_token_file": token}
         self.blue, self.green = blue, green
         self.minute = now_us() // 60_000_000 - 3
 
@@ -55,15 +57,18 @@ class Both:
 
 
 @pytest.fixture
-async def both(kafka: str) -> AsyncIterator[Both]:
+async def both(kafka: str, tmp_path: Path) -> AsyncIterator[Both]:
     control = ControlTopics(f"c{secrets.token_hex(4)}")
     await create_topics(kafka, control, partitions=1, replication=1)
+    await create_principals(kafka, control)
+    token = tmp_path / "viewer.token"
+    token.write_text("token-of-viewer\n")
     async with new_stream(kafka, pipe()) as blue, new_stream(kafka, pipe()) as green:
-        yield Both(kafka, control, blue, green)
+        yield Both(kafka, control, token, blue, green)
 
 
 async def get(url: str, path: str) -> Any:
-    async with aiohttp.ClientSession() as session, session.get(url + path) as answer:
+    async with aiohttp.ClientSession(headers=VIEWER) as session, session.get(url + path) as answer:
         return await answer.json(content_type=None)
 
 
@@ -89,7 +94,7 @@ async def test_a_minute_is_counted_over_both_colours_and_one_that_is_away_is_nam
     await both.blue.commit(0)
     await both.green.events(1, minute, 10, lose={"normalized": [3]})
     await both.green.commit(1)
-    settings = {"colours": both.control.control}
+    settings = both.settings
     async with both.blue.observing(**settings) as (observer, blue):
         async with both.green.observing(**settings) as (_, green):
             assert (await get(blue, "/api/v1/pipes/flights/colours"))["title"] == "No colours"
@@ -142,7 +147,7 @@ async def test_a_minute_in_which_a_real_front_refused_or_was_dead_is_down(both: 
         "defaults\n  mode http\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n"
         f"listen front\n  bind 127.0.0.1:{port}\n  retries 0\n  server blue 127.0.0.1:{free_port()}\n"
     )
-    settings = {"colours": both.control.control, "observe_heartbeat_gap_s": 10}
+    settings = both.settings | {"observe_heartbeat_gap_s": 10}
     async with both.blue.observing(**settings) as (_, blue), both.green.observing(**settings) as (_, green):
         haproxy = subprocess.Popen([str(HAPROXY), "-f", tmp_path / "haproxy.cfg"])
         try:
@@ -198,6 +203,7 @@ async def check_page(url: str, text: str) -> None:
                 viewport={"width": width, "height": 900},
             )
             page = await context.new_page()
+            await page.set_extra_http_headers(VIEWER)
             await page.goto(url)
             assert text in await page.locator("#minutes").inner_text()
             violations = (await Axe().run(page)).response["violations"]

@@ -14,6 +14,7 @@ import orjson
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page, async_playwright, expect
+from tests.observe_principal import VIEWER
 
 from hifi.pipe.watched_field import watch_id
 from hifi.record.headers import BREAKER, DESTINATION, DETAIL, ORIGIN, OUTCOME, POINTER, REASON, SERVICE
@@ -41,6 +42,7 @@ async def page() -> AsyncIterator[Page]:
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
         page = await browser.new_page()
+        await page.set_extra_http_headers(VIEWER)
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
@@ -49,8 +51,16 @@ async def page() -> AsyncIterator[Page]:
         assert errors == []
 
 
+async def sign_in(page: Page, url: str, name: str) -> None:
+    await page.set_extra_http_headers({})
+    await page.goto(url + "/sign-in")
+    await page.get_by_label("Token").fill(f"token-of-{name}")
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.locator("#sign-out")).to_contain_text(name)
+
+
 async def get_json(url: str, path: str):
-    async with aiohttp.ClientSession() as session, session.get(url + path) as response:
+    async with aiohttp.ClientSession(headers=VIEWER) as session, session.get(url + path) as response:
         return await response.json(content_type=None)
 
 
@@ -72,7 +82,7 @@ async def test_every_page_agrees_with_the_api_and_has_no_accessibility_violation
         }
         await stream.write("dead-letter", 0, [letter | refusal for letter in dead_letters])
         await stream.commit(0)
-        async with stream.observing(observe_token="secret") as (observer, url):
+        async with stream.observing() as (observer, url):
             async with asyncio.timeout(120):
                 while (
                     len(observer.stream.store.minutes["flights"]) < 7 or not observer.judge.notifier.notified
@@ -88,6 +98,10 @@ async def test_every_page_agrees_with_the_api_and_has_no_accessibility_violation
                 "runbooks": "/runbooks",
                 "missing": "/pipes/nothing",
             }
+            await page.set_extra_http_headers({})
+            for theme, width in (("light", 1280), ("dark", 400)):
+                await check_page(page, url + "/", "sign-in", theme, width)
+            await sign_in(page, url, "operator")
             for name, path in pages.items():
                 for theme, width in (("light", 1280), ("dark", 400)):
                     await check_page(page, url + path, name, theme, width)
@@ -215,14 +229,14 @@ async def check_breaker_and_runbook(page: Page, url: str, stream: Stream) -> Non
 async def check_replay(page: Page) -> None:
     """Replays by keyboard alone, with the result in a status region for screen readers; repeating is harmless."""
     state = page.get_by_role("status").and_(page.locator("#replay-state"))
-    await page.get_by_label("Operator token").focus()
-    await page.keyboard.type("secret")
+    await page.get_by_label("Which").focus()
+    await page.keyboard.press("Tab")
     await page.keyboard.press("Enter")
     await expect(state).to_have_text("Select at least one dead letter first.")
-    for key in ("Tab", "Tab", "Tab", "Tab", "Space", "Tab"):
+    for key in ("Tab", "Tab", "Space", "Tab"):
         await page.keyboard.press(key)
     assert await page.locator("input[name=ids]:checked").count() == 1
-    await page.get_by_label("Operator token").focus()
+    await page.get_by_role("button", name="Replay").focus()
     await page.keyboard.press("Enter")
     await expect(state).to_have_text("1 replayed.")
     assert await page.locator("[data-replayed]").all_inner_texts() == ["yes", "", ""]

@@ -1,46 +1,71 @@
-"""Data of events is shown to the operator, and on the machine itself where observe listens there only."""
+"""Data of events is shown to data viewers and above, each time with an entry in the audit that names them."""
 
 from typing import Any
 
 import pytest
-from starlette.requests import Request
+from tests.observe_principal import principal
 
-from hifi_observe.web import event_data
+from hifi.control.principals.audit import AuditEntry, AuditOutcome
+from hifi.control.principals.audit_log import AuditLog
+from hifi.control.principals.gate import Gate
+from hifi.control.principals.principal import Principals, Role
+from hifi.runtime.http.problem import Problem
 from hifi_observe.web.event_data import EventDataReaders
 
-LETTER = {"id": "1", "data": "secret", "hidden": False}
+LETTER = {"id": "0:1", "data": "secret", "hidden": False}
 
 
-def _request(token: str | None) -> Request:
-    headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
-    return Request(
-        {"type": "http", "method": "GET", "path": "/", "headers": headers, "client": ("10.0.0.9", 1)}
-    )
+class Copy:
+    """A copy of no principals."""
+
+    def __init__(self, *, fresh: bool = True) -> None:
+        self.principals = Principals()
+        self.read = True
+        self.fresh = fresh
+
+
+def readers(
+    entries: list[AuditEntry], *, fresh: bool = True, error: Exception | None = None
+) -> EventDataReaders:
+    async def write(entry: AuditEntry) -> None:
+        if error is not None:
+            raise error
+        entries.append(entry)
+
+    return EventDataReaders(Gate(Copy(fresh=fresh)), AuditLog(write))
 
 
 @pytest.mark.parametrize(
-    ("host", "token", "sent", "shown"),
-    [
-        ("127.0.0.1", "", None, True),
-        ("::1", "", None, True),
-        ("localhost", "", None, True),
-        ("127.0.0.1", "open", None, True),
-        ("0.0.0.0", "", None, False),
-        ("0.0.0.0", "", "", False),
-        ("::", "", None, False),
-        ("10.0.0.1", "", None, False),
-        ("0.0.0.0", "open", None, False),
-        ("0.0.0.0", "open", "wrong", False),
-        ("0.0.0.0", "open", "open", True),
-    ],
+    ("role", "shown"),
+    [(Role.VIEWER, False), (Role.DATA_VIEWER, True), (Role.OPERATOR, True), (Role.ADMIN, True)],
 )
-def test_data_is_withheld_from_whoever_reaches_the_port(
-    monkeypatch: pytest.MonkeyPatch, host: str, token: str, sent: str | None, shown: bool
-) -> None:
-    read: list[Any] = []
-    monkeypatch.setattr(
-        event_data.logger, "info", lambda event, **fields: read.append((event, fields["peer"]))
-    )
-    (letter,) = EventDataReaders(host, token).shown(_request(sent), "flights", [LETTER])
+async def test_data_needs_a_role_and_leaves_an_entry_that_names_the_reader(role: Role, shown: bool) -> None:
+    entries: list[AuditEntry] = []
+    (letter,) = await readers(entries).shown(principal("ann", role), "flights", [LETTER])
     assert (letter["data"], letter["withheld"]) == (("secret", False) if shown else ("", True))
-    assert read == ([("event-data-read", "10.0.0.9")] if shown else [])
+    if not shown:
+        assert entries == []
+        return
+    (entry,) = entries
+    assert (entry.principal, entry.what, entry.subject) == ("ann", "read event data", "pipe/flights")
+    assert (entry.outcome, entry.after) == (AuditOutcome.DONE, {"dead_letters": ["0:1"]})
+
+
+async def test_a_list_without_data_leaves_no_entry() -> None:
+    entries: list[AuditEntry] = []
+    letters: list[dict[str, Any]] = [{**LETTER, "data": ""}]
+    await readers(entries).shown(principal("ann", Role.ADMIN), "flights", letters)
+    assert entries == []
+
+
+async def test_nothing_is_shown_if_the_audit_cannot_be_written() -> None:
+    with pytest.raises(Problem) as refused:
+        await readers([], error=OSError("away")).shown(principal("ann", Role.ADMIN), "flights", [LETTER])
+    assert refused.value.status == 503
+
+
+async def test_nothing_is_shown_if_a_revocation_could_be_missing() -> None:
+    entries: list[AuditEntry] = []
+    with pytest.raises(Problem) as refused:
+        await readers(entries, fresh=False).shown(principal("ann", Role.ADMIN), "flights", [LETTER])
+    assert (refused.value.status, entries) == (503, [])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from tests.observe_principal import VIEWER
 
 from hifi.runtime.errors import Overloaded
 from hifi_observe.kafka.record_lookup import LOOKUPS, LookupSlots
@@ -26,7 +27,7 @@ async def test_one_look_up_too_many_is_told_when_to_come_back(kafka: str) -> Non
     async with (
         new_stream(kafka, pipe("flights", 1)) as stream,
         stream.observing() as (observer, url),
-        aiohttp.ClientSession() as session,
+        aiohttp.ClientSession(headers=VIEWER) as session,
     ):
         path = f"{url}/api/v1/pipes/flights/dead"
         with observer.lookups.take(), observer.lookups.take():

@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.observe_principal import OPERATOR
 
 from hifi.delivery.dead_letters.letter import DeadLetter
 from hifi.kafka.topics import Topics
@@ -49,8 +50,8 @@ async def test_a_concurrent_replay_gets_409_and_one_over_the_time_limit_gets_503
     path = "/api/v1/pipes/flights/dead/replay"
     async with (
         new_stream(kafka) as stream,
-        stream.observing(observe_token="secret") as (_, url),
-        aiohttp.ClientSession(headers={"authorization": "Bearer secret"}) as session,
+        stream.observing() as (_, url),
+        aiohttp.ClientSession(headers=OPERATOR) as session,
     ):
 
         async def post_replay() -> int:

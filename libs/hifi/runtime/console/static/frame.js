@@ -25,8 +25,14 @@ function timeElement(at_ms, show) {
   return element;
 }
 
+/** The session has ended: signs in, and comes back to this page. */
+function signInAgain() {
+  location.assign(`/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
+}
+
 async function getJson(path) {
   const response = await fetch(path);
+  if (response.status === 401) signInAgain();
   if (!response.ok) throw new Error(`${path}: ${response.status}`);
   return response.json();
 }

@@ -1,7 +1,11 @@
 "use strict";
 const OUTCOME_KINDS = { done: "good", refused: "bad" };
-/** A declaration's number, or what is recorded of a principal. */
-const state = (value) => value === null ? "–" : typeof value === "object" ? `${value.role} of ${value.pipes?.join(", ") || "all pipes"}` : value;
+/** A declaration's number, a principal's role, or the facts of another change. */
+const state = (value) => {
+  if (value === null) return "–";
+  if (typeof value !== "object") return value;
+  return value.role ? `${value.role} of ${value.pipes?.join(", ") || "all pipes"}` : Object.entries(value).map(([name, fact]) => `${name} ${fact}`).join(", ");
+};
 
 page(async () => {
   const { json: { entries } } = await call("GET", "/audit");

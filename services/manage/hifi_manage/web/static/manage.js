@@ -1,5 +1,4 @@
 "use strict";
-const TOKEN = "hifi-token";
 
 /** An error response of the API: `status` and the members of its problem details. */
 class ApiError extends Error {
@@ -10,22 +9,13 @@ class ApiError extends Error {
   }
 }
 
-/** Calls the API as the principal who has signed in. Returns the response's JSON and its ETag. */
+/** Calls the API in the session of this browser. Returns the response's JSON and its ETag. */
 async function call(method, path, { body, headers = {} } = {}) {
-  const token = sessionStorage.getItem(TOKEN);
-  const response = await fetch(`/api/v1${path}`, { method, body, headers: { authorization: `Bearer ${token}`, ...headers } });
+  const response = await fetch(`/api/v1${path}`, { method, body, headers });
   const json = await response.json();
-  if (response.status === 401) signOut("The token is unknown, has expired or was revoked.");
+  if (response.status === 401) signInAgain();
   if (!response.ok) throw new ApiError(response.status, json);
   return { json, etag: response.headers.get("etag") };
-}
-
-function signOut(why = "") {
-  sessionStorage.removeItem(TOKEN);
-  document.getElementById("content").hidden = true;
-  document.getElementById("account").hidden = true;
-  document.getElementById("sign-in").hidden = false;
-  document.getElementById("sign-in-state").textContent = why;
 }
 
 function showProblem(text) {
@@ -34,48 +24,19 @@ function showProblem(text) {
   element.hidden = !text;
 }
 
-const MAY = { viewer: 0, operator: 1, admin: 2 };
+const MAY = { viewer: 0, "data-viewer": 1, operator: 2, admin: 3 };
 
-/** Signs in with the token of this tab, hides what the principal's role may not do, and calls `show(principal)`. */
-async function signIn(show) {
-  let me;
-  try {
-    me = (await call("GET", "/me")).json;
-  } catch (error) {
-    if (error.status !== 401) showProblem(error.message);
-    throw error;
-  }
-  document.getElementById("sign-in").hidden = true;
-  const account = document.getElementById("account");
-  setText(account, "who", `${me.name} (${me.role})`);
-  account.hidden = false;
-  for (const element of document.querySelectorAll("[data-role]")) element.hidden = MAY[me.role] < MAY[element.dataset.role];
-  showProblem("");
-  try {
-    await show(me);
-    document.getElementById("content").hidden = false;
-  } catch (error) {
-    showProblem(error.message);
-  }
-}
-
-/** Makes a page: `show(principal)` fills it after each sign-in. */
+/** Makes a page: hides what the principal's role may not do, and has `show(principal)` fill the page. */
 function page(show) {
-  document.addEventListener("DOMContentLoaded", () => {
-    onSubmit(document.getElementById("sign-in"), async (fields) => {
-      sessionStorage.setItem(TOKEN, fields.get("token").trim());
-      document.getElementById("sign-in").reset();
-      try {
-        await signIn(show);
-      } catch (error) {
-        if (error.status === 401) return "The token is unknown, has expired or was revoked.";
-        throw error;
-      }
-      return "";
-    });
-    document.getElementById("sign-out").addEventListener("click", () => signOut("You have signed out."));
-    if (sessionStorage.getItem(TOKEN)) signIn(show).catch(() => {});
-    else signOut();
+  document.addEventListener("DOMContentLoaded", async () => {
+    try {
+      const { json: me } = await call("GET", "/me");
+      for (const element of document.querySelectorAll("[data-role]")) element.hidden = MAY[me.role] < MAY[element.dataset.role];
+      await show(me);
+      document.getElementById("content").hidden = false;
+    } catch (error) {
+      showProblem(error.message);
+    }
   });
 }
 

@@ -49,29 +49,26 @@ function showRow(row, pipe) {
   setText(row, "budget_left_minutes", `${format.number(pipe.budget_left_minutes, 1)} min`);
 }
 
-async function post(path, token, body) {
-  const response = await fetch(path, {
-    method: "POST",
-    headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
-    body: JSON.stringify(body),
-  });
+async function post(path, body) {
+  const response = await fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+  if (response.status === 401) signInAgain();
   const json = await response.json();
   if (!response.ok) throw new Error(json.detail);
   return json;
 }
 
 async function silence(fields) {
-  const { token, reason, minutes, kind, pipe } = Object.fromEntries(fields);
-  await post("/api/v1/silences", token, { reason, seconds: minutes * 60, kind, pipe });
+  const { reason, minutes, kind, pipe } = Object.fromEntries(fields);
+  await post("/api/v1/silences", { reason, seconds: minutes * 60, kind, pipe });
   return "Silenced. Reload the page to see it in the list.";
 }
 
 async function replay(fields, pipe) {
-  const { token, which, service, reason, destination } = Object.fromEntries(fields);
+  const { which, service, reason, destination } = Object.fromEntries(fields);
   const ids = which === "chosen" ? fields.getAll("ids") : null;
   if (ids && !ids.length) return "Select at least one dead letter first.";
   const filter = new URLSearchParams({ service, reason, destination });
-  const result = await post(`/api/v1/pipes/${pipe}/dead/replay`, token, { service, reason, destination, ids });
+  const result = await post(`/api/v1/pipes/${pipe}/dead/replay`, { service, reason, destination, ids });
   const { dead } = await getJson(`/api/v1/pipes/${pipe}/dead?limit=200&${filter}`);
   for (const letter of dead.filter((row) => row.replayed)) {
     const cell = document.querySelector(`[data-replayed="${letter.id}"]`);

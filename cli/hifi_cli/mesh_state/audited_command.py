@@ -1,0 +1,37 @@
+"""The audit of commands: who changed what, with before and after."""
+
+import getpass
+import socket
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from hifi.control.principals.audit import AuditEntry
+from hifi.control.principals.principal_store import audited
+from hifi.kafka.topics import PrincipalTopics
+from hifi.runtime.clock import now_us
+
+
+def author() -> str:
+    """Who runs the command, for people."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def audited_command(
+    kafka: str, topics: PrincipalTopics, what: str, before: Mapping[str, Any]
+) -> AbstractAsyncContextManager[dict[str, Any]]:
+    """Makes changes in the block, which puts into the mapping what each subject is after them.
+
+    Args:
+        kafka: bootstrap servers of the audit.
+        topics: of the audit.
+        what: such as `park the destination`.
+        before: subject, such as `pipe/flights`, to what it was; None: there was none.
+
+    Raises:
+        Retryable: the audit cannot be written; the block did not run.
+    """
+    by, now = author(), now_us()
+    return audited(
+        kafka, topics, [AuditEntry(by, what, subject, now, was) for subject, was in before.items()]
+    )
