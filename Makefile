@@ -3,7 +3,7 @@ PYTHON ?= python3
 PACKAGES := $(shell $(PYTHON) requirements/members.py)
 ARGS ?=
 
-.PHONY: help setup demo demo-control demo-colours demo-cdc bench bench-quick bench-connectors bench-rows test test-fast s3-server test-more test-containers images compose chaos chaos-quick chaos-control chaos-colours equivalence soak lint format audit types lock clean
+.PHONY: help setup demo demo-control demo-colours demo-cdc bench bench-quick bench-connectors bench-rows test test-fast s3-server test-more test-containers images compose chaos chaos-quick chaos-connectors chaos-control chaos-colours equivalence soak lint format audit types lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,10 @@ chaos: setup  ## inject random faults into a mesh under load (ARGS="--seconds 60
 chaos-quick: setup  ## as chaos, in two to three minutes with one broker: kills of each service and Kafka, a freeze, a bad destination
 	.venv/bin/python -m tests.chaos --seconds 240 --rate 300 --brokers 1 --freeze 6 --within 90 \
 		--faults kill=6 --faults freeze=1 --faults kill_all_brokers=1 --faults misbehave=1 $(ARGS)
+
+chaos-connectors: setup s3-server  ## faults under sources and destinations of every kind, each twice (ARGS="--seed 7 --renew"); adds to bench/results
+	mkdir -p bench/results
+	.venv/bin/python -m tests.chaos.connectors --report bench/results/chaos-connectors.ndjson $(ARGS)
 
 chaos-control: setup  ## kill and freeze the services of a control plane while they work (ARGS="--times 20"); adds to bench/results
 	mkdir -p bench/results

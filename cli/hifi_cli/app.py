@@ -18,6 +18,7 @@ from hifi_cli.commands import (
     destinations,
     diff,
     down,
+    event,
     lost,
     minutes,
     pipes,
@@ -76,6 +77,7 @@ app.add_typer(colour.app, name="colour", rich_help_panel=_RUN)
 app.command(rich_help_panel=_INSPECT)(top.top)
 app.command(rich_help_panel=_INSPECT)(minutes.minutes)
 app.command(rich_help_panel=_INSPECT)(lost.lost)
+app.command(rich_help_panel=_INSPECT)(event.event)
 app.command(rich_help_panel=_INSPECT)(skew)
 app.command(rich_help_panel=_INSPECT)(sources)
 app.add_typer(dead.app, name="dead", rich_help_panel=_INSPECT)

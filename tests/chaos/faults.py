@@ -59,10 +59,15 @@ Fault: TypeAlias = Callable[[FaultContext], Awaitable[FaultWindow]]
 
 async def kill(context: FaultContext) -> FaultWindow:
     """SIGKILL of one instance and its children."""
-    name, process = _instance(context, "kill")
     start_s = time.time()
+    return FaultWindow("kill", await kill_instance(context), start_s, time.time())
+
+
+async def kill_instance(context: FaultContext, service: str | None = None) -> str:
+    """SIGKILL of one instance, of any service if none is given, and of its children; returns its name."""
+    name, process = _instance(context, "kill", service)
     await process.kill()
-    return FaultWindow("kill", name, start_s, time.time())
+    return name
 
 
 async def terminate(context: FaultContext) -> FaultWindow:

@@ -12,10 +12,10 @@ _CHUNK = 64 * 1024
 
 
 class ForwardedPort:
-    """One forwarded port."""
+    """One forwarded port. `target` may change: connections that are made from then on go there."""
 
     def __init__(self, target: int) -> None:
-        self._target = target
+        self.target = target
         self.intact = asyncio.Event()
         self.intact.set()
 
@@ -23,7 +23,7 @@ class ForwardedPort:
         """Forward one connection until either side closes it."""
         await self.intact.wait()
         try:
-            target_reader, target_writer = await asyncio.open_connection("127.0.0.1", self._target)
+            target_reader, target_writer = await asyncio.open_connection("127.0.0.1", self.target)
         except OSError:
             writer.close()
             return

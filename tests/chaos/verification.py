@@ -102,7 +102,7 @@ def verify(
         result.delivered[to] = len(clean)
         result.dead[to] = len(dead_here)
         result.lost += [f"{to}:{event}" for event in sorted(acknowledged - clean.keys() - dead_here)]
-        _count_repeats(result, to, lines, windows, receipts, ambiguous)
+        count_repeats(result, to, lines, windows, receipts, ambiguous)
         result.out_of_order += _disorder(
             lines, {event for event, where in first_pass if where == to}, raw_order
         )
@@ -119,7 +119,7 @@ def verify(
     return result
 
 
-def _count_repeats(
+def count_repeats(
     result: ChaosResult,
     to: str,
     lines: LogLines,

@@ -9,9 +9,12 @@ from pathlib import Path
 
 from aiohttp import web
 
+from hifi.kafka.topics import Topics
 from hifi_cli.mesh_state.colour_command import MeshOptions, mesh_command
 from hifi_infra.colours.coloured_stream import ColouredPlan, ColouredStream
 from hifi_infra.colours.haproxy import find_haproxy
+from hifi_infra.colours.operations import ColourOperations
+from hifi_infra.colours.runtime import ColourFolders
 from hifi_infra.ports import free_port
 
 WITHIN_S = 400
@@ -35,6 +38,13 @@ async def until(holds: Callable[[], bool | Awaitable[bool]], within_s: float = W
             if answer if isinstance(answer, bool) else await answer:
                 return
             await asyncio.sleep(0.2)
+
+
+def operations_of(stream: ColouredStream) -> ColourOperations:
+    """What `hifi colour` does with a stream."""
+    plan = stream.plan
+    folders = {colour: plan.folder(colour) for colour in stream.meshes}
+    return ColourOperations(stream.cluster.bootstrap, Topics(plan.stream), ColourFolders(folders), "test")
 
 
 @contextlib.asynccontextmanager

@@ -6,17 +6,13 @@ from pathlib import Path
 
 import orjson
 import pytest
-from tests.infra.colours.coloured_meshes import Arrivals, coloured_meshes, until
+from tests.infra.colours.coloured_meshes import Arrivals, coloured_meshes, operations_of, until
 
 from hifi.control.action import ActionKind
 from hifi.delivery.colours import WHOLE_SHARE
-from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.sources.kind import MOST_EVENTS
 from hifi_infra.colours.colour_mesh import waits_for
-from hifi_infra.colours.coloured_stream import ColouredStream
-from hifi_infra.colours.operations import ColourOperations
-from hifi_infra.colours.runtime import ColourFolders
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "connectors" / "objects"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "connectors" / "postgres"))
@@ -55,12 +51,6 @@ class Rows:
     def arrived(self, arrivals: Arrivals) -> Callable[[], bool]:
         """Whether every row has arrived."""
         return lambda: len(arrivals.counts) == 2 * self.count
-
-
-def operations_of(stream: ColouredStream) -> ColourOperations:
-    plan = stream.plan
-    folders = {colour: plan.folder(colour) for colour in stream.meshes}
-    return ColourOperations(stream.cluster.bootstrap, Topics(plan.stream), ColourFolders(folders), "test")
 
 
 @pytest.mark.more

@@ -22,7 +22,7 @@ from hifi.delivery.destination_state import (
 )
 from hifi.kafka.admin import create_topics
 from hifi.kafka.topics import Topics, parse_tiers, principal_topics
-from hifi.record.headers import BREAKER, DESTINATION, OUTCOME, PIPE, REASON, SERVICE, SOURCE, STATUS
+from hifi.record.headers import BREAKER, DESTINATION, OUTCOME, PIPE, REASON, SERVICE, SOURCE, STATUS, TO
 from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 
@@ -79,6 +79,41 @@ async def test_the_very_events_that_were_lost_are_named_at_their_hop(stream: Str
             ("egest", "crm", 0, 7, "id-0-7"),
             ("ingest", "", 1, 9, None),
         }
+
+
+async def test_one_event_can_be_asked_what_became_of_it_and_who_did_not_want_it(stream: Stream) -> None:
+    minute = past_minute()
+    await stream.events(0, minute, 3, lose={"receipts": [1], "enriched": [2]})
+    filtered = stream.fields(0, minute)
+    for topic, more in {
+        "raw": {},
+        "normalized": {},
+        "enriched": {TO: b""},
+        "receipts": {OUTCOME: b"filtered", DESTINATION: b"", SOURCE: b"enriched:2"},
+    }.items():
+        await stream.write(topic, 0, [filtered | more])
+    await stream.commit(0)
+    async with stream.observing() as (_, url):
+        path = f"/api/v1/pipes/flights/minutes/{minute}"
+        await until(url, path, lambda body: body.get("in") == 4)
+
+        async def about(event_id: str) -> list[tuple[Any, list[str], list[tuple[str, str]]]]:
+            events = (await ask(url, f"{path}/event?id={event_id}"))["events"]
+            return [
+                (
+                    event["wanted"],
+                    event["not_wanted"],
+                    [(outcome["destination"], outcome["outcome"]) for outcome in event["outcomes"]],
+                )
+                for event in events
+            ]
+
+        assert await about("id-0-0") == [(["crm"], [], [("crm", "delivered")])]
+        assert await about("id-0-1") == [(["crm"], [], [])]
+        assert await about("id-0-2") == [(None, [], [])]
+        assert await about("id-0-3") == [([], ["crm"], [("", "filtered")])]
+        assert await about("id-0-9") == []
+        assert (await ask(url, f"{path}/event"))["status"] == 400
 
 
 async def test_what_no_node_committed_past_is_in_flight_and_amends_the_minute_when_it_arrives(

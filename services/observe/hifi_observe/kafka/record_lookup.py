@@ -1,4 +1,4 @@
-"""Look up single records in Kafka on request: the `ce_id` of lost events, and dead letters. Takes seconds."""
+"""Look up single records in Kafka on request: lost events, dead letters, what became of an event. Takes seconds."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,18 @@ from hifi.kafka.clients import topic_consumer
 from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.topics import Topics
 from hifi.record.fields import fields
-from hifi.record.headers import ATTEMPT, DESTINATION, DETAIL, PIPE, POINTER, REASON, REPLAY, SERVICE
+from hifi.record.headers import (
+    ATTEMPT,
+    DESTINATION,
+    DETAIL,
+    OUTCOME,
+    PIPE,
+    POINTER,
+    REASON,
+    REPLAY,
+    SERVICE,
+    TO,
+)
 from hifi.record.identity import IdentityReader
 from hifi.runtime.errors import Misconfigured, NotAnEvent, Overloaded, Retryable
 
@@ -81,6 +92,50 @@ async def ce_ids(
                         if ids <= ce_ids.keys():
                             break
     return ce_ids
+
+
+async def outcomes(
+    settings: ServiceSettings, topics: Topics, merged: Mapping[str, Any], ce_id: str
+) -> list[dict[str, Any]]:
+    """What became of each event of a minute that has a `ce_id`, as far as the topics still have it.
+
+    `wanted` has the destinations whose conditions were true, None: enrich has not written the event; `outcomes` has the
+    receipts in the order of writing.
+
+    Raises:
+        Retryable: Kafka does not answer.
+    """
+    events: list[dict[str, Any]] = []
+    names = {"raw": topics.raw, "enriched": topics.enriched, "receipts": topics.receipts}
+    async with _reader(settings) as reader:
+        for partition, spans in merged["offsets"].items():
+            by_id: dict[tuple[bytes, int], dict[str, Any]] = {}
+            for topic, name in names.items():
+                if topic not in spans or (topic != "raw" and not by_id):
+                    continue
+                tp = TopicPartition(name, int(partition))
+                async for record in reader.span(tp, spans[topic][0], spans[topic][1] + 1):
+                    identity = IdentityReader()
+                    with contextlib.suppress(NotAnEvent):
+                        identity.read(record.headers)
+                        event_id = identity.epoch, identity.sequence
+                        if topic == "raw" and dict(record.headers).get("ce_id", b"") == ce_id.encode():
+                            event = {"partition": int(partition), "offset": record.offset}
+                            by_id[event_id] = event | {"wanted": None, "outcomes": []}
+                        elif event_id in by_id:
+                            _add(by_id[event_id], topic, record)
+            events += by_id.values()
+    return events
+
+
+def _add(event: dict[str, Any], topic: str, record: ConsumerRecord) -> None:
+    headers = {name: content.decode("utf-8", "replace") for name, content in fields(record.headers).items()}
+    if topic == "enriched":
+        event["wanted"] = [name for name in headers.get(TO, "").split(",") if name]
+    elif topic == "receipts":
+        receipt = {"destination": DESTINATION, "outcome": OUTCOME, "reason": REASON}
+        facts = {name: headers.get(header, "") for name, header in receipt.items()}
+        event["outcomes"].append(facts | {"at_ms": record.timestamp})
 
 
 async def dead_letters(

@@ -154,6 +154,13 @@ class Api:
         resolved = request.query_params.get("resolve") != "no"
         return json_response(await self._answers.records.lost(merged, limit, resolved=resolved))
 
+    async def event(self, request: Request, _: Principal) -> Response:
+        """GET what became of an event of a minute."""
+        ce_id = request.query_params.get("id", "")
+        if not ce_id:
+            raise Problem(400, "Set `id` to the ce_id of the event.", title="Invalid id")
+        return json_response(await self._answers.records.event(self._merged(request), ce_id))
+
     async def dead(self, request: Request, principal: Principal) -> Response:
         """GET the newest dead letters of a pipe."""
         pipe, limit = self._name(request), positive_integer(request, "limit", 100, _MOST_DEAD_LETTERS)

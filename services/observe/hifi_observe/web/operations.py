@@ -138,6 +138,14 @@ OPERATIONS: Final = (
     ),
     _operation(
         "GET",
+        "/api/v1/pipes/{pipe}/minutes/{minute}/event",
+        "event",
+        "What became of an event: the destinations that wanted it, those that did not, and each outcome.",
+        {"id": "Its `ce_id`."},
+        (400, 404, 503),
+    ),
+    Operation(
+        "GET",
         "/api/v1/pipes/{pipe}/dead",
         "dead",
         "The newest dead letters of a pipe.",

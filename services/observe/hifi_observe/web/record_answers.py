@@ -1,4 +1,4 @@
-"""Lost events and dead letters, which are looked up in Kafka."""
+"""Lost events, single events and dead letters, which are looked up in Kafka."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -64,6 +64,27 @@ class RecordAnswers:
             "hidden": hidden,
             "lost": events,
         }
+
+    async def event(self, merged: Mapping[str, Any], ce_id: str) -> dict[str, Any]:
+        """Say what became of the events of a minute with a `ce_id`, and which destinations did not want them.
+
+        Args:
+            merged: the minute.
+            ce_id: of the event.
+
+        Raises:
+            Problem: 404, the pipe masks its ids; 503, Kafka does not answer, or too many look-ups are running.
+        """
+        pipe = merged["pipe"]
+        if self._pipes.hides_id(pipe):
+            raise Problem(404, "The pipe masks the ids of its events.", title="No such event")
+        with self._slot():
+            events = await record_lookup.outcomes(self._settings, self._settings.topics, merged, ce_id)
+        declared = self._pipes.destinations().get(pipe, set())
+        for event in events:
+            wanted = event["wanted"]
+            event["not_wanted"] = [] if wanted is None else sorted(declared - set(wanted))
+        return {"pipe": pipe, "minute": merged["minute"], "id": ce_id, "events": events}
 
     async def dead(self, pipe: str, limit: int, conditions: Mapping[str, str]) -> list[dict[str, Any]]:
         """List the newest dead letters of a pipe.

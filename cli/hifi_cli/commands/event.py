@@ -1,0 +1,76 @@
+"""hifi event: what became of one event."""
+
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from hifi_cli.commands.minutes import PipeName
+from hifi_cli.display.console import console, print_json
+from hifi_cli.display.tables import print_table, table
+from hifi_cli.display.units import minute_utc
+from hifi_cli.error_reporting import report_errors
+from hifi_cli.mesh_state.observe_api import ObserveUrl
+from hifi_cli.mesh_state.target import observe_api
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data
+
+UNKNOWN: Final = 3
+"""Exit status when the minute has no such event."""
+_NOT_WANTED: Final = (
+    "its `when` was not true for the event, or is null, or the pipe's `filter` dropped the event"
+)
+
+
+@report_errors
+def event(
+    pipe: PipeName,
+    minute: Annotated[
+        str, typer.Argument(metavar="MINUTE", help="A minute in UTC such as 2026-11-21T10:04.")
+    ],
+    event_id: Annotated[str, typer.Argument(metavar="ID", help="The ce_id of the event.")],
+    data: Data = DEFAULT_DATA,
+    url: ObserveUrl = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Say what became of an event at each destination, and which did not want it.
+
+    Exit status: 0 if the event is there, 3 if the minute has none with this id.
+
+    Examples:
+      hifi event flights 2026-11-21T10:04 4b1812-1
+    """
+    path = f"/api/v1/pipes/{quote(pipe)}/minutes/{quote(minute)}/event?id={quote(event_id, safe='')}"
+    body = observe_api(data, url).get(path)
+    if as_json:
+        print_json(body["events"])
+    elif not body["events"]:
+        console.print(
+            f"{pipe} has no event {event_id} in {minute_utc(body['minute'])} (UTC)",
+            highlight=False,
+            markup=False,
+        )
+    else:
+        for shown in body["events"]:
+            print_table(event_table(shown), console)
+    if not body["events"]:
+        raise typer.Exit(UNKNOWN)
+
+
+def event_table(shown: dict[str, Any]) -> Table:
+    """Make the table of the outcomes of an event."""
+    made = table("destination", "outcome", "why", title=f"raw {shown['partition']}:{shown['offset']}")
+    for outcome in shown["outcomes"]:
+        made.add_row(
+            escape(outcome["destination"] or "all"), outcome["outcome"], escape(outcome["reason"] or "")
+        )
+    for name in shown["not_wanted"]:
+        made.add_row(escape(name), "not wanted", _NOT_WANTED)
+    waiting = set(shown["wanted"] or []) - {outcome["destination"] for outcome in shown["outcomes"]}
+    for name in sorted(waiting):
+        made.add_row(escape(name), "open", "it has no outcome yet")
+    if shown["wanted"] is None and not shown["outcomes"]:
+        made.add_row("all", "open", "enrich has not written it yet, or it is lost: see `hifi lost`")
+    return made

@@ -1,0 +1,96 @@
+"""The comparison of a run sees an event that is lost, twice, changed or unknown; the plan uses every kind and fault."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.chaos.connectors.comparison import Difference, compare_events, compare_rows, without
+from tests.chaos.connectors.events import KEYS, as_data, event, newest
+from tests.chaos.connectors.faults import FAULTS, NEEDS
+from tests.chaos.connectors.plan import (
+    DESTINATIONS,
+    SOURCES,
+    fault_order,
+    kinds_of,
+    layout,
+    pairs,
+    possible,
+)
+
+SENT = [event("kafka", n) for n in range(3 * KEYS)]
+ROWS = [as_data(sent) for sent in SENT]
+NEWEST = [as_data(sent) for sent in newest(SENT).values()]
+
+
+def changed(rows: list[dict[str, Any]], at: int, **fields: Any) -> list[dict[str, Any]]:
+    return [row | (fields if number == at else {}) for number, row in enumerate(rows)]
+
+
+def found(difference: Difference) -> dict[str, list[str]]:
+    return {
+        name: ids for name in ("lost", "twice", "different", "unknown") if (ids := getattr(difference, name))
+    }
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_defect_of_a_destination_with_every_event_is_named(seed: int) -> None:
+    at = random.Random(seed).randrange(len(ROWS))
+    name = ROWS[at]["id"]
+    assert found(compare_events(SENT, random.Random(seed).sample(ROWS, len(ROWS)))) == {}
+    assert found(compare_events(SENT, ROWS[:at] + ROWS[at + 1 :])) == {"lost": [name]}
+    assert found(compare_events(SENT, [*ROWS, ROWS[at]])) == {"twice": [name]}
+    assert found(compare_events(SENT, [*ROWS, ROWS[at] | {"id": "kafka-9999"}])) == {
+        "unknown": ["kafka-9999"]
+    }
+    for fields in ({"amount": str(float(ROWS[at]["amount"]) + 1)}, {"text": None}, {"n": -1}, {"key": "k99"}):
+        assert found(compare_events(SENT, changed(ROWS, at, **fields))) == {"different": [name]}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_defect_of_a_destination_with_the_newest_event_of_a_key_is_named(seed: int) -> None:
+    at = random.Random(seed).randrange(len(NEWEST))
+    row = NEWEST[at]
+    older = next(sent for sent in SENT if sent.key == row["key"])
+    assert found(compare_rows(SENT, NEWEST)) == {}
+    assert found(compare_rows(SENT, NEWEST[:at] + NEWEST[at + 1 :])) == {"lost": [row["id"]]}
+    assert found(compare_rows(SENT, [*NEWEST, row])) == {"twice": [row["key"]]}
+    assert found(compare_rows(SENT, changed(NEWEST, at, **as_data(older)))) == {"different": [row["id"]]}
+    assert found(compare_rows(SENT, changed(NEWEST, at, text="other"))) == {"different": [row["id"]]}
+
+
+def test_only_repetitions_with_a_reason_are_left_out() -> None:
+    difference = compare_events(SENT, [*ROWS, ROWS[0], ROWS[1]])
+    assert without(difference, {ROWS[0]["id"]}).twice == [ROWS[1]["id"]]
+
+
+@pytest.mark.parametrize("change", [lambda row: row.pop("amount"), lambda row: row.update(amount="x")])
+def test_a_row_that_is_no_event_is_different(change: Callable[[dict[str, Any]], Any]) -> None:
+    rows = [dict(row) for row in ROWS]
+    change(rows[3])
+    assert found(compare_events(SENT, rows)) == {"different": [ROWS[3]["id"]]}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_pair_of_kind_and_fault_is_met_twice_where_each_fault_comes_twice(seed: int) -> None:
+    pipes = layout(SOURCES, DESTINATIONS, 3, random.Random(seed))
+    uses = Counter(name for names in pipes.values() for name in names)
+    assert uses.keys() == set(DESTINATIONS)
+    assert min(uses.values()) >= 2
+    assert all(len(set(names)) == 3 for names in pipes.values())
+    kinds = kinds_of(pipes)
+    assert len(kinds) == len(SOURCES) + len(DESTINATIONS)
+    order = fault_order(possible(FAULTS, NEEDS, kinds), 2, random.Random(seed))
+    counts = pairs(order, NEEDS, kinds)
+    assert {kind for kind, _ in counts} == set(kinds)
+    assert {fault for _, fault in counts} == set(FAULTS)
+    assert set(counts.values()) == {2}
+    assert all(("to append", fault) in counts for fault in FAULTS if fault not in NEEDS)
+
+
+def test_a_selection_has_only_faults_that_meet_it() -> None:
+    pipes = layout(["http"], ["objects"], 1, random.Random(0))
+    faults = possible(FAULTS, NEEDS, kinds_of(pipes))
+    assert {"fail_s3", "kill_s3", "kill_egest", "kill_all_brokers"} <= set(faults)
+    assert {"kill_connect", "registry_away", "kill_lake", "lock_tables"}.isdisjoint(faults)
