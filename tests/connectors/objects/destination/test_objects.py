@@ -149,6 +149,27 @@ async def test_columns_have_the_declared_types(object_folder: ObjectFolder, form
     assert [empty[name] for name in columns] == [8, None, None, None, None]
 
 
+@pytest.mark.parametrize("form", ["ndjson", "parquet"])
+async def test_numbers_keep_their_digits_or_are_refused(object_folder: ObjectFolder, form: str) -> None:
+    object_folder.form = form
+    text = '{"d":1.10,"l":5.0,"j":[1.10,18446744073709551616],"n":"NaN"}'
+    columns = {"d": {"path": "d", "type": "double"}, "l": {"path": "l", "type": "long"}}
+    columns |= {"j": {"path": "j", "type": "json"}, "n": {"path": "n", "type": "double"}}
+    made = writer(object_folder, columns=columns)
+    for bad in (
+        '{"d":9007199254740993}', '{"d":1e400}', '{"l":1.5}', '{"l":9223372036854775808}', '{"d":"1"}'
+    ):  # fmt: skip
+        with pytest.raises(Rejected, match=f"the column {bad[2]} has the type"):
+            await made.write([outbound(1)._replace(data=bad.encode())])
+    await made.write([outbound(2)._replace(data=text.encode())])
+    (file,) = object_folder.objects()
+    if form == "ndjson":
+        assert file.read_text().endswith('"d":1.10,"l":5.0,"j":[1.10,18446744073709551616],"n":"NaN"}\n')
+        return
+    (row,) = rows_of(file)
+    assert (row["d"], row["l"], row["j"], repr(row["n"])) == (1.1, 5, "[1.10,18446744073709551616]", "nan")
+
+
 async def test_a_damaged_object_stops_the_writes_beside_it_and_is_named(object_folder: ObjectFolder) -> None:
     for form in ("ndjson", "ndjson.gz", "parquet"):
         object_folder.form = form
