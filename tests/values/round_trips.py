@@ -74,6 +74,27 @@ def round_trip(
     return sent
 
 
+def joined_round_trip(source: str, count: int, seed: int, read: Read, write: Write) -> int:
+    """As `round_trip`, for a destination whose writes take long: the rows of all tables are written at once."""
+    rows: list[dict[str, Any]] = []
+    data: list[bytes] = []
+    columns: dict[str, str] = {}
+
+    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(tables(alike=True))
+    def add(table: Table) -> None:
+        columns.update(table.columns)
+        data.extend(normalized(table, read(table)))
+        rows.extend(table.rows)
+
+    while len(rows) * max(1, len(columns)) < count:
+        hypothesis.seed(seed)(add)()
+        seed += 1
+    table = Table(columns, rows)
+    assert differences(table, write(table, data))[:10] == []
+    return table.values
+
+
 def differences(table: Table, stored: Rows) -> list[Any]:
     """Kind, value that was sent and value that is stored, where they differ."""
     assert len(stored) == len(table.rows)
