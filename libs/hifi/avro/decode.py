@@ -1,7 +1,8 @@
 """Avro values to JSON. Pure.
 
 Logical types become text: a decimal with all digits of its scale, a timestamp in RFC 3339, a date, a time, a UUID.
-Bytes and fixed become base64, a union the value alone, a float that JSON does not have null.
+Bytes and fixed become base64, a union the value alone, a float that JSON does not have the text `NaN`, `Infinity` or
+`-Infinity`.
 """
 
 import base64
@@ -16,6 +17,7 @@ import orjson
 from fastavro import _read_py
 
 from hifi.avro.schema import AvroSchema
+from hifi.runtime import exact_json
 from hifi.runtime.errors import Rejected
 
 _OPTIONS: Final = orjson.OPT_PASSTHROUGH_DATETIME
@@ -47,7 +49,10 @@ def decode(schema: AvroSchema, value: bytes) -> bytes:
         detail = f"{len(value) - stream.tell()} bytes are left after the value"
         raise Rejected("not-avro", detail)
     try:
-        return orjson.dumps(document, default=_text, option=_OPTIONS)
+        text = orjson.dumps(document, default=_text, option=_OPTIONS)
+        if b"null" in text and exact_json.has_non_finite(document):
+            text = orjson.dumps(exact_json.non_finite_as_text(document), default=_text, option=_OPTIONS)
+        return text
     except orjson.JSONEncodeError as error:
         raise Rejected("not-avro", f"the value cannot be written as JSON: {error}") from None
 

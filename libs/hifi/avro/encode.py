@@ -29,6 +29,7 @@ _LONG: Final = 2**63
 _LARGEST_FLOAT: Final = 3.4028234663852886e38
 _LARGEST_DOUBLE: Final = 1.7976931348623157e308
 _EXACT_DOUBLE: Final = 2.0**53
+_NON_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 
 
 class _Unfit(Exception):
@@ -235,6 +236,8 @@ def _integer(limit: int) -> Convert:
 
 def _number(largest: float, nearest: Callable[[Any], float]) -> Convert:
     def convert(value: Any) -> float:
+        if isinstance(value, str) and value in _NON_FINITE:
+            return float(value)
         if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
             raise _Unfit("it is no number")
         if value > largest or value < -largest:

@@ -10,26 +10,17 @@ ABSENT: Final = object()
 """Stands for a value that is not there, where that is not the same as null."""
 
 
-def fields(event: OutboundEvent) -> dict[str, Any]:
-    """The data of an event that is to become a row.
+def exact_fields(event: OutboundEvent) -> dict[str, Any]:
+    """The data of an event that is to become a row. Numbers with a fraction or an exponent are Decimal.
 
     Raises:
         Rejected: it is no JSON object, or the position of the event is unknown.
     """
-    return _object(event, event.json())
-
-
-def exact_fields(event: OutboundEvent) -> dict[str, Any]:
-    """As `fields`, with every digit of numbers: those with a fraction or an exponent are Decimal."""
     try:
         data = exact_json.loads(event.data)
     except ValueError:
         event.json()  # says where
         raise Rejected("not-json", "the data is not JSON, or is nested too deeply") from None
-    return _object(event, data)
-
-
-def _object(event: OutboundEvent, data: Any) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise Rejected("not-an-object", "the data is not a JSON object, so it has no columns")
     if event.offset < 0:

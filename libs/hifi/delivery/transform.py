@@ -8,9 +8,10 @@ from typing import Any, Final, TypeAlias
 
 import jmespath
 import jmespath.exceptions
+import jmespath.functions
 import jmespath.visitor
-import orjson
 
+from hifi.runtime import exact_json
 from hifi.runtime.errors import Misconfigured, Rejected
 
 MAX_EXPRESSION: Final = 8192
@@ -30,11 +31,32 @@ class _TooLarge(Exception):
     """The evaluation exceeds a bound."""
 
 
+class _ExactFunctions(jmespath.functions.Functions):
+    """JMESPath's functions, where those from and to text keep the digits of numbers."""
+
+    @jmespath.functions.signature({"types": []})
+    def _func_to_string(self, value: Any) -> str:
+        return value if isinstance(value, str) else exact_json.dumps(value).decode()
+
+    @jmespath.functions.signature({"types": []})
+    def _func_to_number(self, value: Any) -> Any:
+        if isinstance(value, str):
+            try:
+                value = exact_json.loads_floats(value)
+            except ValueError:
+                return None
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return value if is_number else None
+
+
+_OPTIONS: Final = jmespath.Options(custom_functions=_ExactFunctions())
+
+
 class _BoundedInterpreter(jmespath.visitor.TreeInterpreter):
     """Evaluates one expression on one value, within the bounds."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(_OPTIONS)
         self._left = MAX_STEPS
 
     def visit(self, node: Any, *args: Any, **kwargs: Any) -> Any:
@@ -64,10 +86,12 @@ def compile_transform(expression: str) -> Transform:
         if len(data) > MAX_DATA_BYTES:
             raise Rejected(_FAILED, f"the data is larger than {MAX_DATA_BYTES:,} bytes")
         try:
-            result = _BoundedInterpreter().visit(parsed, orjson.loads(data))
+            value = exact_json.loads_floats(data)
+        except ValueError:
+            raise Rejected(_FAILED, "the data is not JSON") from None
+        try:
+            result = _BoundedInterpreter().visit(parsed, value)
             _require_bounded(result)
-        except orjson.JSONDecodeError as error:
-            raise Rejected(_FAILED, f"the data is not JSON: {error.msg}") from None
         except _TooLarge as error:
             raise Rejected(_FAILED, f"the transform is refused for this event: {error}") from None
         except (
@@ -80,8 +104,10 @@ def compile_transform(expression: str) -> Transform:
             raise Rejected(_FAILED, f"the transform fails: {type(error).__name__}") from None
         if result is None:
             raise Rejected(_FAILED, "the transform returns null")
+        if exact_json.has_non_finite(result):
+            raise Rejected(_FAILED, "the result of the transform is infinite or no number, which is not JSON")
         try:
-            return orjson.dumps(result)
+            return exact_json.dumps(result)
         except TypeError as error:
             raise Rejected(_FAILED, f"the result of the transform is not JSON: {error}") from None
 

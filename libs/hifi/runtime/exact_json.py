@@ -4,9 +4,10 @@ For values that a destination keeps, such as a database column. Code that does n
 """
 
 import json
+import math
 import re
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import orjson
 
@@ -34,16 +35,77 @@ def loads(text: bytes | str) -> Any:
     return value
 
 
-def dumps(value: Any) -> bytes:
-    """Write a value as `loads` reads it; a Decimal keeps its digits.
+class FloatText(float):
+    """A float that remembers how it is written, so that `dumps` keeps its digits. Results of arithmetic are floats."""
+
+    __slots__ = ("text",)
+    text: str
+
+    def __new__(cls, text: str) -> Self:
+        """The nearest number, and the text."""
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    def __reduce__(self) -> tuple[type["FloatText"], tuple[str]]:
+        """Copies keep the text."""
+        return FloatText, (self.text,)
+
+
+FloatText.__name__ = "float"  # JMESPath looks at the names of types
+
+
+def loads_floats(text: bytes | str) -> Any:
+    """As `loads`, for code that calculates: numbers with a fraction or an exponent are `FloatText`.
+
+    Raises:
+        ValueError: as `loads`.
+    """
+    return _with_floats(loads(text))
+
+
+def dumps(value: Any, option: int = 0) -> bytes:
+    """Write a value as `loads` or `loads_floats` reads it: numbers keep their digits.
+
+    Args:
+        value: to write.
+        option: of orjson.
 
     Raises:
         TypeError: JSON has no such value, such as a Decimal that is infinite or no number.
     """
     try:
-        return orjson.dumps(value, default=_number)
+        return orjson.dumps(value, default=_number, option=option)
     except TypeError:
-        return orjson.dumps(_with_fragments(value), default=_number)
+        return orjson.dumps(_with_fragments(value), default=_number, option=option)
+
+
+def has_non_finite(value: Any) -> bool:
+    """Whether a float within a value is infinite or no number, which orjson writes as null."""
+    if isinstance(value, float):
+        return not math.isfinite(value) and not isinstance(value, FloatText)
+    if isinstance(value, dict):
+        return any(map(has_non_finite, value.values()))
+    return isinstance(value, list | tuple) and any(map(has_non_finite, value))
+
+
+def non_finite_as_text(value: Any) -> Any:
+    """The value with the texts `NaN`, `Infinity` and `-Infinity` for the floats that JSON does not have."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {name: non_finite_as_text(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [non_finite_as_text(element) for element in value]
+    return value
+
+
+def _with_floats(value: Any) -> Any:
+    if isinstance(value, Decimal | float):
+        return FloatText(str(value))
+    if isinstance(value, dict):
+        return {name: _with_floats(member) for name, member in value.items()}
+    return [_with_floats(element) for element in value] if isinstance(value, list) else value
 
 
 def _decimal(text: str) -> Decimal:
@@ -64,6 +126,8 @@ def _refuse_constant(text: str) -> Any:
 def _number(value: Any) -> orjson.Fragment:
     if isinstance(value, Decimal) and value.is_finite():
         return orjson.Fragment(str(value).encode())
+    if isinstance(value, FloatText):
+        return orjson.Fragment(value.text.encode())
     raise TypeError(f"JSON has no value for {value!r:.80}")
 
 

@@ -6,9 +6,15 @@ unguessable element: after trailing text that element is not the second of two, 
 
 import secrets
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
+from hifi.record.spark_sql import literal
+
 _NONCE: Final = f"end{secrets.token_hex(12)}"
+_NUMBER: Final = r"^-?[0-9]+\\.[0-9]+(E-?[0-9]+)?$"
+"""As Spark writes numbers with a fraction or an exponent."""
+_MANY_DIGITS: Final = "[0-9.]{16}"
 _STRICT: Final = "map('mode', 'FAILFAST', 'allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"
 """Options of `from_json` that make it accept what RFC 8259 allows, and no more; other modes continue after an error."""
 
@@ -23,7 +29,7 @@ def _let(name: str, value: str, body: str) -> str:
     return f"aggregate(array(), ({value}\n), (`hifi all`, `hifi one`) -> `hifi all`, `{name}` -> {body})"
 
 
-def json_fields(text: str, names: Sequence[str]) -> str:
+def json_fields(text: str, names: Sequence[str], exact: AbstractSet[str] = frozenset()) -> str:
     """SQL of the fields of a JSON object as text (array<string>, in order).
 
     It is null or raises an error where the text is not one object: use it where an error gives null.
@@ -33,22 +39,24 @@ def json_fields(text: str, names: Sequence[str]) -> str:
     Args:
         text: SQL of the data (string), which may be anything.
         names: of the fields; without any the array has one empty text.
+        exact: names of those whose numbers are exact, see `exact_number`.
     """
     members = ", ".join([*(f"`{name}`: string" for name in names), f"{_NONCE}: bigint"])
+    fields = _array("`hifi data`[0]", text, names, exact)
     once = _let(
         "hifi data",
         f"from_json({_wrapped(text)}, 'array<struct<{members}>>', {_STRICT})",
-        f"if(size(`hifi data`) = 2 and `hifi data`[1].{_NONCE} = 1, {_array('`hifi data`[0]', names)}, null)",
+        f"if(size(`hifi data`) = 2 and `hifi data`[1].{_NONCE} = 1, {fields}, null)",
     )
     begins = f"is_valid_utf8({text}) and startswith(ltrim(' \\t\\r\\n', {text}), '{{')"
     escaped = f"contains({text}, '\\\\u')"
-    return f"case when {begins} then if({escaped}, {fields_of_valid(text, names)}, {once}) end"
+    return f"case when {begins} then if({escaped}, {fields_of_valid(text, names, exact)}, {once}) end"
 
 
-def fields_of_valid(text: str, names: Sequence[str]) -> str:
+def fields_of_valid(text: str, names: Sequence[str], exact: AbstractSet[str] = frozenset()) -> str:
     """As `json_fields`, for text that begins as an object, parsed twice."""
     schema = ", ".join(f"`{name}` string" for name in names)
-    array = _array("`hifi data`", names)
+    array = _array("`hifi data`", text, names, exact)
     if names:
         array = _let("hifi data", f"from_json({text}, '{schema}')", array)
     whole = f"try_variant_get(try_parse_json({_wrapped(text)}), '$[1].{_NONCE}', 'bigint') = 1"
@@ -59,5 +67,23 @@ def _wrapped(text: str) -> str:
     return f"concat('[', {text}, ',{{\"{_NONCE}\":1}}]')"
 
 
-def _array(data: str, names: Sequence[str]) -> str:
-    return f"array({', '.join(f'{data}.`{name}`' for name in names)})" if names else "array('')"
+def exact_number(field: str, text: str, name: str) -> str:
+    """SQL of a field as text, where `from_json` has read a number with a fraction or an exponent as a double.
+
+    Numbers of up to 38 digits keep all of them, without zeros at the end.
+
+    Args:
+        field: SQL of what `from_json` read.
+        text: SQL of the data.
+        name: of the field.
+    """
+    is_number = f"contains({field}, '.') and {field} rlike '{_NUMBER}' and {text} rlike '{_MANY_DIGITS}'"
+    path = literal(f"$['{name}']")
+    number = f"try_variant_get(try_parse_json({text}), {path}, 'string')"
+    return f"if({is_number}, coalesce({number}, {field}), {field})"
+
+
+def _array(data: str, text: str, names: Sequence[str], exact: AbstractSet[str]) -> str:
+    fields = {name: f"{data}.`{name}`" for name in names}
+    fields |= {name: exact_number(fields[name], text, name) for name in names if name in exact}
+    return f"array({', '.join(fields.values())})" if fields else "array('')"

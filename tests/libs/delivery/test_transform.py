@@ -19,6 +19,25 @@ def test_a_transform_gives_new_data() -> None:
 
 
 @pytest.mark.parametrize(
+    ("expression", "data", "result"),
+    [
+        ("@", '{"a":[1.10,18446744073709551616,-0.0,1E+400]}', '{"a":[1.10,18446744073709551616,-0.0,1E+400]}'),
+        ("{n: a}", '{"a":123456789012.34567890123}', '{"n":123456789012.34567890123}'),
+        ("[?n==`0.1`].n", '[{"n":0.10},{"n":0.2}]', "[0.10]"),
+        ("[?n>`18446744073709551615`].n", '[{"n":18446744073709551616},{"n":2.5}]', "[18446744073709551616]"),
+        ("max([*].n)", '[{"n":1.10},{"n":1.2}]', "1.2"),
+        ("sort([*].n)", '[{"n":1.20},{"n":1}]', "[1,1.20]"),
+        ("sum(@)", "[0.5,1.5]", "2.0"),
+        ("to_string(a)", '{"a":{"b":1.10}}', '"{\\"b\\":1.10}"'),
+        ("to_number(a)", '{"a":"1.10"}', "1.10"),
+        ("type(@)", "1.5", '"number"'),
+    ],
+)  # fmt: skip
+def test_numbers_keep_their_digits(expression: str, data: str, result: str) -> None:
+    assert compile_transform(expression)(data.encode()).decode() == result
+
+
+@pytest.mark.parametrize(
     ("expression", "value", "why"),
     [
         ("|".join(["[@,@]"] * 300), {"a": 1}, "the result has more than"),
@@ -29,6 +48,7 @@ def test_a_transform_gives_new_data() -> None:
         ("@", "x" * 3_000_000, "the data is larger than"),
         ("missing", {}, "returns null"),
         ("join(',', @)", [1], "JMESPathTypeError"),
+        ("sum(@)", [1e308, 1e308], "no number"),
     ],
 )
 def test_what_takes_too_long_or_grows_too_large_is_refused(expression: str, value: object, why: str) -> None:

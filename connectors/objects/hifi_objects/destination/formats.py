@@ -7,6 +7,7 @@ from typing import Protocol
 
 import orjson
 
+from hifi.runtime import exact_json
 from hifi.runtime.errors import Retryable
 from hifi_objects.destination.rows import OFFSET, Row
 
@@ -39,7 +40,7 @@ class Ndjson:
     def encode(self, rows: Sequence[Row]) -> bytes:
         """The lines of some rows."""
         options = orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z
-        content = b"".join([orjson.dumps(row, option=options) for row in rows])
+        content = b"".join([exact_json.dumps(row, options) for row in rows])
         return gzip.compress(content, compresslevel=6, mtime=0) if self._compressed else content
 
     def offsets(self, content: bytes) -> list[int]:

@@ -1,13 +1,13 @@
 """Parquet files of rows. Needs pyarrow."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-import orjson
 import pyarrow as pa
 from pyarrow import parquet
 
+from hifi.runtime import exact_json
 from hifi_objects.declaration import ObjectColumn
 from hifi_objects.destination.rows import ACCEPTED, ATTRIBUTES, DATA, LOG, OFFSET, PARTITION, Row
 
@@ -18,6 +18,12 @@ _TYPES: Final = {
     "boolean": pa.bool_(),
     "json": pa.string(),
 }
+_CONVERTED: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "long": int,
+    "double": float,  # also of a text such as `NaN`
+    "json": lambda value: exact_json.dumps(value).decode(),
+}
+"""From values as they are in the data."""
 
 
 class Parquet:
@@ -59,6 +65,6 @@ class Parquet:
 
     def _column(self, name: str, values: list[Any]) -> pa.Array:
         declared = self._columns.get(name)
-        if declared is not None and declared.type == "json":
-            values = [None if value is None else orjson.dumps(value).decode() for value in values]
+        if declared is not None and (convert := _CONVERTED.get(declared.type)):
+            values = [None if value is None else convert(value) for value in values]
         return pa.array(values, self._schema.field(name).type)

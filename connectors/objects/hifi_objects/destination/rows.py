@@ -3,10 +3,11 @@
 import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-from hifi.delivery.field_value import fields, value_at
+from hifi.delivery.field_value import exact_fields, value_at
 from hifi.delivery.kind import OutboundEvent
 from hifi.runtime.errors import Rejected
 from hifi_objects.declaration import ObjectColumn
@@ -43,7 +44,7 @@ def row(event: OutboundEvent, columns: Mapping[str, ObjectColumn]) -> Row:
     Raises:
         Rejected: the data is no JSON object, a value has another type than its column, or the position is unknown.
     """
-    data = fields(event)
+    data = exact_fields(event)
     values: Row = {
         LOG: event.log,
         PARTITION: event.partition,
@@ -62,34 +63,48 @@ def row(event: OutboundEvent, columns: Mapping[str, ObjectColumn]) -> Row:
 
 
 def _value(name: str, column: ObjectColumn, value: Any) -> Any:
-    if value is None or type(value) is _EXACT[column.type]:
+    if value is None or type(value) is _EXACT[column.type] or _FITS[column.type](value):
         return value
-    if type(value) is float and column.type == "double" and math.isfinite(value):
-        return value
-    if not _FITS[column.type](value):
-        kind = {bool: "boolean", int: "integer", float: "number", str: "text"}.get(
-            type(value), type(value).__name__
-        )
-        raise Rejected("value", f"the column {name} has the type {column.type}, and the value is a {kind}")
-    return float(value) if column.type == "double" else value
+    kind = {bool: "boolean", int: "integer", Decimal: "number", str: "text"}.get(
+        type(value), type(value).__name__
+    )
+    why = " with more digits than it has" if column.type == "double" and kind in {"integer", "number"} else ""
+    raise Rejected("value", f"the column {name} has the type {column.type}, and the value is a {kind}{why}")
+
+
+def _is_long(value: Any) -> bool:
+    if isinstance(value, Decimal):
+        return abs(value) < _LONG and value == value.to_integral_value()
+    return isinstance(value, int) and not isinstance(value, bool) and -_LONG <= value < _LONG
 
 
 def _is_double(value: Any) -> bool:
-    return isinstance(value, float | int) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether a double has the number, or of one that is written with a fraction or an exponent, is near."""
+    if isinstance(value, str):
+        return value in NON_FINITE
+    if not isinstance(value, int | Decimal) or isinstance(value, bool):
+        return False
+    try:
+        number = float(value)
+    except OverflowError:
+        return False
+    is_whole = isinstance(value, int) or ("E" not in str(value) and value == value.to_integral_value())
+    return math.isfinite(number) and (not is_whole or number == value)
 
 
+_LONG: Final = 2**63
+NON_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
+"""Texts that stand for the numbers that JSON does not have."""
 _EXACT: Final[Mapping[str, type | None]] = {
     "string": str,
     "long": None,  # it may be too large
-    "double": None,  # it may be an integer
+    "double": None,  # it may have more digits
     "boolean": bool,
     "json": None,
 }
 _FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "string": lambda value: isinstance(value, str),
-    "long": lambda value: (
-        isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
-    ),
+    "long": _is_long,
     "double": _is_double,
     "boolean": lambda value: isinstance(value, bool),
     "json": lambda _: True,

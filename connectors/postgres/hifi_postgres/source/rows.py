@@ -19,6 +19,14 @@ from hifi_postgres.source.table_row import TableRow, table_row
 
 _WRONG: Final = ("0A", "25006", "28", "3D", "42")
 """Beginnings of codes that trying again does not change: not supported, writing, authorization, database, names."""
+_SETTINGS: Final = (
+    "SET TimeZone = 'UTC'",
+    "SET DateStyle = 'ISO'",
+    "SET IntervalStyle = 'iso_8601'",
+    "SET extra_float_digits = 1",
+    "SET bytea_output = 'hex'",
+)
+"""Values as text must not depend on the settings of the user."""
 _FETCH: Final = 64
 """Rows that are fetched at a time while it is not known how large they are."""
 _MOST_FETCH_BYTES: Final = 128 * 1024 * 1024
@@ -113,9 +121,8 @@ async def postgres_rows(source: SqlSource, application: str, max_bytes: int) -> 
     connection = await _connect(source.database, application)
     try:
         with _failures():
-            # Times as text must not depend on the settings of the user.
-            await connection.execute("SET TimeZone = 'UTC'")
-            await connection.execute("SET DateStyle = 'ISO'")
+            for setting in _SETTINGS:
+                await connection.execute(setting)
             await connection.commit()
             await connection.set_read_only(True)
             async with connection.transaction():

@@ -15,8 +15,14 @@ from hifi_postgres.source.progress import Place
 _INTEGERS: Final = frozenset({20, 21, 23})
 _TIMESTAMP: Final = 1114
 _TIMESTAMPTZ: Final = 1184
-_NUMERIC: Final = 1700
-"""Object ids of types, which are the same in every PostgreSQL (pg_type.dat)."""
+_AS_TEXT: Final = {
+    17: "translate(encode(s.{0}, 'base64'), E'\\n', '') AS {0}",  # bytea; PostgreSQL breaks lines
+    790: "s.{0}::numeric::text AS {0}",  # money, whose text follows the locale
+    1700: "s.{0}::text AS {0}",  # numeric
+}
+"""SQL of the types whose values JSON would change, or write otherwise than other sources do.
+
+Object ids of types, which are the same in every PostgreSQL (pg_type.dat)."""
 
 
 class RowStatements:
@@ -52,8 +58,7 @@ class RowStatements:
             else SQL("s.{}::text").format(Identifier(source.partition_key))
         )
         listed = SQL(", ").join(
-            SQL("s.{0}::text AS {0}" if type_id == _NUMERIC else "s.{0}").format(Identifier(name))
-            for name, type_id in columns
+            SQL(_AS_TEXT.get(type_id, "s.{0}")).format(Identifier(name)) for name, type_id in columns
         )
         self._data = SQL("(SELECT to_json(d)::text AS data FROM (SELECT {}) d OFFSET 0)").format(listed)
         self._max_bytes = max_bytes

@@ -7,8 +7,11 @@ import orjson
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
+from hifi.pipe.model import SqlType
 from hifi.record.headers import CE_PREFIX
 from hifi.record.spark_sql import literal
+from hifi.spark.json_fields import exact_number
+from hifi.spark.typed_text import EXACT_TYPES, typed_text
 from hifi_iceberg.declaration import ACCEPTED, LOG, OFFSET, PARTITION, SEQ, LakeTable
 
 ROW: Final = "row"
@@ -35,7 +38,7 @@ def with_rows(deliveries: DataFrame, declared: LakeTable, log: str) -> DataFrame
     """
     schema = ", ".join(f"`{name}` string" for name in declared.columns) or "`none` string"
     parsed = deliveries.withColumn(_DATA, sql.expr(f"from_json({_TEXT}, {literal(schema)})"))
-    columns = {name: f"cast(`{_DATA}`.`{name}` as {kind.value})" for name, kind in declared.columns.items()}
+    columns = {name: _value(name, kind) for name, kind in declared.columns.items()}
     for name, attribute in declared.settings.attributes.items():
         header = literal(CE_PREFIX + attribute)
         columns[name] = f"cast(filter(headers, h -> h.key = {header})[0].value as string)"
@@ -48,6 +51,11 @@ def with_rows(deliveries: DataFrame, declared: LakeTable, log: str) -> DataFrame
         .withColumn(REFUSAL, sql.expr(_refusal(declared)))
         .drop(_DATA)
     )
+
+
+def _value(name: str, kind: SqlType) -> str:
+    text = f"`{_DATA}`.`{name}`"
+    return typed_text(exact_number(text, _TEXT, name) if kind in EXACT_TYPES else text, kind, stored=True)
 
 
 def _refusal(declared: LakeTable) -> str:

@@ -1,12 +1,13 @@
 """Call a Python function of the user on the data of an event."""
 
-import math
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from hifi.pipe.function_import import import_function
-from hifi.pipe.normalize.lazy_json import decode, encode
+from hifi.runtime import exact_json
 from hifi.runtime.errors import Rejected
 
 _FAILED = "function-failed"
@@ -15,7 +16,8 @@ _FAILED = "function-failed"
 def load_function(path: str) -> Callable[[bytes], bytes]:
     """Import `module:function` and wrap it as a function from JSON to JSON.
 
-    The function takes the data as a dict and returns the new data as a dict. Any error that it raises makes the event a
+    The function takes the data as a dict and returns the new data as a dict; numbers that it passes on keep their
+    digits. Any error that it raises makes the event a
     dead letter, with the type and line of the error; its message is left out because it may quote values.
 
     Args:
@@ -28,7 +30,7 @@ def load_function(path: str) -> Callable[[bytes], bytes]:
     module_name = path.partition(":")[0]
 
     def call(data: bytes) -> bytes:
-        value = decode(data)
+        value = _decoded(data)
         if not isinstance(value, dict):
             raise Rejected("not-an-object", "the data is JSON, but not an object")
         try:
@@ -40,12 +42,12 @@ def load_function(path: str) -> Callable[[bytes], bytes]:
         if not isinstance(result, dict):
             raise Rejected(_FAILED, f"{path} returned {type(result).__name__} instead of a dict")
         try:
-            text = encode(result)
+            text = _ENCODER.encode(result)
         except (TypeError, ValueError, RecursionError, OverflowError) as error:
             raise Rejected(
                 _FAILED, f"{path} returned a value that is not JSON ({type(error).__name__})"
             ) from None
-        if b"null" in text and _has_nan(result):
+        if b"null" in text and exact_json.has_non_finite(result):
             raise Rejected(_FAILED, f"{path} returned NaN or infinity, which is not JSON")
         return text
 
@@ -62,10 +64,16 @@ def _line(error: BaseException, module: str) -> str:
     return f" at line {lines[-1]}" if lines else ""
 
 
-def _has_nan(value: Any) -> bool:
-    """Whether a value contains NaN or infinity, which msgspec writes as null."""
-    if isinstance(value, float):
-        return not math.isfinite(value)
-    if isinstance(value, dict):
-        return any(_has_nan(member) for member in value.values())
-    return isinstance(value, list | tuple) and any(_has_nan(element) for element in value)
+def _decoded(data: bytes) -> Any:
+    try:
+        return exact_json.loads_floats(data)
+    except ValueError:
+        raise Rejected("not-json", "the data is not JSON: its syntax is invalid") from None
+
+
+def _number(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(exact_json.dumps(value))
+
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=_number)
+"""It writes more types than `exact_json`, such as times."""

@@ -4,8 +4,9 @@ import asyncio
 import itertools
 import os
 import signal
+import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,65 @@ async def test_columns_have_the_declared_types(object_folder: ObjectFolder, form
         "legs": '[1,{"a":null}]' if parquet else [1, {"a": None}],
     }
     assert [empty[name] for name in columns] == [8, None, None, None, None]
+
+
+@pytest.mark.parametrize("form", ["ndjson", "parquet"])
+async def test_numbers_keep_their_digits_or_are_refused(object_folder: ObjectFolder, form: str) -> None:
+    object_folder.form = form
+    text = '{"d":1.10,"l":5.0,"j":[1.10,18446744073709551616],"n":"NaN"}'
+    columns = {"d": {"path": "d", "type": "double"}, "l": {"path": "l", "type": "long"}}
+    columns |= {"j": {"path": "j", "type": "json"}, "n": {"path": "n", "type": "double"}}
+    made = writer(object_folder, columns=columns)
+    for bad in (
+        '{"d":9007199254740993}', '{"d":1e400}', '{"l":1.5}', '{"l":9223372036854775808}', '{"d":"1"}'
+    ):  # fmt: skip
+        with pytest.raises(Rejected, match=f"the column {bad[2]} has the type"):
+            await made.write([outbound(1)._replace(data=bad.encode())])
+    await made.write([outbound(2)._replace(data=text.encode())])
+    (file,) = object_folder.objects()
+    if form == "ndjson":
+        assert file.read_text().endswith('"d":1.10,"l":5.0,"j":[1.10,18446744073709551616],"n":"NaN"}\n')
+        return
+    (row,) = rows_of(file)
+    assert (row["d"], row["l"], row["j"], repr(row["n"])) == (1.1, 5, "[1.10,18446744073709551616]", "nan")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 128 KiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+async def test_while_the_disk_is_full_deliveries_wait_and_each_row_is_there_once(small_disk: Path) -> None:
+    full = ObjectFolder(small_disk / "objects")
+    made = writer(full)
+    batches = [[outbound(at, pad="x" * 5000) for at in range(first, first + 4)] for first in range(0, 80, 4)]
+
+    async def written_before_it_is_full() -> int:
+        for count, batch in enumerate(batches):
+            try:
+                await made.write(batch)
+            except Retryable:
+                return count
+        raise AssertionError("the disk is never full")
+
+    written = await written_before_it_is_full()
+    assert full.offsets() == list(range(written * 4)), "no object is cut"
+    with pytest.raises(Retryable, match="No space left"):
+        await made.write(batches[written])
+    subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
+    for batch in batches[written - 1 :]:
+        await made.write(batch)
+    assert full.offsets() == list(range(80))
+    assert list(full.root.rglob(".*")) == []
 
 
 async def test_a_damaged_object_stops_the_writes_beside_it_and_is_named(object_folder: ObjectFolder) -> None:

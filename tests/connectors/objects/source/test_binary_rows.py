@@ -84,7 +84,9 @@ TEXT = "2026-01-01T00:00:00.123456Z"
         (pa.binary(), b"\x00\xff", "AP8="),
         (pa.list_(pa.binary(2)), [b"\x00\xff"], ["AP8="]),
         (pa.dictionary(pa.int8(), pa.string()), "ä", "ä"),
-        (pa.float64(), float("nan"), None),
+        (pa.float64(), float("nan"), "NaN"),
+        (pa.float32(), float("-inf"), "-Infinity"),
+        (pa.list_(pa.float64()), [0.5, float("inf"), None], [0.5, "Infinity", None]),
     ],
 )
 def test_values_of_parquet_columns(data_type: pa.DataType, value: Any, expected: Any) -> None:

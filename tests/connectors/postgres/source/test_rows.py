@@ -1,12 +1,16 @@
 """Rows of a real PostgreSQL in pages, and the same rows again."""
 
+import base64
+from decimal import Decimal
 from typing import Any
 
 import orjson
 import pytest
 from polled_table import PolledTable
 
+from hifi.runtime import exact_json
 from hifi.runtime.errors import Misconfigured, Retryable
+from hifi_cli.reference.value_types import POSTGRES
 from hifi_postgres.declaration import SqlSource
 from hifi_postgres.source.rows import PostgresRows, postgres_rows
 
@@ -127,3 +131,44 @@ async def test_a_wrong_password_is_told(table: PolledTable) -> None:
     with pytest.raises(Misconfigured, match="cannot be read"):
         async with postgres_rows(found, "test", 1000):
             pass
+
+
+async def test_values_do_not_depend_on_the_settings_of_the_role(table: PolledTable) -> None:
+    values = {
+        "b bytea": "'\\x00ff'::bytea || repeat('x', 90)::bytea", "m money": "1234.5::numeric::money",
+        "i interval": "'1 day 2.5 s'",
+        "f float8": "0.1::float8 + 0.2", "n float8": "'NaN'", "t timestamptz": "'2026-07-01 12:00+02'",
+        "d date": "'infinity'",
+        "a numeric[]": "'{1.10,NaN}'", "j jsonb": "'{\"a\": 1.10}'", "e numeric": "1e30", "z bytea": "''",
+    }  # fmt: skip
+    names = [name.partition(" ")[0] for name in values]
+    for column in values:
+        table.execute(f"ALTER TABLE {{}} ADD {column}")
+    table.execute(f"INSERT INTO {{}} (name, {','.join(names)}) SELECT 'x', {','.join(values.values())}")
+    for setting in (
+        "IntervalStyle = 'sql_standard'", "extra_float_digits = 0", "bytea_output = 'escape'",
+        "TimeZone = 'Asia/Tokyo'", "DateStyle = 'German'",
+    ):  # fmt: skip
+        table.execute(f"ALTER ROLE postgres SET {setting}")
+    try:
+        async with postgres_rows(source(table, column="id", key=[]), "test", 1000) as rows:
+            (row,) = (await rows.page(None, "9", 10)).rows
+    finally:
+        table.execute("ALTER ROLE postgres RESET ALL")
+    data = exact_json.loads(row.data or b"")
+    assert {name: data[name] for name in names} == {
+        "b": base64.b64encode(b"\x00\xff" + b"x" * 90).decode(), "m": "1234.50", "i": "P1DT2.5S",
+        "f": Decimal("0.30000000000000004"), "n": "NaN", "t": "2026-07-01T10:00:00+00:00", "d": "infinity",
+        "a": [Decimal("1.10"), "NaN"], "j": {"a": Decimal("1.10")}, "e": "1" + "0" * 30, "z": "",
+    }  # fmt: skip
+
+
+async def test_the_table_of_types_is_true(table: PolledTable) -> None:
+    for declared in POSTGRES:
+        table.execute(f"TRUNCATE {{}}; ALTER TABLE {{}} DROP COLUMN IF EXISTS v, ADD v {declared.declared}")
+        for value, _ in declared.reads:
+            table.execute(f"INSERT INTO {{}} (name, v) VALUES ('x', {value})")
+        async with postgres_rows(source(table, column="id", key=[]), "test", 1000) as rows:
+            page = await rows.page(None, "99", 10)
+        for read, (_, text) in zip(page.rows, declared.reads, strict=True):
+            assert exact_json.loads(read.data or b"")["v"] == exact_json.loads(text or ""), declared.types

@@ -9,6 +9,7 @@ from typing import Any, Final
 import orjson
 
 from hifi.record.cloudevents.json_slices import is_within_depth
+from hifi.runtime import exact_json
 
 MAX_DEPTH: Final = 64
 """Deepest nesting of a row, as of an event over HTTP."""
@@ -58,6 +59,9 @@ def row_of(number: int, fields: Mapping[str, Any]) -> ObjectRow:
     """A row with these values."""
     try:
         data = orjson.dumps(fields, default=_json, option=_OPTIONS)
+        if b"null" in data and exact_json.has_non_finite(fields):
+            fields = exact_json.non_finite_as_text(fields)
+            data = orjson.dumps(fields, default=_json, option=_OPTIONS)
     except TypeError as error:  # such as an integer of more than 64 bits, or text that is not UTF-8
         return ObjectRow(
             number, None, "not-json", f"a value of row {number} cannot be written as JSON ({error})"

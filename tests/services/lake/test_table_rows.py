@@ -1,0 +1,64 @@
+"""Values of columns of Iceberg tables: exact, or null; real Spark."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from hifi.pipe.model import SqlType
+from hifi.spark.spark_session import local_spark
+from hifi_cli.reference.value_types import ICEBERG
+from hifi_iceberg.declaration import IcebergSettings, LakeTable
+from hifi_lake.batch.table_rows import ROW, with_rows
+
+SCHEMA = (
+    "value binary, headers array<struct<key string, value binary>>, accepted_us bigint, seq string,"
+    " partition int, raw bigint"
+)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with local_spark() as running:
+        running.sparkContext.setLogLevel("OFF")
+        yield running
+
+
+def stored(spark: SparkSession, kind: SqlType, texts: list[str]) -> list[str | None]:
+    """The values of a column, as Spark writes them as text."""
+    settings = IcebergSettings(warehouse="/x", table="shop.orders", partition="none")
+    declared = LakeTable("p", "lake", settings, {"v": kind})
+    records = [(f'{{"v":{text}}}'.encode(), [], 0, "s", 0, at) for at, text in enumerate(texts)]
+    rows = with_rows(spark.createDataFrame(records, SCHEMA), declared, "0a" * 16)
+    return [row[0] for row in rows.selectExpr(f"cast({ROW}.v as string)").collect()]
+
+
+def test_a_value_is_stored_as_the_table_of_types_says(spark: SparkSession) -> None:
+    for declared in ICEBERG:
+        texts = [text for text, _ in declared.writes]
+        expected = [value for _, value in declared.writes]
+        assert stored(spark, SqlType(declared.declared), texts) == expected, declared.types
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (SqlType.INT, {"5": "5", "5.0": "5", "1e3": "1000", '"7"': "7", "1.5": None, '"1.5"': None, "2147483648": None,
+                       "true": None, "null": None, "[1]": None}),
+        (SqlType.BIGINT, {"9223372036854775807": "9223372036854775807", "9223372036854775808": None, "0.5": None,
+                          "9007199254740993.0": "9007199254740993"}),
+        (SqlType.DOUBLE, {"0.10": "0.1", '"NaN"': "NaN", '"-Infinity"': "-Infinity", "1e400": None, '"1e400"': None}),
+        (SqlType.STRING, {"1.10": "1.1", "18446744073709551616": "18446744073709551616", '"ä"': "ä",
+                          "123456789012345678901234.567890123": "123456789012345678901234.567890123",
+                          '"123456789012345678901234.50"': "123456789012345678901234.50",
+                          '{"a": [1.5]}': '{"a":[1.5]}', "true": "true"}),
+        (SqlType.BOOLEAN, {"true": "true", '"false"': "false", '"x"': None}),
+        (SqlType.DATE, {'"2026-07-01"': "2026-07-01", '"02/03/2026"': None}),
+        (SqlType.TIMESTAMP, {'"2026-07-01T12:00:00.123456+02:00"': "2026-07-01 10:00:00.123456",
+                             '"2026-07-01T12:00:00"': "2026-07-01 12:00:00", '"x"': None}),
+    ],
+)  # fmt: skip
+def test_a_value_is_stored_exactly_or_as_null(
+    spark: SparkSession, kind: SqlType, values: dict[str, str | None]
+) -> None:
+    assert dict(zip(values, stored(spark, kind, list(values)), strict=True)) == values

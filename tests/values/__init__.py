@@ -1,0 +1,1 @@
+"""Values on their way from each source to each destination."""
