@@ -27,10 +27,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def engine() -> None:
     """A Docker engine. Without one the tests fail in CI and are skipped elsewhere."""
-    found = subprocess.run(["infra/docker/engine.sh"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if found.returncode != 0:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no Docker engine: {found.stderr.strip()}")
-    os.environ["DOCKER_HOST"] = found.stdout.strip()
+    engine = subprocess.run(["infra/docker/engine.sh"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if engine.returncode != 0:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no Docker engine: {engine.stderr.strip()}")
+    os.environ["DOCKER_HOST"] = engine.stdout.strip()
 
 
 def engine_access() -> dict[str, str]:

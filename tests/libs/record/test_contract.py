@@ -418,9 +418,9 @@ def read_in_sql(row: Any) -> Facts:
 def test_the_records_are_of_all_kinds() -> None:
     facts = [read_in_python(headers) for headers in RECORDS]
     for name in ("identity", "hop", "receipt", "position"):
-        refused = sum(one[name] is None for one in facts)
+        refused = sum(fact[name] is None for fact in facts)
         assert 50 < refused < len(facts) - 20, name
-    assert sum(len(one["identity"] or ()) > 7 for one in facts) > 20
+    assert sum(len(fact["identity"] or ()) > 7 for fact in facts) > 20
 
 
 @pytest.mark.parametrize("kind", ["heartbeat", "batch", "event", "0", " "])

@@ -44,11 +44,11 @@ async def test_only_the_colour_with_the_larger_share_reads_and_the_other_one_goe
         warned = "sources are not read here but by blue"
         await until(lambda: warned in str(readyz(ports["green"])[1]))
         await stream.put(range(RECORDS))
-        await stream.read(stream.topics.raw, lambda found: len(ids_of(found)) == RECORDS)
+        await stream.read(stream.topics.raw, lambda records: len(ids_of(records)) == RECORDS)
         await write(stream, control, 0)
         await until(lambda: "here but by green" in str(readyz(ports["blue"])[1]))
         await stream.put(range(RECORDS, 2 * RECORDS))
-        raw = await stream.read(stream.topics.raw, lambda found: len(ids_of(found)) == 2 * RECORDS)
+        raw = await stream.read(stream.topics.raw, lambda records: len(ids_of(records)) == 2 * RECORDS)
         assert len(raw) == 2 * RECORDS
         told = await asyncio.to_thread(log.read_text)
         assert told.count('"source-begun"') == 2

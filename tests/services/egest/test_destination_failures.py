@@ -116,10 +116,10 @@ async def test_a_2xx_after_the_time_out_is_flagged_as_what_may_arrive_twice(stre
     calls: Counter[str] = Counter()
 
     async def late_at_first(request: ReceivedRequest) -> bytes | None:
-        (one,) = request.ids
-        calls[one] += 1
-        if calls[one] == 1:
-            await until(lambda: calls[one] > 1)
+        (event_id,) = request.ids
+        calls[event_id] += 1
+        if calls[event_id] == 1:
+            await until(lambda: calls[event_id] > 1)
         return OK
 
     async with destination(late_at_first) as there, running_egest(stream, pipe(there.url, timeout=0.3)):
@@ -133,9 +133,9 @@ async def test_a_hiccup_is_got_over_on_the_spot(stream: EgestStream) -> None:
     calls: Counter[str] = Counter()
 
     async def twice_not(request: ReceivedRequest) -> bytes:
-        (one,) = request.ids
-        calls[one] += 1
-        return answer(503) if calls[one] < 3 else OK
+        (event_id,) = request.ids
+        calls[event_id] += 1
+        return answer(503) if calls[event_id] < 3 else OK
 
     async with destination(twice_not) as there, running_egest(stream, pipe(there.url)):
         receipt = await delivered_on_the_spot(stream)

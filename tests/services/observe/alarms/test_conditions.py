@@ -146,7 +146,7 @@ def test_deleted_records_of_a_source_are_reported_with_their_offsets_for_a_while
     report = {"epoch": "0a", "service": "collect", "deleted": [["flights", "src[1]", 10, 14]]}
     again = report | {"deleted": [["flights", "src[1]", 20, 21]]}
     ledger.take(
-        "accepted", [Row(n, NOW_US // 1000, [], orjson.dumps(one)) for n, one in enumerate((report, again))]
+        "accepted", [Row(n, NOW_US // 1000, [], orjson.dumps(body)) for n, body in enumerate((report, again))]
     )
     tell(store, 0, ledger)
     cause = "7 records of src[1], offsets 10 to 21, were deleted before they were read"

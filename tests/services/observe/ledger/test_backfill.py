@@ -65,25 +65,25 @@ def merged(result: MinuteResult, limits: SloLimits = LIMITS) -> dict:
 
 
 def test_a_late_backfill_makes_no_minute_down_and_every_event_of_it_is_counted() -> None:
-    found = merged(closed(ledger(10), enriched=10))
-    assert (found["state"], found["in"], found["delivered"], found["lost"]) == ("up", 10, 10, 0)
-    assert found["backfill"] == len(BACKFILL_OFFSETS)
-    assert found["lags"]["end.accepted/crm"]["count"] == len(LIVE)
-    assert found["p95_us"] < 200_000
+    minute = merged(closed(ledger(10), enriched=10))
+    assert (minute["state"], minute["in"], minute["delivered"], minute["lost"]) == ("up", 10, 10, 0)
+    assert minute["backfill"] == len(BACKFILL_OFFSETS)
+    assert minute["lags"]["end.accepted/crm"]["count"] == len(LIVE)
+    assert minute["p95_us"] < 200_000
 
 
 def test_backfill_that_is_not_delivered_yet_does_not_count_with_its_age() -> None:
-    found = merged(closed(ledger(3), enriched=0))
-    assert (found["in_flight"], found["state"]) == (7, "up")
-    own = SloLimits(1_000_000, 0, destinations={"crm": DestinationLimits(1_000_000, 0)})
-    assert merged(closed(ledger(3), enriched=0), own)["state"] == "up"
-    found = merged(closed(ledger(1), enriched=0))
-    assert (found["in_flight"], found["causes"]) == (9, ["lag"]), "a live event of the minute is late"
+    minute = merged(closed(ledger(3), enriched=0))
+    assert (minute["in_flight"], minute["state"]) == (7, "up")
+    crm_limits = SloLimits(1_000_000, 0, destinations={"crm": DestinationLimits(1_000_000, 0)})
+    assert merged(closed(ledger(3), enriched=0), crm_limits)["state"] == "up"
+    minute = merged(closed(ledger(1), enriched=0))
+    assert (minute["in_flight"], minute["causes"]) == (9, ["lag"]), "a live event of the minute is late"
 
 
 def test_a_lost_event_is_lost_whatever_its_origin() -> None:
-    found = merged(closed(ledger(9), enriched=10))
-    assert (found["lost"], found["causes"]) == (1, ["loss"])
+    minute = merged(closed(ledger(9), enriched=10))
+    assert (minute["lost"], minute["causes"]) == (1, ["loss"])
 
 
 def test_the_fact_survives_a_restart_of_observe() -> None:
@@ -103,13 +103,13 @@ def test_the_lag_now_and_an_open_minute_leave_backfill_out_and_count_it() -> Non
 
 def test_what_a_later_release_appends_hides_no_backfill() -> None:
     rows = [row(offset) for offset in range(10)]
-    for number, one in enumerate(rows):
-        name, value = one.headers[0]
+    for number, backfill_row in enumerate(rows):
+        name, value = backfill_row.headers[0]
         text = value if number in BACKFILL_OFFSETS else value + b";"
-        one.headers[0] = name, text + (b";;;new" if number % 2 else b"")  # after kind and log
+        backfill_row.headers[0] = name, text + (b";;;new" if number % 2 else b"")  # after kind and log
     batch = group_records("raw", rows, 0)
     assert batch.foreign == 0
-    found = {
+    sequences = {
         flag: sorted(
             number
             for records in batch.minutes.values()
@@ -119,7 +119,7 @@ def test_what_a_later_release_appends_hides_no_backfill() -> None:
         )
         for flag in (False, True)
     }
-    assert found == {False: [*LIVE], True: [*BACKFILL_OFFSETS]}
+    assert sequences == {False: [*LIVE], True: [*BACKFILL_OFFSETS]}
 
 
 def test_the_progress_of_a_source_is_added_up_over_the_instances_that_told_it_lately() -> None:

@@ -40,7 +40,7 @@ def judge(made: PartitionLedger, **committed: int) -> MinuteResult:
 
 
 def told(result: MinuteResult) -> dict[tuple[str, str], int]:
-    return {(one.hop, one.state): len(one.ids) for one in result.unresolved}
+    return {(missing.hop, missing.state): len(missing.ids) for missing in result.unresolved}
 
 
 def test_what_is_committed_past_without_a_successor_is_lost_and_the_rest_in_flight() -> None:
@@ -207,7 +207,7 @@ def test_a_closed_minute_survives_json_and_continues() -> None:
         [PipeMinute.load("flights", MINUTE, orjson.loads(orjson.dumps(pipe_minute.dump())))],
     )
     start = again.positions["raw"]
-    again.take("raw", [one for one in (row(0, 0), row(1, 1)) if one.offset >= start])
+    again.take("raw", [raw_row for raw_row in (row(0, 0), row(1, 1)) if raw_row.offset >= start])
     assert told(judge(again, raw=2)) == {("normalize", "lost"): 1, ("enrich", "in_flight"): 1}
     assert judge(again, raw=2).counts["ingest", "", "in"] == 2
 
@@ -234,7 +234,11 @@ def test_deliveries_to_tables_are_judged_by_the_commits_of_lake() -> None:
         made.begin(OffsetSnapshot(CLOSED_US, 0, at, ends, LakeRead(in_lake, tables)))
         made.settle()
         unresolved = made.look(made.pipe_minutes["flights", MINUTE]).unresolved
-        return {(one.destination, one.state): len(one.ids) for one in unresolved if one.hop == "egest"}
+        return {
+            (missing.destination, missing.state): len(missing.ids)
+            for missing in unresolved
+            if missing.hop == "egest"
+        }
 
     made.lake = LakeRead(0, tables)
     for name in ("raw", "normalized"):

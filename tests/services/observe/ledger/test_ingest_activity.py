@@ -44,7 +44,7 @@ def test_a_gap_is_the_longest_time_without_an_ack_report() -> None:
     made = IngestActivity()
     for second in (*range(60), 70, 100):
         made.add(0, (MINUTE * 60 + second) * 1000, AckReport("a"))
-    assert [made.gap_s(MINUTE + one) for one in (0, 1, 2)] == [0, 29, 60]
+    assert [made.gap_s(MINUTE + minutes) for minutes in (0, 1, 2)] == [0, 29, 60]
 
 
 def test_the_time_before_the_first_ack_report_is_unknown() -> None:

@@ -60,9 +60,9 @@ class Observer:
         for result in results:
             key = (result.pipe_minute.pipe, result.pipe_minute.minute)
             self.results[key] = result
-            for one in result.unresolved:
-                if one.state == "lost":
-                    self.said_lost[one.hop, one.destination].update(one.ids)
+            for missing in result.unresolved:
+                if missing.state == "lost":
+                    self.said_lost[missing.hop, missing.destination].update(missing.ids)
             self.pipe_minutes[key] = orjson.dumps(result.pipe_minute.dump())
             if self.restarts and self.chance.random() < 0.05:
                 self.restart()  # it died in the middle of writing: the marker stays the old one
@@ -126,7 +126,11 @@ def run(seed: int, *, steps: int, restarts: bool, **faults: float) -> Observer:
 
 
 def lost_of(result: MinuteResult) -> dict[tuple[str, str], set[Id]]:
-    return {(one.hop, one.destination): set(one.ids) for one in result.unresolved if one.state == "lost"}
+    return {
+        (missing.hop, missing.destination): set(missing.ids)
+        for missing in result.unresolved
+        if missing.state == "lost"
+    }
 
 
 def check(observer: Observer) -> None:
@@ -136,7 +140,7 @@ def check(observer: Observer) -> None:
     for pipe, minute in keys:
         result = observer.ledger.look(observer.ledger.pipe_minutes[pipe, minute])
         assert lost_of(result) == mesh.lost(pipe, minute), (pipe, minute)
-        assert {one.state for one in result.unresolved} <= {"lost"}
+        assert {missing.state for missing in result.unresolved} <= {"lost"}
         counts = result.counts
         for hop, topic in (("ingest", "raw"), ("normalize", "normalized"), ("enrich", "enriched")):
             assert counts[hop, "", "out"] == len(mesh.ids(pipe, minute, topic)), (hop, pipe, minute)
@@ -207,7 +211,7 @@ def test_1_and_7_and_1000_of_100000_dropped_are_named_at_exactly_their_hops(
     observer.finish()
     named: dict[str, set[Id]] = defaultdict(set)
     for result in observer.results.values():
-        for one in result.unresolved:
-            named[one.hop] |= set(one.ids)
+        for missing in result.unresolved:
+            named[missing.hop] |= set(missing.ids)
     assert named == {hop: mesh.dropped[hop, ""] for hop in ("normalize", "enrich", "egest")}
     assert tuple(len(named[hop]) for hop in ("normalize", "enrich", "egest")) == dropped

@@ -29,17 +29,17 @@ def test_a_quantile_is_within_the_stated_error_of_the_value_of_that_rank(
 
 @given(VALUES, VALUES, SHARES)
 def test_merging_is_the_same_as_having_seen_everything(
-    one: list[int], other: list[int], share: float
+    some_values: list[int], other_values: list[int], share: float
 ) -> None:
-    merged = sketch(one)
-    merged.merge(Sketch.load(orjson.loads(orjson.dumps(sketch(other).dump()))))
-    whole = sketch(one + other)
+    merged = sketch(some_values)
+    merged.merge(Sketch.load(orjson.loads(orjson.dumps(sketch(other_values).dump()))))
+    whole = sketch(some_values + other_values)
     assert merged.dump() == whole.dump()
     assert merged.quantile_us(share) == whole.quantile_us(share)
     assert (merged.max_us, merged.sum_us, len(merged)) == (
-        max(one + other),
-        sum(one + other),
-        len(one + other),
+        max(some_values + other_values),
+        sum(some_values + other_values),
+        len(some_values + other_values),
     )
 
 

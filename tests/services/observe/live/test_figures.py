@@ -36,7 +36,7 @@ def ledger_of_enrich(normalized: int) -> PartitionLedger:
 
 def backlog(made: PartitionLedger) -> dict[str, Any]:
     published = orjson.loads(orjson.dumps(figures.of_ledger(made, (NOW_MS + 10_000) * 1000, {})))
-    return next(one for one in figures.groups({0: published}) if one["topic"] == "normalized")
+    return next(group for group in figures.groups({0: published}) if group["topic"] == "normalized")
 
 
 def test_records_that_enrich_wrote_but_did_not_commit_yet_are_not_waiting() -> None:
@@ -88,7 +88,7 @@ def test_what_a_running_batch_has_processed_is_not_in_flight_on_normalized() -> 
     made = ledger_of_enrich(5)
     made.take("enriched", [row(0, 100, to=b"crm"), row(1, 101, to=b"crm")])
     pipe = figures.of_pipe("flights", {0: figures.of_ledger(made, NOW_MS * 1000, {})}, {})
-    waiting = {one["topic"]: one["records"] for one in pipe["waiting"]}
+    waiting = {stage["topic"]: stage["records"] for stage in pipe["waiting"]}
     assert (waiting, pipe["in_flight"]) == ({"normalized": 3, "enriched": 2}, 5)
 
 
@@ -99,7 +99,7 @@ def test_dead_letters_of_the_last_minute_are_counted_over_all_partitions() -> No
 
     def counted(after_s: int) -> int:
         now_us = (NOW_MS + after_s * 1000) * 1000
-        live = {one.partition: figures.of_ledger(one, now_us, {}) for one in ledgers}
+        live = {ledger.partition: figures.of_ledger(ledger, now_us, {}) for ledger in ledgers}
         return int(figures.of_pipe("flights", live, {})["dead_last_minute"])
 
     assert (counted(1), counted(59), counted(60)) == (3, 3, 0)

@@ -63,7 +63,7 @@ def test_the_partitions_of_a_minute_are_added_up(parts: list[tuple[int, int]]) -
         minutes.take(partition, OpenMinuteReporter().report([made]))
     (merged,) = minutes.of("flights")
     assert merged.events_in == sum(accepted for accepted, _ in parts)
-    assert merged.delivered == sum(min(one) for one in parts)
+    assert merged.delivered == sum(min(counts) for counts in parts)
     assert len(merged.lags) == merged.delivered
 
 
@@ -76,9 +76,9 @@ def test_only_minutes_that_changed_are_reported_again() -> None:
 
 
 def test_an_instance_that_starts_late_gets_every_open_minute_in_the_end() -> None:
-    reporter, one = OpenMinuteReporter(), pipe_minute()
-    reporter.report([one])
-    later = [reporter.report([one]) for _ in range(30)]
+    reporter, minute = OpenMinuteReporter(), pipe_minute()
+    reporter.report([minute])
+    later = [reporter.report([minute]) for _ in range(30)]
     assert [row["minute"] for rows in later for row in rows] == [7]
 
 

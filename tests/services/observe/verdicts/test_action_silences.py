@@ -11,7 +11,7 @@ DEPLOY = Action("deploy", ActionKind.DEPLOY, "service/egest", "egest-1 to 0.2.0"
 
 
 def covered(action, key, at_s):
-    return any(one.covers(key, at_s * SECOND) for one in silences([action], at_s * SECOND).values())
+    return any(silence.covers(key, at_s * SECOND) for silence in silences([action], at_s * SECOND).values())
 
 
 def test_a_deployment_explains_that_its_service_stands_still_and_that_events_are_late():
