@@ -60,7 +60,7 @@ def secrets(tag: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def make_mesh(tag: str, secrets: Path, request: pytest.FixtureRequest) -> Iterator[MakeMesh]:
     """Creates compose projects, not started, and removes them at the end; after a failure it keeps their logs."""
-    made: list[ComposeMesh] = []
+    meshes: list[ComposeMesh] = []
 
     def make(name: str, *files: str, control: str = "", **more: str) -> ComposeMesh:
         env = {
@@ -74,12 +74,12 @@ def make_mesh(tag: str, secrets: Path, request: pytest.FixtureRequest) -> Iterat
         }
         mesh = ComposeMesh(f"hifi-test-{name}", env, ("infra/compose.yaml", *files))
         mesh.down()  # from an earlier run
-        made.append(mesh)
+        meshes.append(mesh)
         return mesh
 
     failed = request.session.testsfailed
     yield make
-    for mesh in made:
+    for mesh in meshes:
         if request.session.testsfailed > failed:
             logs = Path("build", f"{mesh.project}.log")
             logs.parent.mkdir(exist_ok=True)

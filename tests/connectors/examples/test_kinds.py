@@ -26,8 +26,8 @@ destinations:
 """
 
 
-def problems(folder: Path, rest: str) -> list[tuple[int, str, str]]:
-    (folder / "orders.yaml").write_text(PIPE + rest)
+def problems(folder: Path, destination: str) -> list[tuple[int, str, str]]:
+    (folder / "orders.yaml").write_text(PIPE + destination)
     reported = check_folder(folder, "micro-batch", sql=False)[1]
     return [(problem.line, problem.where, problem.message) for problem in reported]
 

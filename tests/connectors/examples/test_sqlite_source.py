@@ -42,7 +42,7 @@ class RecordedTurn(SourceTurn):
         self._over = True
 
     async def keep(self, entries: Mapping[str, Any]) -> None:
-        self.kept = {name: entry for name, entry in {**self.kept, **entries}.items() if entry is not None}
+        self.kept = {name: value for name, value in {**self.kept, **entries}.items() if value is not None}
 
     async def write(
         self, partition: str, events: Sequence[SourceEvent], accepted_us: int, remaining: int | None = None

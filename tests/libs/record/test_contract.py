@@ -319,8 +319,11 @@ def read_in_python(headers: Headers) -> Facts:
         texts, hop_values = split_hop(hop_header(headers)), hop(headers)
         assert split_hop_unchecked(headers) == texts
         to, watch = (None if text is None else text.decode() for text in (hop_values.to, hop_values.watch))
-        rest = [hop_values.event_index, hop_values.stamp_ms]
-        facts |= {"hop": shown(texts), "hop_values": [hop_values.in_us, hop_values.raw, to, watch, *rest]}
+        later_fields = [hop_values.event_index, hop_values.stamp_ms]
+        facts |= {
+            "hop": shown(texts),
+            "hop_values": [hop_values.in_us, hop_values.raw, to, watch, *later_fields],
+        }
     except NotAnEvent:
         with pytest.raises(NotAnEvent):
             hop(headers)

@@ -75,5 +75,5 @@ async def assert_each_once(stream: CollectedStream, normalized: list[Any]) -> No
     stamps: dict[bytes, set[tuple[bytes, bytes]]] = {}
     for stamped in map(fields, raw):
         stamps.setdefault(stamped["ce_id"], set()).add((stamped["hifi_accepted"], stamped["hifi_minute"]))
-    assert {len(each) for each in stamps.values()} == {1}, "a copy has the accepted time of the first"
+    assert {len(pairs) for pairs in stamps.values()} == {1}, "a copy has the accepted time of the first"
     assert distinct == {fields(record)["ce_id"] for record in normalized}

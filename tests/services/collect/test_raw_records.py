@@ -45,13 +45,13 @@ def test_events_get_successive_sequences_of_their_partition_and_each_its_own_min
             assert position is not None
             event = events[position.position - 1000]
             seen.append(position.position)
-            made = identity(record.headers)
-            assert made.seq == b"%016x:%d" % (partitions[partition].epoch, first + at)
+            record_identity = identity(record.headers)
+            assert record_identity.seq == b"%016x:%d" % (partitions[partition].epoch, first + at)
             assert (record.key, partition_of(event.key, 2)) == (event.key, partition)
-            assert (made.revision, made.revision_offset) == (4, 3)
-            assert made.accepted_us == accepted[position.position - 1000]
+            assert (record_identity.revision, record_identity.revision_offset) == (4, 3)
+            assert record_identity.accepted_us == accepted[position.position - 1000]
             near = event.time_us is not None and event.time_us > ACCEPTED_US - 2 * MINUTE_US
-            assert made.minute == minute == ACCEPTED_US // MINUTE_US - near
+            assert record_identity.minute == minute == ACCEPTED_US // MINUTE_US - near
             assert (fields(record.headers).get("hifi_origin") == b"backfill") is event.backfill
             assert (position.run, position.source) == (b"run", b"s/0")
             assert record.headers[3:] == event.headers

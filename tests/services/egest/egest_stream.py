@@ -100,7 +100,7 @@ class EgestStream:
         await self.producer.start()
 
     async def publish(self, *pipes: Pipe) -> None:
-        await publish(self.kafka, self.topics, [pipe_record(each) for each in pipes])
+        await publish(self.kafka, self.topics, [pipe_record(pipe) for pipe in pipes])
         self.version += len(pipes)
 
     async def delete(self, name: str) -> None:

@@ -64,7 +64,7 @@ class FakeDestination:
 
     @property
     def ids(self) -> list[str]:
-        return [each for request in self.requests for each in request.ids]
+        return [event_id for request in self.requests for event_id in request.ids]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1

@@ -155,7 +155,7 @@ async def test_at_most_one_request_of_a_key_is_under_way_and_they_come_in_order(
     assert outcomes(receipts) == ["delivered"] * 200
     assert there.most > 1, "keys do not wait for each other"
     for key in range(5):
-        of_key = [int(each) for each in there.ids if int(each) % 5 == key]
+        of_key = [int(event_id) for event_id in there.ids if int(event_id) % 5 == key]
         assert of_key == sorted(of_key)
 
 

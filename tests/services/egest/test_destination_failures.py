@@ -283,6 +283,6 @@ async def test_a_refused_batch_is_halved_down_to_the_one_event(stream: EgestStre
         letters = await stream.read(stream.topics.dead_letter)
     assert sorted(outcomes(receipts)) == ["dead-letter"] + ["delivered"] * 15
     assert [texts(letter)["ce_id"] for letter in letters] == ["7"]
-    taken = [each for request in there.requests if "7" not in request.ids for each in request.ids]
+    taken = [event_id for request in there.requests if "7" not in request.ids for event_id in request.ids]
     assert sorted(taken, key=int) == [str(n) for n in range(16) if n != 7]
     assert len(there.requests) <= 10

@@ -170,11 +170,11 @@ class Mesh:
             back = headers | {PASS: b"%d" % (int(headers.get(PASS, b"0")) + 1)}
             return [] if self._drops(service, name, headers) else [("retry-out", back)] * copies
         names = [headers[DESTINATION].decode()] if topic == "retry-out" else headers[TO].decode().split(",")
-        made = []
+        receipts = []
         for name in names:
             if not self._drops("retry" if topic == "retry-out" else "egest", name, headers):
-                made += self._deliver(name, headers) * copies
-        return made
+                receipts += self._deliver(name, headers) * copies
+        return receipts
 
     def _deliver(self, name: str, headers: Headers) -> list[tuple[str, Headers]]:
         about = headers | {DESTINATION: name.encode()}

@@ -172,7 +172,10 @@ async def the_retrier_forgets(here: Running) -> None:
         await here.send(name)
     names = list(here.accepted)
     counts = await here.told(
-        names, lambda told: (told["in"], told["lost"], told["waiting"] + told["in_flight"]) == (18, 2, 0)
+        names,
+        lambda figures: (
+            (figures["in"], figures["lost"], figures["waiting"] + figures["in_flight"]) == (18, 2, 0)
+        ),
     )
     for request in here.books.requests:
         kind, number = request.headers["ce-id"].split("-")
@@ -213,15 +216,17 @@ async def enrich_stands_still(here: Running) -> None:
     names = await here.steadily("held", lambda: time.monotonic() > end_s)
     first = [name for name in names if here.accepted[name] == here.accepted[names[0]]]
     accepted, lost = here.count(first), here.count(first, "forgotten")
-    counts = await here.told(first, lambda told: (told["in"], told["in_flight"]) == (accepted, len(first)))
-    assert {told["lost"] for told in counts} == {lost}
+    counts = await here.told(
+        first, lambda figures: (figures["in"], figures["in_flight"]) == (accepted, len(first))
+    )
+    assert {figures["lost"] for figures in counts} == {lost}
     await here.mesh.scale("enrich", 1)
     most: Counter[str] = Counter()
     watching = asyncio.create_task(watch(here, {here.accepted[name] for name in names}, most))
     await here.arrived(names)
     accepted, lost = here.count(names), here.count(names, "forgotten")
     counts = await here.told(
-        names, lambda told: (told["in"], told["delivered"]) == (accepted, accepted - lost)
+        names, lambda figures: (figures["in"], figures["delivered"]) == (accepted, accepted - lost)
     )
     watching.cancel()
     with contextlib.suppress(asyncio.CancelledError):

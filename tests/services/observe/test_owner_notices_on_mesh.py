@@ -129,7 +129,7 @@ async def test_drifts_and_expired_credentials_are_told_to_the_owner_once(tmp_pat
                 load = SteadyLoad(session, mesh.plan.url, EVENTS_PER_S, event)
                 sending = asyncio.create_task(load.run())
                 await until(states, all_are("steady", "steady", "steady"))
-                told = await until(lambda: _told(mailbox, posted), lambda count: count == 1)
+                first_notices = await until(lambda: _told(mailbox, posted), lambda count: count == 1)
                 higher = 0.5
                 drifted = await until(states, all_are("drifted", "drifted", "steady"))
                 await until(lambda: _told(mailbox, posted), lambda count: count == 3)
@@ -141,7 +141,7 @@ async def test_drifts_and_expired_credentials_are_told_to_the_owner_once(tmp_pat
                 )
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
-    assert told == 1
+    assert first_notices == 1
     kinds = Counter((notice["data"]["kind"], notice["data"]["subject"]) for notice in posted)
     expected = {("credentials", "expired"), ("skew", "score"), ("skew", "amount")}
     assert kinds == Counter(expected)

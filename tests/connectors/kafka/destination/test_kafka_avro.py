@@ -93,7 +93,7 @@ async def test_confluents_deserializer_reads_what_is_written_and_what_does_not_f
                 {"number": "3"},
                 {"number": 4, "more": 1},
             ]
-            await stream.enriched(*(stream.record(key="k", data=each) for each in data))
+            await stream.enriched(*(stream.record(key="k", data=value) for value in data))
             receipts = await stream.receipts(4)
             letters = [texts(record) for record in await stream.read(stream.topics.dead_letter)]
         assert outcomes(receipts) == ["delivered", "delivered", "dead-letter", "dead-letter"]
@@ -120,7 +120,7 @@ async def test_confluents_deserializer_reads_what_is_written_and_what_does_not_f
         newest = writer(pipe(kafka, other, avro | {"schema": "newest"}))
         await newest.write([outbound(2, number=2, at=MADE.decode())])
         await newest.close()
-        assert [each["number"] for each in await values(kafka, other, registry, 2)] == [1, 2]
+        assert [value["number"] for value in await values(kafka, other, registry, 2)] == [1, 2]
 
         changed = {**DECLARED, "fields": [*DECLARED["fields"], {"name": "must", "type": "string"}]}
         refused = writer(pipe(kafka, other, avro | {"schema": changed}))

@@ -102,11 +102,11 @@ async def test_avro_becomes_json_and_without_its_registry_a_partition_waits(
         for value in bad:
             await send(stream.source, value, key=key, partition=1)
         dead = await stream.read(topics.dead_letter, lambda records: len(records) == len(bad))
-        told = {
+        reasons = {
             int(letter["ce_id"].split(b"/")[-1]): letter["hifi_reason"].decode()
             for letter in map(fields, dead)
         }
-        assert [told[at] for at in sorted(told)] == list(bad.values())
+        assert [reasons[at] for at in sorted(reasons)] == list(bad.values())
 
         changed = {**SCHEMA, "fields": [*SCHEMA["fields"], {"name": "more", "type": "string", "default": ""}]}
         new = await serialized(registry, stream.source, changed, {**ORDER, "more": "x"}, "value")

@@ -74,7 +74,7 @@ async def test_each_record_passes_once_although_collect_and_normalize_are_killed
         stamps: dict[bytes, set[tuple[bytes, bytes]]] = {}
         for stamped in map(fields, raw):
             stamps.setdefault(stamped["ce_id"], set()).add((stamped["hifi_accepted"], stamped["hifi_minute"]))
-        assert {len(each) for each in stamps.values()} == {1}, "a copy has the accepted time of the first"
+        assert {len(pairs) for pairs in stamps.values()} == {1}, "a copy has the accepted time of the first"
 
         async def closed() -> list[dict[str, Any]]:
             return await asyncio.to_thread(minutes, port)
@@ -136,13 +136,13 @@ async def test_records_become_events_and_what_cannot_be_read_becomes_a_dead_lett
             % (cluster, stream.source.encode(), first_fields["hifi_position"].split(b"/")[3]),
         ]
         assert first.value == values[b"by the field"]
-        told = {
+        refusals = {
             int(letter["ce_id"].split(b"/")[-1]): (letter["hifi_reason"], letter["hifi_service"])
             for letter in map(fields, dead)
         }
         reasons = (b"partition-key", b"not-json", b"not-json", b"too-large", b"no-data")
         places = (2, 3, 4, 5, 7)
-        assert told == {at: (reason, b"normalize") for at, reason in zip(places, reasons, strict=True)}
+        assert refusals == {at: (reason, b"normalize") for at, reason in zip(places, reasons, strict=True)}
 
 
 async def test_a_source_is_read_while_a_pipe_declares_it(kafka: str, log: Path) -> None:
@@ -184,7 +184,9 @@ async def test_a_partition_whose_records_were_lost_is_not_read_from_its_beginnin
         await stream.put(range(60))
         await stream.commit(1000)  # as after a restart from an old backup
         _, admin = await stream.start("collect")
-        await until(lambda: any("ends before" in each for each in readyz(admin)[1]["warnings"].values()))
+        await until(
+            lambda: any("ends before" in warning for warning in readyz(admin)[1]["warnings"].values())
+        )
         assert await stream.all(stream.topics.raw) == []
 
 

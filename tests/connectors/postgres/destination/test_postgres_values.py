@@ -421,10 +421,10 @@ async def test_two_pipes_that_write_the_same_rows_in_opposite_order_never_wait_f
     keys = [f"k{number}" for number in range(50)]
 
     def batch(turn: int, order: list[str]) -> list[OutboundEvent]:
-        made = [
+        events = [
             event(turn * 100 + at, '"x"', key, op="d" if at % 7 == 0 else "u") for at, key in enumerate(order)
         ]
-        return made + [event(turn * 100 + 50 + at, '"y"', key) for at, key in enumerate(order[::3])]
+        return events + [event(turn * 100 + 50 + at, '"y"', key) for at, key in enumerate(order[::3])]
 
     for turn in range(30):
         await asyncio.gather(first.write(batch(turn, keys)), other.write(batch(turn, keys[::-1])))

@@ -38,7 +38,7 @@ class TwoColours:
 
     async def shift(self, name: str) -> None:
         """Give all requests to a colour."""
-        each = {
+        shares = {
             colour: Colour(10_000, ColourState.ACTIVE, (), "")
             if colour == name
             else Colour(0, ColourState.IDLE, (), "")
@@ -46,7 +46,7 @@ class TwoColours:
         }
         producer = Producer(self.green.kafka, "test")
         await producer.start()
-        await producer.send_and_wait(self.control.colours, 0, [Colours(each, (), 1, "test").record()])
+        await producer.send_and_wait(self.control.colours, 0, [Colours(shares, (), 1, "test").record()])
         await producer.stop()
 
     async def collect(self, stream: CollectedStream, name: str) -> int:
@@ -162,5 +162,5 @@ async def test_after_a_shift_the_other_colour_goes_on_and_after_a_kill_it_repeat
         for source in ("table", "folder"):
             repeated_here = [name for name in repeated if (table.name in name) == (source == "table")]
             assert len(repeated_here) <= MOST_EVENTS, f"more than one batch of the {source} was repeated"
-        told = log.read_text()
-        assert told.count("source-taken-over") == 2 * 4
+        log_text = log.read_text()
+        assert log_text.count("source-taken-over") == 2 * 4

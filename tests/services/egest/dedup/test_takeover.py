@@ -67,7 +67,7 @@ async def test_instances_come_and_go_and_each_event_arrives_once_and_in_order(ka
     assert Counter(there.ids) == Counter(sent)
     assert outcomes(receipts) == ["delivered"] * len(sent)
     for key in range(20):
-        of_key = [int(each) for each in there.ids if int(each) % 20 == key]
+        of_key = [int(event_id) for event_id in there.ids if int(event_id) % 20 == key]
         assert of_key == sorted(of_key)
     await stream.producer.stop()
 
@@ -109,7 +109,7 @@ async def test_a_kill_in_mid_run_loses_nothing_and_repeats_only_what_had_no_rece
         async with running_egest(stream, session_timeout_s=6):
             await load
             await until(lambda: set(there.ids) == set(sent))
-    twice = {each for each, count in Counter(there.ids).items() if count > 1}
+    twice = {event_id for event_id, count in Counter(there.ids).items() if count > 1}
     assert twice.isdisjoint(numbers)
     # The requests under way, and the receipts that had not been acknowledged yet: a turn or two of the loop.
     assert len(twice) <= 4 + 40
@@ -159,7 +159,7 @@ async def test_a_frozen_instance_sends_nothing_once_its_partitions_are_anothers(
                 await load
                 await until(lambda: set(there.ids) == set(sent))
             assert egest.stop() == 0
-    twice = [each for each, count in Counter(there.ids).items() if count > 1]
+    twice = [event_id for event_id, count in Counter(there.ids).items() if count > 1]
     assert len(twice) <= 2 + 40, "what was under way when it froze, and what had no receipt yet"
 
 
@@ -280,18 +280,18 @@ async def test_a_partition_that_was_quiet_for_long_is_taken_over_without_reading
 async def test_nothing_is_sent_or_handed_over_without_the_lease(
     stream: EgestStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = True
-    monkeypatch.setattr(PartitionLease, "held", lambda _: held)
+    has_lease = True
+    monkeypatch.setattr(PartitionLease, "held", lambda _: has_lease)
     async with destination() as there, running_egest(stream, pipe(there.url)) as service:
         await stream.send(1)
         await stream.receipts(1)
-        held = False
+        has_lease = False
         await stream.send(5)
         await stream.send(1, to="gone")
         await asyncio.sleep(0.5)
         assert len(there.requests) == 1
         assert len(await stream.read(stream.topics.dead_letter)) == 0
-        held = True
+        has_lease = True
         receipts = await stream.receipts(7)
         assert service.service.health.ready
     assert sorted(outcomes(receipts)) == ["dead-letter"] + ["delivered"] * 6

@@ -57,7 +57,7 @@ async def test_as_many_connections_as_requests_at_a_time() -> None:
     async with destination() as there:
         connection_pool = pool(there)
         results = await asyncio.gather(*(ask(connection_pool) for _ in range(4)))
-        assert [each.status for each in results] == [200] * 4  # type: ignore[union-attr]
+        assert [answer.status for answer in results] == [200] * 4  # type: ignore[union-attr]
         assert there.connections == 4
 
 
@@ -75,9 +75,9 @@ async def test_as_many_connections_as_requests_at_a_time() -> None:
 async def test_a_whole_status_line_is_an_answer_whatever_is_cut_off_behind_it(reply: bytes) -> None:
     async with destination(says(reply)) as there:
         there.closes = True
-        result = await ask(pool(there))
-        assert isinstance(result, Answer)
-        assert result.status == 202
+        answer = await ask(pool(there))
+        assert isinstance(answer, Answer)
+        assert answer.status == 202
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ async def test_a_whole_status_line_is_an_answer_whatever_is_cut_off_behind_it(re
 async def test_less_than_a_status_line_is_ambiguous(reply: bytes) -> None:
     async with destination(says(reply)) as there:
         there.closes = True
-        result = await ask(pool(there))
-        assert isinstance(result, NoResponse)
-        assert result.ambiguous
+        answer = await ask(pool(there))
+        assert isinstance(answer, NoResponse)
+        assert answer.ambiguous
 
 
 async def test_a_status_line_counts_at_once_even_if_the_headers_never_end() -> None:
@@ -104,8 +104,8 @@ async def test_a_status_line_counts_at_once_even_if_the_headers_never_end() -> N
 
     async with destination(reply) as there:
         began_s = time.monotonic()
-        result = await ask(pool(there), 60)
-        assert isinstance(result, Answer)
+        answer = await ask(pool(there), 60)
+        assert isinstance(answer, Answer)
         assert time.monotonic() - began_s < 30
 
 
@@ -115,11 +115,11 @@ async def test_a_reset_is_ambiguous_and_a_refused_connection_is_not() -> None:
 
     async with destination(reply) as there:
         connection_pool = pool(there)
-        result = await ask(connection_pool)
-        assert isinstance(result, NoResponse)
-        assert (result.reason in {"reset", "closed"}, result.ambiguous) == (True, True)
-    result = await ask(connection_pool)
-    assert result == NoResponse("connect", result.detail, ambiguous=False)  # type: ignore[union-attr]
+        answer = await ask(connection_pool)
+        assert isinstance(answer, NoResponse)
+        assert (answer.reason in {"reset", "closed"}, answer.ambiguous) == (True, True)
+    answer = await ask(connection_pool)
+    assert answer == NoResponse("connect", answer.detail, ambiguous=False)  # type: ignore[union-attr]
 
 
 async def test_a_time_out_runs_from_connecting_to_the_status_line_and_is_ambiguous() -> None:
@@ -128,16 +128,16 @@ async def test_a_time_out_runs_from_connecting_to_the_status_line_and_is_ambiguo
 
     async with destination(reply) as there:
         began_s = time.monotonic()
-        result = await ask(pool(there), 0.3)
-        assert isinstance(result, NoResponse)
-        assert (result.reason, result.ambiguous) == ("timeout", True)
+        answer = await ask(pool(there), 0.3)
+        assert isinstance(answer, NoResponse)
+        assert (answer.reason, answer.ambiguous) == ("timeout", True)
         assert time.monotonic() - began_s > 0.25
 
 
 async def test_a_name_without_an_address_is_said() -> None:
-    result = await ask(ConnectionPool("no-such-host.invalid", 80, None, 1, NameResolver()))
-    assert isinstance(result, NoResponse)
-    assert (result.reason, result.ambiguous) == ("dns", False)
+    answer = await ask(ConnectionPool("no-such-host.invalid", 80, None, 1, NameResolver()))
+    assert isinstance(answer, NoResponse)
+    assert (answer.reason, answer.ambiguous) == ("dns", False)
 
 
 async def test_a_connection_that_sent_nothing_is_used_for_the_next_request() -> None:
@@ -155,8 +155,8 @@ async def test_a_connection_that_the_destination_closed_is_not_used_again() -> N
         there.closes = True
         connection_pool = pool(there)
         for _ in range(10):
-            result = await ask(connection_pool)
-            assert isinstance(result, Answer), result
+            answer = await ask(connection_pool)
+            assert isinstance(answer, Answer), answer
             await asyncio.sleep(0)
 
 
@@ -184,7 +184,7 @@ async def test_a_long_body_is_not_read_to_its_end() -> None:
         connection_pool = pool(there, size=1)
         for _ in range(3):
             assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
-            await until(lambda: not [each for each in connection_pool._all if each.busy])
+            await until(lambda: not [connection for connection in connection_pool._all if connection.busy])
         assert there.connections == 3
 
 
@@ -267,11 +267,11 @@ async def test_a_second_answer_is_nobodys() -> None:
 
 
 @pytest.mark.parametrize(
-    "rest",
+    "remainder",
     [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 103 Early Hints\r\n\r\n", b"H", b"stray"],
 )
-async def test_the_beginning_of_a_second_answer_never_counts_for_the_next_request(rest: bytes) -> None:
-    async with destination(says(OK + rest)) as there:
+async def test_the_beginning_of_a_second_answer_never_counts_for_the_next_request(remainder: bytes) -> None:
+    async with destination(says(OK + remainder)) as there:
         connection_pool = pool(there)
         assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
         there.reply = says(answer(500))
@@ -338,11 +338,11 @@ async def test_after_stray_bytes_no_connection_is_used_again(pause_s: float) -> 
     ends_s = loop.time() + 10
     while len(statuses_after) < 20 and loop.time() < ends_s:
         suspected = strays
-        result = await ask(connection_pool)
-        assert isinstance(result, Answer)
-        wrong += result.status != 422
+        response = await ask(connection_pool)
+        assert isinstance(response, Answer)
+        wrong += response.status != 422
         if suspected:
-            statuses_after.append(result.status)
+            statuses_after.append(response.status)
         await asyncio.sleep(pause_s)
     assert wrong <= 2, "until it is noticed, answers can be taken for others"
     assert statuses_after == [422] * 20
@@ -384,10 +384,10 @@ async def test_an_early_refusal_of_a_large_request_is_an_answer() -> None:
     connection_pool = ConnectionPool("127.0.0.1", server.sockets[0].getsockname()[1], None, 1, NameResolver())
     size = 8 * 1024 * 1024
     data = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
-    result = await ask(connection_pool, data=data)
+    refusal = await ask(connection_pool, data=data)
     server.close()
-    assert isinstance(result, Answer)
-    assert result.status == 413
+    assert isinstance(refusal, Answer)
+    assert refusal.status == 413
 
 
 @pytest.fixture(scope="module")
@@ -419,6 +419,6 @@ async def test_https(certificate: Path) -> None:
         for _ in range(3):
             assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
         assert there.connections == 1
-        result = await ask(pool(there, tls=ssl.create_default_context(), host="localhost"))
-        assert isinstance(result, NoResponse)
-        assert (result.reason, result.ambiguous) == ("tls", False)
+        answer = await ask(pool(there, tls=ssl.create_default_context(), host="localhost"))
+        assert isinstance(answer, NoResponse)
+        assert (answer.reason, answer.ambiguous) == ("tls", False)

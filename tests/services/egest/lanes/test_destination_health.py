@@ -28,14 +28,14 @@ def request(deliveries: int = 1, permit: Permit = Permit.NORMAL) -> OutboundRequ
     partition = SourcePartition(
         AssignedPartition(TopicPartition(TOPICS.enriched, 0)), "enriched", InFlightBudget(100, 10**6)
     )
-    made = []
+    offered = []
     for offset in range(deliveries):
         record: Any = ConsumerRecord(
             TOPICS.enriched, 0, offset, 0, 0, b"k", b"{}", None, 0, 2, tuple(attributes(offset))
         )
-        made.append(Delivery(EventRecord(record, partition, b"", [], "flights", b"x:1", 0, 5), b"d"))
+        offered.append(Delivery(EventRecord(record, partition, b"", [], "flights", b"x:1", 0, 5), b"d"))
     lease: Any = None
-    outbound_request = OutboundRequest(made, [b"k"], lease)
+    outbound_request = OutboundRequest(offered, [b"k"], lease)
     outbound_request.permit = permit
     outbound_request.count_attempt(0.0, now_us())
     return outbound_request
@@ -60,7 +60,7 @@ def no_breakers() -> None:
 
 
 def kinds(conclusions: Any) -> list[type]:
-    return [type(each.outcome) for each in conclusions]
+    return [type(conclusion.outcome) for conclusion in conclusions]
 
 
 def test_a_failure_within_the_local_retries_is_sent_again_and_concludes_nothing() -> None:

@@ -200,8 +200,8 @@ class Traffic(RuleBasedStateMachine):
         self.queued = [delivery for delivery in self.queued if delivery not in removed]
 
     def free(self) -> list[Delivery]:
-        held = {delivery.key for job, _ in self.busy for delivery in job if delivery.key is not None}
-        return [delivery for delivery in self.queued if delivery.key not in held]
+        busy_keys = {delivery.key for job, _ in self.busy for delivery in job if delivery.key is not None}
+        return [delivery for delivery in self.queued if delivery.key not in busy_keys]
 
     @invariant()
     def counts(self) -> None:

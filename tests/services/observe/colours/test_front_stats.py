@@ -46,8 +46,8 @@ async def test_only_what_haproxy_answers_itself_is_counted_as_refused(tmp_path: 
             async def get(path: str) -> int:
                 while True:
                     try:
-                        async with session.get(f"http://127.0.0.1:{port}/{path}") as got:
-                            return got.status
+                        async with session.get(f"http://127.0.0.1:{port}/{path}") as response:
+                            return response.status
                     except aiohttp.ClientError:
                         assert process.poll() is None
                         await asyncio.sleep(0.05)

@@ -125,8 +125,8 @@ def test_an_instance_with_an_open_breaker_is_shown_beside_one_with_a_closed_one(
     receipts.failed(0, 10, breaker="open:a")
     receipts.delivered(1, 20, breaker="closed:b")
     receipts.delivered(2, 21)
-    told = receipts.breaker
-    assert (told["state"], told["open_partitions"], told["partitions"]) == ("open", 1, 3)
+    breaker = receipts.breaker
+    assert (breaker["state"], breaker["open_partitions"], breaker["partitions"]) == ("open", 1, 3)
 
 
 def test_the_next_owner_of_a_partition_says_how_its_own_breaker_is() -> None:

@@ -69,8 +69,8 @@ def test_a_record_whose_time_is_malformed_counts_but_is_not_measured() -> None:
 
 
 def test_receipts_with_different_answers_are_grouped_apart() -> None:
-    told = {"destination": b"crm", "outcome": b"delivered"}
-    rows = [row(0, status=b"200", **told), row(1, status=b"202", **told), row(2, status=b"200", **told)]
+    values = {"destination": b"crm", "outcome": b"delivered"}
+    rows = [row(0, status=b"200", **values), row(1, status=b"202", **values), row(2, status=b"200", **values)]
     assert [numbers for _, numbers in grouped(group_records("receipts", rows, 0))] == [[0, 2], [1]]
 
 

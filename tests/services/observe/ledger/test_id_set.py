@@ -27,12 +27,12 @@ def test_a_set_survives_json(ids: set[tuple[str, int]]) -> None:
 
 @given(IDS, st.lists(st.integers(0, 1000), unique=True))
 def test_adding_says_how_many_were_new(ids: set[tuple[str, int]], more: list[int]) -> None:
-    made = IdSet.of(ids)
-    assert made.add("0" * 16, more) == len({("0" * 16, sequence) for sequence in more} - ids)
+    id_set = IdSet.of(ids)
+    assert id_set.add("0" * 16, more) == len({("0" * 16, sequence) for sequence in more} - ids)
 
 
 def test_a_million_dense_events_take_little_memory() -> None:
-    made = IdSet()
-    made.add("a" * 16, range(1_000_000))
-    made.compress()
-    assert made.size_bytes() < 1000
+    id_set = IdSet()
+    id_set.add("a" * 16, range(1_000_000))
+    id_set.compress()
+    assert id_set.size_bytes() < 1000

@@ -14,9 +14,9 @@ SHARES = st.sampled_from([0.0, 0.5, 0.9, 0.95, 0.99, 1.0])
 
 
 def sketch(values: list[int]) -> Sketch:
-    made = Sketch()
-    made.extend(values)
-    return made
+    filled = Sketch()
+    filled.extend(values)
+    return filled
 
 
 @given(VALUES, SHARES)
@@ -44,11 +44,11 @@ def test_merging_is_the_same_as_having_seen_everything(
 
 
 def test_one_value_many_times_counts_that_often() -> None:
-    made = sketch([100] * 95)
-    made.add_many(10_000_000, 6)
-    assert abs(made.quantile_us(0.5) - 100) <= 1
-    assert abs(made.quantile_us(0.95) - 10_000_000) < 100_000
-    assert len(made) == 101
+    lags = sketch([100] * 95)
+    lags.add_many(10_000_000, 6)
+    assert abs(lags.quantile_us(0.5) - 100) <= 1
+    assert abs(lags.quantile_us(0.95) - 10_000_000) < 100_000
+    assert len(lags) == 101
 
 
 def test_an_empty_sketch_is_zero() -> None:
@@ -68,6 +68,6 @@ def test_a_search_is_right_at_the_edge_of_every_bin() -> None:
 
 
 def bins(values: list[int]) -> Counter[int]:
-    made = sketch(values)
-    made.flush()
-    return made._bins
+    lags = sketch(values)
+    lags.flush()
+    return lags._bins

@@ -16,9 +16,9 @@ LIMITS = SloLimits(p95_us=1_000_000, loss=0)
 
 
 def lags(*values: int) -> Sketch:
-    made = Sketch()
-    made.extend(values)
-    return made
+    sketch = Sketch()
+    sketch.extend(values)
+    return sketch
 
 
 @pytest.mark.parametrize(

@@ -126,9 +126,9 @@ def following(share: float = 0.0, most_per_s: int = 1000, **more: Any) -> tuple[
 
 
 def told(records: Records, share: float = 0.0, **more: Any) -> list[Span]:
-    made, spans = following(share, **more)
+    tracer, spans = following(share, **more)
     for topic, record in records:
-        made.take(topic, 3, [record])
+        tracer.take(topic, 3, [record])
     return spans
 
 
@@ -169,10 +169,10 @@ def test_a_receiver_gets_the_way_of_an_event_hop_by_hop() -> None:
     before = count("exported")
     with collector() as there:
         exporter = OtlpExporter(there.url + "/", "s")
-        made, _ = following()
-        made._put = exporter.put
+        tracer, _ = following()
+        tracer._put = exporter.put
         for topic, record in [*way(), receipt(b"delivered")]:
-            made.take(topic, 3, [record])
+            tracer.take(topic, 3, [record])
         until(lambda: len(there.spans) == 9)
         exporter.stop(5)
     assert there.paths == {"/v1/traces"}
@@ -316,27 +316,27 @@ def test_an_event_that_no_destination_wants_has_a_span_too() -> None:
 
 def test_an_event_that_never_ends_has_the_outcome_unfinished() -> None:
     now_s = [0.0]
-    made, spans = following(clock=lambda: now_s[0])
+    tracer, spans = following(clock=lambda: now_s[0])
     for topic, record in way():
-        made.take(topic, 3, [record])
+        tracer.take(topic, 3, [record])
     now_s[0] = event_tracer.KEPT_S
-    made.take("accepted", 3, [])
+    tracer.take("accepted", 3, [])
     assert sections(spans)["flights"] == (0, 30)
     assert spans[-1].attributes["hifi.outcome"] == "unfinished"
     for topic, record in [way()[2], receipt(b"delivered")]:
-        made.take(topic, 3, [record])
+        tracer.take(topic, 3, [record])
     assert sections(spans)["expel"] == (35, 50), "what comes later still has its spans"
     now_s[0] *= 2
-    made.take("accepted", 3, [])
+    tracer.take("accepted", 3, [])
     assert sum(span.name == "flights" for span in spans) == 1
 
 
 def test_another_instance_tells_of_partitions_that_were_handed_over() -> None:
-    made, spans = following()
+    tracer, spans = following()
     for topic, record in way():
-        made.take(topic, 3, [record])
-    made.keep({1, 2})
-    made.take("receipts", 3, [receipt(b"delivered")[1]])
+        tracer.take(topic, 3, [record])
+    tracer.keep({1, 2})
+    tracer.take("receipts", 3, [receipt(b"delivered")[1]])
     assert "flights" not in sections(spans)
 
 
@@ -373,12 +373,12 @@ def test_the_senders_flag_samples_and_a_malformed_trace_is_none() -> None:
 def test_a_second_begins_a_bounded_number_of_events_and_each_with_all_its_hops() -> None:
     now_s = [100.0]
     before = metrics.TRACES_CAPPED._value.get()
-    made, spans = following(most_per_s=10, clock=lambda: now_s[0])
+    tracer, spans = following(most_per_s=10, clock=lambda: now_s[0])
     seqs = [b"%016x:%d" % (7, number) for number in range(100)]
     for group in range(3):
         for seq in seqs:
             topic, record = way(seq)[group]
-            made.take(topic, 3, [record])
+            tracer.take(topic, 3, [record])
         now_s[0] += 1
     assert Counter(span.attributes["hifi.seq"].encode() for span in spans) == dict.fromkeys(seqs[:10], 5)
     assert metrics.TRACES_CAPPED._value.get() - before == 90

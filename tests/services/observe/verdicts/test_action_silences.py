@@ -44,8 +44,8 @@ def test_the_alarm_is_told_once_the_silence_is_over():
     alarms.step({key: "egest committed nothing"}, 0)
     (quiet,) = alarms.step({key: "egest committed nothing"}, 60 * SECOND)
     assert quiet.silenced == "deploy: egest-1 to 0.2.0"
-    (told,) = alarms.step({key: "egest committed nothing"}, 90 * SECOND)
-    assert told.silenced is None
+    (change,) = alarms.step({key: "egest committed nothing"}, 90 * SECOND)
+    assert change.silenced is None
 
 
 def test_silences_of_people_are_told_apart():
