@@ -211,8 +211,8 @@ def _cost(rates: Mapping[str, Any]) -> str:
     rows = []
     for name, runs in rates.items():
         for which in ("first step", "rated"):
-            steps = [_first(run) if which == "first step" else run["rated"] for run in runs]
-            steps = [step for step in steps if step]
+            candidates = [_first(run) if which == "first step" else run["rated"] for run in runs]
+            steps = [step for step in candidates if step]
             if not steps:
                 continue
             costs = [

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from chain import Chain, ChainScene
 
@@ -21,7 +21,7 @@ from hifi_cli.rate.rating import Rating
 from hifi_cli.rate.report import line, report
 from hifi_cli.rate.step import RateStep
 from hifi_infra.mesh.mesh import Mesh
-from hifi_infra.mesh.plan import Plan
+from hifi_infra.mesh.plan import Plan, Trigger
 from hifi_infra.ports import free_port
 
 T = TypeVar("T")
@@ -89,7 +89,7 @@ def scene(
             folder,
             port=stage.ingest_port,
             console_port=console,
-            trigger=case.kind,
+            trigger=cast("Trigger", case.kind),
             env={**stage.secrets, **case.env, **(secrets or {})},
             **settings,
         )
