@@ -41,39 +41,45 @@ def backfill(keep: Keep) -> None:
     attempt(
         keep,
         BESIDE_BACKFILL,
-        lambda: in_scene(lambda folder: scene(case, folder), lambda made: _measure(made, keep), LIMIT_S),
+        lambda: in_scene(
+            lambda folder: scene(case, folder), lambda load_test: _measure(load_test, keep), LIMIT_S
+        ),
     )
 
 
-async def _measure(made: LoadTest, keep: Keep) -> None:
-    async with second_destination(made, "archive") as (other, _):
-        rating = rating_of(made, EventLoad(), RATE)
+async def _measure(load_test: LoadTest, keep: Keep) -> None:
+    async with second_destination(load_test, "archive") as (other, _):
+        rating = rating_of(load_test, EventLoad(), RATE)
         warm_up = await rating.begin(WARM_UP_S)
-        kafka = made.mesh.bootstrap
+        kafka = load_test.mesh.bootstrap
         assert kafka is not None
         await _fill(kafka)
         print(f"{RECORDS:,} records are in the source", flush=True)
         keep(WITHOUT_BACKFILL, described(rating, warm_up, await steps(rating, RATE, STEPS, SECONDS)))
         begun_s = time.monotonic()
-        await publish(kafka, made.mesh.plan.topics, [pipe_record(_pipe(kafka, other.destination_port))])
+        await publish(kafka, load_test.mesh.plan.topics, [pipe_record(_pipe(kafka, other.destination_port))])
         await asyncio.sleep(RAMP_S)
         step_report = described(rating, warm_up, await steps(rating, RATE, STEPS, SECONDS))
-        source = (await _get(made, f"pipes/{PIPE}"))["now"]["source"]
+        source = (await _get(load_test, f"pipes/{PIPE}"))["now"]["source"]
         if not source["backfill"]:
             raise Retryable("the backfill was over before the lag beside it was measured")
         print(f"measured beside {source}", flush=True)
         keep(BESIDE_BACKFILL, step_report | {"backfill": source})
-        minutes = await _ended(made)
+        minutes = await _ended(load_test)
         seconds = time.monotonic() - begun_s
-        told = {
+        totals = {
             name: sum(minute[name] for minute in minutes) for name in ("in", "delivered", "backfill", "lost")
         }
-        told |= {"down": sum(minute["state"] == "down" for minute in minutes), "minutes": len(minutes)}
-        told |= {"records": RECORDS, "seconds": round(seconds, 1), "per_second": round(RECORDS / seconds, 1)}
-        print(f"the whole backfill: {told}", flush=True)
-        keep(BESIDE_BACKFILL, step_report | {"backfill": source, "whole": told})
-        if told["delivered"] != RECORDS or told["lost"] or told["down"]:
-            raise Retryable(f"the minutes of the backfill do not balance, or some are down: {told}")
+        totals |= {"down": sum(minute["state"] == "down" for minute in minutes), "minutes": len(minutes)}
+        totals |= {
+            "records": RECORDS,
+            "seconds": round(seconds, 1),
+            "per_second": round(RECORDS / seconds, 1),
+        }
+        print(f"the whole backfill: {totals}", flush=True)
+        keep(BESIDE_BACKFILL, step_report | {"backfill": source, "whole": totals})
+        if totals["delivered"] != RECORDS or totals["lost"] or totals["down"]:
+            raise Retryable(f"the minutes of the backfill do not balance, or some are down: {totals}")
 
 
 def _pipe(kafka: str, port: int) -> Pipe:
@@ -109,16 +115,16 @@ async def _fill(kafka: str) -> None:
         await producer.stop()
 
 
-async def _ended(made: LoadTest) -> list[dict[str, Any]]:
+async def _ended(load_test: LoadTest) -> list[dict[str, Any]]:
     """The closed minutes of the backfill, when all of it is in them."""
     while True:
-        minutes: list[dict[str, Any]] = (await _get(made, f"pipes/{PIPE}/minutes?last=60"))["minutes"]
+        minutes: list[dict[str, Any]] = (await _get(load_test, f"pipes/{PIPE}/minutes?last=60"))["minutes"]
         if sum(minute["delivered"] for minute in minutes) >= RECORDS:
             return minutes
         await asyncio.sleep(2)
 
 
-async def _get(made: LoadTest, path: str) -> dict[str, Any]:
-    plan = made.mesh.plan
+async def _get(load_test: LoadTest, path: str) -> dict[str, Any]:
+    plan = load_test.mesh.plan
     observe = ObserveApi(f"http://127.0.0.1:{plan.console_port}", read_token(plan.token))
     return await asyncio.to_thread(observe.get, f"/api/v1/{path}")

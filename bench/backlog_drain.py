@@ -81,7 +81,11 @@ def backlog(keep: Keep) -> None:
     os.environ["HIFI_TIERS"] = TIERS  # of the topics and of every service
     name = f"{EVENTS:,} deliveries waited"
     try:
-        attempt(keep, name, lambda: in_scene(_made, lambda made: _measure(made, keep, name), limit_s=LIMIT_S))
+        attempt(
+            keep,
+            name,
+            lambda: in_scene(_made, lambda load_test: _measure(load_test, keep, name), limit_s=LIMIT_S),
+        )
     finally:
         if before is None:
             del os.environ["HIFI_TIERS"]
@@ -104,8 +108,8 @@ def _made(folder: Path) -> LoadTest:
     return scene(Case("real-time"), folder)
 
 
-def _write(made: LoadTest, count: int, first: int) -> dict[str, Deliveries]:
-    deliveries = EventLoad().write(made.workspace, count, first)
+def _write(load_test: LoadTest, count: int, first: int) -> dict[str, Deliveries]:
+    deliveries = EventLoad().write(load_test.workspace, count, first)
     return {
         name: dict.fromkeys(
             PATHS,
@@ -117,8 +121,8 @@ def _write(made: LoadTest, count: int, first: int) -> dict[str, Deliveries]:
     }
 
 
-async def _measure(made: LoadTest, keep: Keep, name: str) -> None:
-    stage, account = made.workspace, Account(made)
+async def _measure(load_test: LoadTest, keep: Keep, name: str) -> None:
+    stage, account = load_test.workspace, Account(load_test)
     stage.request_log.unlink(missing_ok=True)
     argv = [
         sys.executable,
@@ -126,9 +130,9 @@ async def _measure(made: LoadTest, keep: Keep, name: str) -> None:
         str(stage.destination_port),
         str(stage.request_log),
     ]
-    made.destination = Process("the destination", argv, log=stage.data / "logs" / "destination.log")
-    await made.destination.start()
-    await made.start(shape)
+    load_test.destination = Process("the destination", argv, log=stage.data / "logs" / "destination.log")
+    await load_test.destination.start()
+    await load_test.start(shape)
     books = RequestLogReader(stage.request_log)
     print("ready; warming up", flush=True)
     await account.send(300, WARM_UP_S)
@@ -139,7 +143,7 @@ async def _measure(made: LoadTest, keep: Keep, name: str) -> None:
     await _put(stage.destination_port, "/shut")
     refused = await account.send(FAST, EVENTS / FAST)
     await _until(account, books, account.expected, PATHS[1:], 90)
-    waiting = (await made.waiting())["retrier"]
+    waiting = (await load_test.waiting())["retrier"]
     arrived = account.missing(refused, PATHS[:1])
     print(
         f"{arrived:,} deliveries are missing, {waiting:,} of them in retry topics; the destination recovers",

@@ -211,8 +211,8 @@ def _cost(rates: Mapping[str, Any]) -> str:
     rows = []
     for name, runs in rates.items():
         for which in ("first step", "rated"):
-            steps = [_first(run) if which == "first step" else run["rated"] for run in runs]
-            steps = [step for step in steps if step]
+            candidates = [_first(run) if which == "first step" else run["rated"] for run in runs]
+            steps = [step for step in candidates if step]
             if not steps:
                 continue
             costs = [
@@ -235,8 +235,8 @@ def _cost(rates: Mapping[str, Any]) -> str:
 
 def _first(run: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The lowest rate that was sustained; a step that lost events or fell behind says nothing about cost."""
-    held = [step for step in run["steps"] if not step["failed"]]
-    return min(held, key=lambda step: step["rate"], default=None)
+    sustained = [step for step in run["steps"] if not step["failed"]]
+    return min(sustained, key=lambda step: step["rate"], default=None)
 
 
 def _ends(runs: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[Any]]:

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from chain import Chain, ChainScene
 
@@ -21,7 +21,7 @@ from hifi_cli.rate.rating import Rating
 from hifi_cli.rate.report import line, report
 from hifi_cli.rate.step import RateStep
 from hifi_infra.mesh.mesh import Mesh
-from hifi_infra.mesh.plan import Plan
+from hifi_infra.mesh.plan import Plan, Trigger
 from hifi_infra.ports import free_port
 
 T = TypeVar("T")
@@ -65,9 +65,9 @@ CASES = {
 def rate(case: Case, seconds: float, slo_ms: float = 1000) -> dict[str, Any]:
     """Run a case; returns the report of `hifi rate`."""
 
-    async def work(made: LoadTest) -> dict[str, Any]:
+    async def work(load_test: LoadTest) -> dict[str, Any]:
         ladder = RateSearch(case.first, case.factor, case.max_tries)
-        rating = Rating(made, ladder, EventLoad(case.batch, *case.size), seconds, slo_ms, tell)
+        rating = Rating(load_test, ladder, EventLoad(case.batch, *case.size), seconds, slo_ms, tell)
         await rating.run()
         return report(rating, os.cpu_count() or 1, None)
 
@@ -89,7 +89,7 @@ def scene(
             folder,
             port=stage.ingest_port,
             console_port=console,
-            trigger=case.kind,
+            trigger=cast("Trigger", case.kind),
             env={**stage.secrets, **case.env, **(secrets or {})},
             **settings,
         )
@@ -101,9 +101,9 @@ def scene(
 def one_step(case: Case, seconds: float, warm_up_s: float) -> RateStep:
     """Run a case at its first rate only, after a warm-up."""
 
-    async def work(made: LoadTest) -> RateStep:
+    async def work(load_test: LoadTest) -> RateStep:
         rating = Rating(
-            made, RateSearch(case.first, 2), EventLoad(case.batch, *case.size), seconds, 60_000, tell
+            load_test, RateSearch(case.first, 2), EventLoad(case.batch, *case.size), seconds, 60_000, tell
         )
         await rating.begin(warm_up_s)
         return await rating.step(case.first, seconds)
@@ -129,18 +129,18 @@ async def _in_scene(
     folder: Path,
     limit_s: float | None,
 ) -> T:
-    made = make(folder)
+    load_test = make(folder)
     try:
         async with asyncio.timeout(limit_s) as limit:
-            return await work(made)
+            return await work(load_test)
     except Exception as error:
         show_logs(folder)
         if limit.expired():
-            doing = f"mesh: {made.mesh.phase}; load: {made.progress.phase}"
+            doing = f"mesh: {load_test.mesh.phase}; load: {load_test.progress.phase}"
             raise Retryable(f"not over within {limit_s:.0f} s ({doing})") from error
         raise
     finally:
-        await made.kill()
+        await load_test.kill()
         await asyncio.get_running_loop().shutdown_default_executor()
 
 

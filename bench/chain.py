@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
@@ -15,6 +16,7 @@ from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.workspace import Workspace
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.mesh.health_probe import get
+from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.process.process import Process
 
 ROOT = Path(__file__).parent.parent
@@ -93,6 +95,10 @@ class Chain:
 
 class ChainScene(LoadTest):
     """The chain, its destination and a sender."""
+
+    def __init__(self, workspace: Workspace, chain: Chain) -> None:
+        # The chain has what a load test uses of a mesh.
+        super().__init__(workspace, cast("Mesh", chain))
 
     async def waiting(self) -> dict[str, int]:
         return {}

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from machine_info import ROOT, loop_s
@@ -393,7 +392,7 @@ def main() -> None:
     rounds: dict[str, list[dict[str, float]]] = {"0": [], "1": []}
     for _ in range(arguments.rounds):
         for compiled, results in rounds.items():
-            command = [sys.executable, Path(__file__), "--measure"]
+            command = [sys.executable, __file__, "--measure"]
             environment = os.environ | {"HIFI_COMPILED": compiled}
             results.append(json.loads(subprocess.run(command, env=environment, check=True, stdout=-1).stdout))
     print(

@@ -156,8 +156,8 @@ async def _polled(name: str, scene: Scene, topics: Topics) -> Step:
 async def _destination(name: str, scene: Scene, topics: Topics) -> Step:
     """From `enriched` to a destination."""
     kind, _, form = name.partition(" ")
-    made = {"kafka": _topic, "postgres": _table, "objects": _files}[kind]
-    settings, target, loop_target, where = await made(form, scene, topics)
+    make_target = {"kafka": _topic, "postgres": _table, "objects": _files}[kind]
+    settings, target, loop_target, where = await make_target(form, scene, topics)
     declared = {"name": "d", "kind": kind, "settings": settings, "batch": {"size": BATCH, "wait": "50ms"}}
     await _declare(scene, topics, {"keys": [{"sha256": "0" * 64}]}, declared)
     await write_enriched(scene.kafka, topics, DESTINATION_EVENTS, PARTITIONS, "d")

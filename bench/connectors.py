@@ -96,8 +96,10 @@ async def measure(step: Step, scene: Scene, topics: Topics) -> dict[str, float]:
 async def run(names: list[str], rounds: int) -> dict[str, list[dict[str, float]]]:
     """The figures of each step and round."""
     figures_by_step: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-    with tempfile.TemporaryDirectory(prefix="hifi-bench-connectors-", ignore_cleanup_errors=True) as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory(
+        prefix="hifi-bench-connectors-", ignore_cleanup_errors=True
+    ) as temporary:
+        folder = Path(temporary)
         cluster, database = (
             KafkaCluster(folder / "kafka"),
             PostgresServer("PostgreSQL", folder / "postgres.log"),

@@ -19,16 +19,16 @@ TENTH_S = 20.0
 
 def dead(keep: Keep) -> None:
     """The tenth destination is a process of its own; once killed, connections to it are refused. About 2.5 minutes."""
-    attempt(keep, DEAD, lambda: in_scene(_made, lambda made: _measure(made, keep), LIMIT_S))
+    attempt(keep, DEAD, lambda: in_scene(_made, lambda load_test: _measure(load_test, keep), LIMIT_S))
 
 
 def _made(folder: Path) -> LoadTest:
     return scene(Case("real-time", first=RATE), folder)
 
 
-async def _measure(made: LoadTest, keep: Keep) -> None:
-    async with second_destination(made, "tenth") as (tenth, process):
-        rating = rating_of(made, LargerLoad(ten=True, tenth_port=tenth.destination_port), RATE)
+async def _measure(load_test: LoadTest, keep: Keep) -> None:
+    async with second_destination(load_test, "tenth") as (tenth, process):
+        rating = rating_of(load_test, LargerLoad(ten=True, tenth_port=tenth.destination_port), RATE)
         warm_up = await rating.begin(WARM_UP_S)
         alive = await steps(rating, RATE, seconds=SECONDS)
         await _has(tenth, sum(step.accepted for step in (warm_up, *alive)))

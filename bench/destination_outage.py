@@ -33,21 +33,21 @@ def measure(way: str) -> dict[str, int]:
 
 async def _measure(way: str, folder: Path) -> dict[str, Any]:
     if way == WAYS[2]:
-        made = scene(Case("real-time"), folder)
+        load_test = scene(Case("real-time"), folder)
     else:
         stage = Workspace.at(folder)
         ack = "default" if way == WAYS[0] else ""
-        made = ChainScene(stage, Chain(stage, "single", ack=ack))
-    stage = made.workspace
+        load_test = ChainScene(stage, Chain(stage, "single", ack=ack))
+    stage = load_test.workspace
     try:
-        await made.start()
-        assert made.destination is not None
-        await made.destination.kill()
+        await load_test.start()
+        assert load_test.destination is not None
+        await load_test.destination.kill()
         rows = stage.write_events(EVENTS)
-        sender = made.sender = stage.sender(EVENTS / DOWN_S)
+        sender = load_test.sender = stage.sender(EVENTS / DOWN_S)
         await sender.start()
         await sender.wait()
-        await made.start_destination()
+        await load_test.start_destination()
         expected = Expected(stage.mask_key)
         accepted = [name for name, sent_event in read_send_log(stage.send_log).items() if sent_event.accepted]
         deliveries = {(path, name) for name in accepted for path in expected.deliveries(name, rows[name])}
@@ -55,7 +55,7 @@ async def _measure(way: str, folder: Path) -> dict[str, Any]:
         books, last_s = RequestLogReader(stage.request_log), time.monotonic()
         while time.monotonic() - last_s < QUIET_S and not deliveries <= arrived.keys():
             await asyncio.sleep(0.25)
-            await made.count()
+            await load_test.count()
             for request in books.read():
                 arrived[request.path, request.id] = arrived.get((request.path, request.id), 0) + 1
                 last_s = time.monotonic()
@@ -66,5 +66,5 @@ async def _measure(way: str, folder: Path) -> dict[str, Any]:
             "duplicates": sum(arrived.values()) - len(arrived),
         }
     finally:
-        await made.kill()
+        await load_test.kill()
         await asyncio.get_running_loop().shutdown_default_executor()

@@ -49,12 +49,12 @@ def greedy(keep: Keep) -> None:
     attempt(keep, ABOVE_QUOTA, lambda: in_scene(made, lambda test: _measure(test, keep), LIMIT_S))
 
 
-async def _measure(made: LoadTest, keep: Keep) -> None:
-    async with second_destination(made, "other") as (other, _):
-        rating = rating_of(made, TwoPipes(second_port=other.destination_port), RATE)
+async def _measure(load_test: LoadTest, keep: Keep) -> None:
+    async with second_destination(load_test, "other") as (other, _):
+        rating = rating_of(load_test, TwoPipes(second_port=other.destination_port), RATE)
         warm_up = await rating.begin(WARM_UP_S)
         for name, times in ((WITHIN_QUOTA, 1), (ABOVE_QUOTA, TIMES)):
-            async with _sending(made.workspace, QUOTA_PER_S * times) as statuses:
+            async with _sending(load_test.workspace, QUOTA_PER_S * times) as statuses:
                 settling = await rating.step(RATE, SECONDS) if times > 1 else warm_up
                 measured_steps = await steps(rating, RATE, seconds=SECONDS)
             print(f"{name}: answers to the other sender: {statuses}", flush=True)

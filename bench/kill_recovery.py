@@ -29,7 +29,9 @@ def standby(keep: Keep) -> None:
         keep,
         "SIGKILL with a standby",
         lambda: in_scene(
-            lambda folder: scene(case, folder), lambda made: _each(made, keep, WITH_STANDBY), LIMIT_S
+            lambda folder: scene(case, folder),
+            lambda load_test: _each(load_test, keep, WITH_STANDBY),
+            LIMIT_S,
         ),
     )
 
@@ -40,15 +42,15 @@ def restart(keep: Keep) -> None:
         keep,
         "SIGKILL",
         lambda: in_scene(
-            lambda folder: scene(Case("real-time"), folder), lambda made: _each(made, keep), LIMIT_S
+            lambda folder: scene(Case("real-time"), folder), lambda load_test: _each(load_test, keep), LIMIT_S
         ),
     )
 
 
-async def _each(made: LoadTest, keep: Keep, victims: Sequence[str] = VICTIMS) -> None:
-    await made.start()
+async def _each(load_test: LoadTest, keep: Keep, victims: Sequence[str] = VICTIMS) -> None:
+    await load_test.start()
     print("ready; warming up", flush=True)
-    rounds = LoadRounds(made)
+    rounds = LoadRounds(load_test)
     await rounds.run(RATE, WARM_UP_S)
     for name in victims:
         killed_ns = 0
@@ -57,11 +59,11 @@ async def _each(made: LoadTest, keep: Keep, victims: Sequence[str] = VICTIMS) ->
             nonlocal killed_ns
             await asyncio.sleep(BEFORE_S)
             killed_ns = time.time_ns()
-            await processes(made.mesh)[name].kill()
+            await processes(load_test.mesh)[name].kill()
 
         load_round = await rounds.run(RATE, SECONDS, kill)
         await asyncio.sleep(3)  # until the mesh has looked at all of its processes
-        await made.mesh.wait_ready(90)
+        await load_test.mesh.wait_ready(90)
         report = flowing(name, load_round.sent, load_round.expected, load_round.verdict, killed_ns)
         print(name, report, flush=True)
         keep(name, report)

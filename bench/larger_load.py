@@ -41,7 +41,7 @@ class LargerLoad(EventLoad):
             pipe = self._joined(pipe)
         if self.ten or self.sharing:
             pattern = pipe.destinations[0].model_dump(mode="json", exclude_defaults=True)
-            made = [
+            destinations = [
                 pattern
                 | {
                     "name": f"d{n}",
@@ -51,7 +51,8 @@ class LargerLoad(EventLoad):
                 for n in range(self.sharing or 10)
             ]
             pipe = Pipe.model_validate(
-                pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True) | {"destinations": made}
+                pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+                | {"destinations": destinations}
             )
         return [pipe, *(_renamed(pipe, number) for number in range(1, self.pipes))]
 

@@ -34,8 +34,8 @@ def row(
     """Measure the cost of a load on a warm mesh of its own. A failure becomes the row's result."""
     print(f"{name}: starting", flush=True)
 
-    async def work(made: LoadTest) -> None:
-        rating = rating_of(made, load, case.first)
+    async def work(load_test: LoadTest) -> None:
+        rating = rating_of(load_test, load, case.first)
         warm_up = await rating.begin(WARM_UP_S)
         print(f"{name}: ready after {rating.start_seconds:.1f} s, warm", flush=True)
         keep(name, described(rating, warm_up, await steps(rating, case.first, count, seconds)))
@@ -52,9 +52,9 @@ def attempt(keep: Keep, name: str, work: Callable[[], None]) -> None:
         keep(name, {"failed": str(error) or repr(error)})
 
 
-def rating_of(made: LoadTest, load: EventLoad, rate: float) -> Rating:
+def rating_of(load_test: LoadTest, load: EventLoad, rate: float) -> Rating:
     """A rating that runs steps at one rate."""
-    return Rating(made, RateSearch(rate, 2, 1), load, SECONDS, SLO_MS, tell)
+    return Rating(load_test, RateSearch(rate, 2, 1), load, SECONDS, SLO_MS, tell)
 
 
 async def steps(rating: Rating, rate: float, count: int = STEPS, seconds: float = SECONDS) -> list[RateStep]:

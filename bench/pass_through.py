@@ -32,7 +32,7 @@ from hifi_cli.log_file import log_to
 from hifi_infra.java.jdk import find_java
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
-from hifi_infra.mesh.plan import InstanceSpec, Plan, command, environment
+from hifi_infra.mesh.plan import InstanceSpec, Plan, Trigger, command, environment
 from hifi_infra.ports import free_port
 from hifi_infra.process.process import Process
 
@@ -63,7 +63,7 @@ class PassingService:
     writes: str
     service: str = ""
     script: str = ""
-    trigger: str = "micro-batch"
+    trigger: Trigger = "micro-batch"
     over: str = ""
 
 

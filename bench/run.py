@@ -8,7 +8,7 @@ can be made in parts;
 
 import argparse
 import fnmatch
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,10 @@ from chain import needed
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench/results"
-ALONE = {"raw": ("aiokafka", kafka_baseline.measure), "passing": ("services", pass_through.measure)}
+ALONE: Mapping[str, tuple[str, Callable[[], Any]]] = {
+    "raw": ("aiokafka", kafka_baseline.measure),
+    "passing": ("services", pass_through.measure),
+}
 """Measurements without a mesh: kind to the name of its results and the function."""
 
 

@@ -10,10 +10,10 @@ from hifi_infra.process.process import Process
 
 
 @asynccontextmanager
-async def second_destination(made: LoadTest, folder: str) -> AsyncIterator[tuple[Workspace, Process]]:
+async def second_destination(load_test: LoadTest, folder: str) -> AsyncIterator[tuple[Workspace, Process]]:
     """A running destination in a folder of the load test's data, and its process; killed at the end of the block."""
-    stage = made.workspace
-    taken = {stage.ingest_port, stage.destination_port, made.mesh.plan.console_port}
+    stage = load_test.workspace
+    taken = {stage.ingest_port, stage.destination_port, load_test.mesh.plan.console_port}
     workspace = Workspace(stage.data / folder, stage.ingest_port, free_port(but=taken))
     workspace.data.mkdir()
     process = workspace.destination()

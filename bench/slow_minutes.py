@@ -40,8 +40,8 @@ def rolling(keep: Keep) -> None:
 def overload(keep: Keep) -> None:
     """Finds the rating of single events with default settings, then offers twice as many for 30 s. About 5 minutes."""
 
-    async def work(made: LoadTest) -> dict[str, Any]:
-        rounds = LoadRounds(made)
+    async def work(load_test: LoadTest) -> dict[str, Any]:
+        rounds = LoadRounds(load_test)
         await rounds.run(FIRST_RATE, WARM_UP_S)
         rated = await _rated(rounds)
         load_round = await rounds.run(2 * rated, OVERLOAD_S, connections=OVERLOAD_CONNECTIONS)
@@ -76,19 +76,19 @@ async def _rated(rounds: LoadRounds) -> float:
 def _measure(
     keep: Keep, name: str, case: Case, work: Callable[[LoadTest], Awaitable[dict[str, Any]]]
 ) -> None:
-    async def started(made: LoadTest) -> None:
+    async def started(load_test: LoadTest) -> None:
         began_s = time.monotonic()
-        await made.start()
+        await load_test.start()
         start_s = round(time.monotonic() - began_s, 1)
-        report = {"start_seconds": start_s} | await work(made)
+        report = {"start_seconds": start_s} | await work(load_test)
         print(name, report, flush=True)
         keep(name, report)
 
     attempt(keep, name, lambda: in_scene(lambda folder: scene(case, folder), started, LIMIT_S))
 
 
-async def _first_minute(made: LoadTest) -> dict[str, Any]:
-    load_round = await LoadRounds(made).run(FIRST_RATE, FIRST_S)
+async def _first_minute(load_test: LoadTest) -> dict[str, Any]:
+    load_round = await LoadRounds(load_test).run(FIRST_RATE, FIRST_S)
     return {
         **load_round.totals(),
         "lag_ms": load_round.lag_ms(),
@@ -96,13 +96,13 @@ async def _first_minute(made: LoadTest) -> dict[str, Any]:
     }
 
 
-async def _rolling(made: LoadTest) -> dict[str, Any]:
-    rounds = LoadRounds(made)
+async def _rolling(load_test: LoadTest) -> dict[str, Any]:
+    rounds = LoadRounds(load_test)
     await rounds.run(ROLLING_RATE, WARM_UP_S)
     replaced: list[str] = []
 
     async def replace() -> None:
-        mesh = made.mesh
+        mesh = load_test.mesh
         assert isinstance(mesh, Mesh)
         pause_s = ROLLING_S / (len(ROLLED) * 2 + 2)
         for service in ROLLED:

@@ -173,7 +173,10 @@ def test_the_drain_rate_is_of_the_drain_alone():
 def passed(**costs):
     way = {"per_second": 9000, "cpu_seconds_per_million": 50.0, "broker_cpu_seconds_per_million": 40.0}
     return {
-        name: {each: way | {"cpu_seconds_per_million": costs.get(name, 50.0)} for each in ("flow", "at_once")}
+        name: {
+            way_name: way | {"cpu_seconds_per_million": costs.get(name, 50.0)}
+            for way_name in ("flow", "at_once")
+        }
         for name in SERVICES
     }
 
@@ -225,9 +228,9 @@ def test_every_case_and_kind_is_shown_or_told_as_missing():
     results["notes"], results["rows"] = [], {"pipes": runs({"1 pipes": point(step())})}
     text = details(results, file.name)
     assert "Not measured yet: " in text
-    [told] = [line for line in text.splitlines() if "Not measured yet" in line]
-    assert "brokers" in told
-    assert "pipes" not in told
+    [notice] = [line for line in text.splitlines() if "Not measured yet" in line]
+    assert "brokers" in notice
+    assert "pipes" not in notice
 
 
 @pytest.mark.parametrize(

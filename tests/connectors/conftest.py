@@ -32,7 +32,7 @@ def log(tmp_path: Path) -> Path:
 @pytest.fixture
 async def stream(kafka: str) -> AsyncIterator[EgestStream]:
     """A stream of one partition, which egest delivers."""
-    made = EgestStream(kafka, 1)
-    await made.create()
-    yield made
-    await made.producer.stop()
+    stream = EgestStream(kafka, 1)
+    await stream.create()
+    yield stream
+    await stream.producer.stop()

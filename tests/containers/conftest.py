@@ -27,10 +27,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def engine() -> None:
     """A Docker engine. Without one the tests fail in CI and are skipped elsewhere."""
-    found = subprocess.run(["infra/docker/engine.sh"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if found.returncode != 0:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no Docker engine: {found.stderr.strip()}")
-    os.environ["DOCKER_HOST"] = found.stdout.strip()
+    engine = subprocess.run(["infra/docker/engine.sh"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if engine.returncode != 0:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no Docker engine: {engine.stderr.strip()}")
+    os.environ["DOCKER_HOST"] = engine.stdout.strip()
 
 
 def engine_access() -> dict[str, str]:
@@ -60,7 +60,7 @@ def secrets(tag: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def make_mesh(tag: str, secrets: Path, request: pytest.FixtureRequest) -> Iterator[MakeMesh]:
     """Creates compose projects, not started, and removes them at the end; after a failure it keeps their logs."""
-    made: list[ComposeMesh] = []
+    meshes: list[ComposeMesh] = []
 
     def make(name: str, *files: str, control: str = "", **more: str) -> ComposeMesh:
         env = {
@@ -74,12 +74,12 @@ def make_mesh(tag: str, secrets: Path, request: pytest.FixtureRequest) -> Iterat
         }
         mesh = ComposeMesh(f"hifi-test-{name}", env, ("infra/compose.yaml", *files))
         mesh.down()  # from an earlier run
-        made.append(mesh)
+        meshes.append(mesh)
         return mesh
 
     failed = request.session.testsfailed
     yield make
-    for mesh in made:
+    for mesh in meshes:
         if request.session.testsfailed > failed:
             logs = Path("build", f"{mesh.project}.log")
             logs.parent.mkdir(exist_ok=True)

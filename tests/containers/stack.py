@@ -96,9 +96,9 @@ class ComposeMesh:
 
     def waiting(self, service: str) -> dict[str, str]:
         """What the first container of a service waits for; empty when it is ready."""
-        told = run("docker", "exec", self.containers(service)[0], *READY, check=False).stdout
+        answer = run("docker", "exec", self.containers(service)[0], *READY, check=False).stdout
         try:
-            return dict(json.loads(told)["waiting"])
+            return dict(json.loads(answer)["waiting"])
         except ValueError:
             return {"/readyz": "no answer"}
 
@@ -148,8 +148,8 @@ asyncio.run(main())
 READY = ("/opt/hifi/bin/python", "-I", "-S", "/opt/hifi/ready.py")
 
 
-def inspect(thing: str, template: str) -> str:
-    return run("docker", "inspect", "--format", template, thing).stdout.strip()
+def inspect(name: str, template: str) -> str:
+    return run("docker", "inspect", "--format", template, name).stdout.strip()
 
 
 @dataclass

@@ -116,8 +116,8 @@ async def test_a_backup_restores_what_was_not_delivered(
 ) -> None:
     mesh = make_mesh("backup")
     mesh.up("kafka", "setup", "ingest")
-    one = sender(mesh)
-    await one.send(5)
+    event_sender = sender(mesh)
+    await event_sender.send(5)
     container, archive = mesh.containers("kafka")[0], tmp_path / "kafka.tar"
     mesh.compose("stop")
     run("sh", "-c", f"docker cp {container}:/var/lib/kafka/. - >{archive}")
@@ -126,4 +126,4 @@ async def test_a_backup_restores_what_was_not_delivered(
     created = mesh.compose("ps", "--all", "--quiet", "kafka").stdout.strip()
     run("sh", "-c", f"docker cp - {created}:/var/lib/kafka <{archive}")
     mesh.up("kafka", "setup", "destination", "normalize", "enrich", "egest")
-    all_arrived_once(mesh, one)
+    all_arrived_once(mesh, event_sender)

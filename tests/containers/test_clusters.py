@@ -27,9 +27,9 @@ async def test_one_broker_of_three_may_die_under_load(make_mesh: MakeMesh, sende
     def healthy_again() -> None:
         until(lambda: mesh.health("kafka-2") == ["healthy"], "the broker is back")
 
-    one = sender(mesh)
-    await one.send_while(beside(lambda: time.sleep(3), lambda: mesh.crash("kafka-2"), healthy_again))
-    all_arrived_once(mesh, one)
+    event_sender = sender(mesh)
+    await event_sender.send_while(beside(lambda: time.sleep(3), lambda: mesh.crash("kafka-2"), healthy_again))
+    all_arrived_once(mesh, event_sender)
     mesh.down()
 
 
@@ -43,12 +43,12 @@ def spark(make_mesh: MakeMesh) -> ComposeMesh:
 async def test_events_pass_a_spark_cluster_whose_workers_scale_alone_and_one_may_die(
     spark: ComposeMesh, sender: MakeSender
 ) -> None:
-    one = sender(spark)
+    event_sender = sender(spark)
     scale = ("--no-recreate", "--scale", "spark-worker=3")
-    await one.send_while(
+    await event_sender.send_while(
         beside(lambda: spark.up(*scale), lambda: spark.crash("spark-worker"), lambda: time.sleep(5))
     )
-    all_arrived_once(spark, one)
+    all_arrived_once(spark, event_sender)
 
 
 async def test_a_standby_driver_takes_over(spark: ComposeMesh, sender: MakeSender) -> None:
@@ -70,11 +70,11 @@ async def test_a_standby_driver_takes_over(spark: ComposeMesh, sender: MakeSende
 
     before = leader()
     assert before
-    one = sender(spark)
-    await one.send_while(
+    event_sender = sender(spark)
+    await event_sender.send_while(
         beside(
             lambda: run("docker", "stop", "--time", "0", before),
             lambda: until(lambda: leader() not in {"", before}, "the standby leads"),
         )
     )
-    all_arrived_once(spark, one)
+    all_arrived_once(spark, event_sender)

@@ -42,7 +42,7 @@ class ColouredMesh(ComposeMesh):
 
     def stable(self) -> bool:
         seen = self.status()["seen"]
-        return all(one["condition"] == "stable" for one in seen.values())
+        return all(verdict["condition"] == "stable" for verdict in seen.values())
 
     def running(self, colour: str) -> list[str]:
         label = f"label=com.docker.compose.project={NAME}-{colour}"
@@ -105,8 +105,8 @@ async def test_a_shift_and_back_refuse_lose_and_repeat_nothing(
 ) -> None:
     def shares(blue: int) -> Callable[[], None]:
         def check() -> None:
-            found = {name: one["share"] for name, one in mesh.status()["colours"].items()}
-            assert found == {"blue": blue, "green": 10_000 - blue}
+            shares = {name: colour["share"] for name, colour in mesh.status()["colours"].items()}
+            assert shares == {"blue": blue, "green": 10_000 - blue}
 
         return check
 
@@ -155,7 +155,7 @@ async def test_a_burst_is_split(mesh: ColouredMesh, sender: SteadySender) -> Non
     run("infra/docker/colours.sh", "compose", "front", "up", "--detach", "--wait", "colours", env=split)
 
     def shared() -> bool:
-        return all(one["share"] == 5_000 for one in mesh.status()["colours"].values())
+        return all(colour["share"] == 5_000 for colour in mesh.status()["colours"].values())
 
     await sender.send_while(beside(lambda: until(shared, "both colours share the requests", every_s=4)))
     mesh.script("compose", "front", "up", "--detach", "--wait", "colours")
@@ -215,7 +215,7 @@ async def test_what_the_front_refuses_is_counted_by_observe(
             session.get(url, params=query) as answer,
         ):
             fronts = (await answer.json())["fronts"]
-        return sum(one["failed"] for one in fronts.values())
+        return sum(front_counts["failed"] for front_counts in fronts.values())
 
     before = await refused()
     for colour in ("blue", "green"):

@@ -48,7 +48,7 @@ async def database(mesh: ComposeMesh, readable: Path) -> AsyncIterator[PostgresS
     gateway, subnet = inspect(f"{mesh.project}_connect", template).split()
     access = readable / "pg_hba.conf"
     networks = ("127.0.0.1/32", str(ipaddress.ip_network(subnet)))
-    access.write_text("".join(f"host all,replication all {one} scram-sha-256\n" for one in networks))
+    access.write_text("".join(f"host all,replication all {network} scram-sha-256\n" for network in networks))
     access.chmod(0o644)
     options = {
         "listen_addresses": f"127.0.0.1,{gateway}",

@@ -53,12 +53,14 @@ def releases(tag: str) -> None:
 
 
 def instances(mesh: ComposeMesh, service: str) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in mesh.executor() if one["service"] == service}
+    return {instance["name"]: instance for instance in mesh.executor() if instance["service"] == service}
 
 
 def deployed(mesh: ComposeMesh, service: str) -> dict[str, Any]:
     return next(
-        one for one in json.loads(mesh.hifi("deploy", "status", "--json")) if one["service"] == service
+        deployment
+        for deployment in json.loads(mesh.hifi("deploy", "status", "--json"))
+        if deployment["service"] == service
     )
 
 
@@ -75,27 +77,31 @@ async def test_egest_grows_and_the_control_plane_removes_what_is_not_needed(
     mesh: ComposeMesh, sender: MakeSender
 ) -> None:
     def grow() -> None:
-        assert len([one for one in mesh.executor("egest", "3") if one["service"] == "egest"]) == 3
-        until(
-            lambda: all(one["ready"] for one in instances(mesh, "egest").values()), "all are ready", every_s=2
+        assert (
+            len([instance for instance in mesh.executor("egest", "3") if instance["service"] == "egest"]) == 3
         )
-        assert all(one["rss_bytes"] > 10_000_000 for one in instances(mesh, "egest").values())
+        until(
+            lambda: all(instance["ready"] for instance in instances(mesh, "egest").values()),
+            "all are ready",
+            every_s=2,
+        )
+        assert all(instance["rss_bytes"] > 10_000_000 for instance in instances(mesh, "egest").values())
         assert len(mesh.containers("egest")) == 3
 
     def shrink() -> None:
         until(lambda: len(instances(mesh, "egest")) == 1, "scale has removed two instances", every_s=4)
         assert len(mesh.containers("egest")) == 1
 
-    one = sender(mesh)
-    await one.send_while(beside(grow, shrink))
-    all_arrived_once(mesh, one)
+    event_sender = sender(mesh)
+    await event_sender.send_while(beside(grow, shrink))
+    all_arrived_once(mesh, event_sender)
 
 
 async def test_an_instance_that_died_runs_again_and_is_counted(mesh: ComposeMesh) -> None:
     before = instances(mesh, "egest")["egest-1"]["restarts"]
     mesh.crash("egest")
     until(
-        lambda: (found := instances(mesh, "egest")["egest-1"])["restarts"] > before and found["ready"],
+        lambda: (egest := instances(mesh, "egest")["egest-1"])["restarts"] > before and egest["ready"],
         "egest is ready again",
         every_s=2,
     )
@@ -110,9 +116,9 @@ async def test_a_bad_release_is_rolled_back_and_a_good_one_gets_to_every_instanc
             mesh.hifi("deploy", "start", "normalize", release)
             until(
                 lambda: (
-                    (found := deployed(mesh, "normalize"))["release"] == release
-                    and found["state"] == state
-                    and not found["canary"]
+                    (deployment := deployed(mesh, "normalize"))["release"] == release
+                    and deployment["state"] == state
+                    and not deployment["canary"]
                 ),
                 f"{release} is {state}",
                 every_s=4,
@@ -121,8 +127,8 @@ async def test_a_bad_release_is_rolled_back_and_a_good_one_gets_to_every_instanc
 
         return wait
 
-    one = sender(mesh)
-    await one.send_while(beside(deploy("bad", "rolled back")))
+    event_sender = sender(mesh)
+    await event_sender.send_while(beside(deploy("bad", "rolled back")))
     # It ended again and again; on a slow machine it is seen first how far that puts it behind.
     assert deployed(mesh, "normalize")["reason"].startswith("normalize-2 ")
     assert images(mesh, "normalize") == [f"hifi-normalize:{tag}"]
@@ -130,7 +136,7 @@ async def test_a_bad_release_is_rolled_back_and_a_good_one_gets_to_every_instanc
     two.name += "-good"
     await two.send_while(beside(deploy("good", "in force")))
     assert images(mesh, "normalize") == ["hifi-normalize:good"]
-    all_arrived_once(mesh, one, two)
+    all_arrived_once(mesh, event_sender, two)
 
 
 def test_a_release_without_an_image_is_refused(mesh: ComposeMesh) -> None:

@@ -128,8 +128,8 @@ def test_only_code_that_its_package_requires_is_inside(image: str, inside: Any) 
 def test_it_says_what_it_is_and_how_it_is_run(image: str, tag: str) -> None:
     about = config(image, tag)["Config"]
     labels = about["Labels"]
-    wanted = ("title", "description", "licenses", "version", "revision")
-    assert all(labels[f"org.opencontainers.image.{label}"] for label in wanted)
+    label_names = ("title", "description", "licenses", "version", "revision")
+    assert all(labels[f"org.opencontainers.image.{label}"] for label in label_names)
     assert labels["org.opencontainers.image.title"] == f"hifi-{image}"
     assert about["StopSignal"] == "SIGTERM"
     assert ("Healthcheck" in about) == (image != "tools")

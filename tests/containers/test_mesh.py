@@ -103,9 +103,9 @@ async def in_thread(*steps: Callable[[], object]) -> None:
 
 
 async def test_every_event_arrives_exactly_once(mesh: ComposeMesh, sender: MakeSender) -> None:
-    one = sender(mesh)
-    await one.send(10)
-    all_arrived_once(mesh, one)
+    event_sender = sender(mesh)
+    await event_sender.send(10)
+    all_arrived_once(mesh, event_sender)
 
 
 async def test_no_secret_and_no_masked_value_is_in_anything_that_the_mesh_wrote(
@@ -193,9 +193,9 @@ async def test_up_again_changes_nothing(mesh: ComposeMesh, sender: MakeSender) -
     before = {service: mesh.containers(service) for service in ("kafka", "ingest", "enrich", "egest")}
     mesh.up()
     assert {service: mesh.containers(service) for service in before} == before
-    one = sender(mesh)
-    await one.send(2)
-    all_arrived_once(mesh, one)
+    event_sender = sender(mesh)
+    await event_sender.send(2)
+    all_arrived_once(mesh, event_sender)
 
 
 @pytest.mark.more  # faster: test_the_executor_adds_and_removes_a_container_under_load
@@ -207,9 +207,9 @@ async def test_scaling_up_and_down_under_load_loses_and_repeats_nothing(
             "--no-recreate", "--scale", f"normalize={normalize}", "--scale", f"egest={egest}"
         )
 
-    one = sender(mesh)
-    await one.send_while(in_thread(scale(3, 1), scale(3, 2), scale(1, 2), scale(1, 1)))
-    all_arrived_once(mesh, one)
+    event_sender = sender(mesh)
+    await event_sender.send_while(in_thread(scale(3, 1), scale(3, 2), scale(1, 2), scale(1, 1)))
+    all_arrived_once(mesh, event_sender)
 
 
 async def test_ingest_scales_over_a_range_of_ports(mesh: ComposeMesh, sender: MakeSender) -> None:
@@ -219,12 +219,12 @@ async def test_ingest_scales_over_a_range_of_ports(mesh: ComposeMesh, sender: Ma
     urls = [f"http://{address.strip()}" for address in published]
     assert urls[0] == f"http://127.0.0.1:{first}" != urls[1]
     senders = [sender(mesh), sender(mesh)]
-    for number, (one, url) in enumerate(zip(senders, urls, strict=True)):
-        one.url, one.name = url, f"{one.name}-{number}"
-        await one.send(2)
+    for number, (event_sender, url) in enumerate(zip(senders, urls, strict=True)):
+        event_sender.url, event_sender.name = url, f"{event_sender.name}-{number}"
+        await event_sender.send(2)
     mesh.up("--no-recreate", "--scale", "ingest=1")
-    for one in senders:
-        all_arrived_once(mesh, one)
+    for event_sender in senders:
+        all_arrived_once(mesh, event_sender)
 
 
 async def test_the_executor_adds_and_removes_a_container_under_load(
@@ -232,15 +232,17 @@ async def test_the_executor_adds_and_removes_a_container_under_load(
 ) -> None:
     def change(count: int) -> Callable[[], None]:
         def make() -> None:
-            found = [one for one in mesh.executor("egest", str(count)) if one["service"] == "egest"]
-            assert len(found) == len(mesh.containers("egest")) == count
+            instances = [
+                instance for instance in mesh.executor("egest", str(count)) if instance["service"] == "egest"
+            ]
+            assert len(instances) == len(mesh.containers("egest")) == count
             until(lambda: mesh.health("egest") == ["healthy"] * count, "every egest is ready")
 
         return make
 
-    one = sender(mesh)
-    await one.send_while(in_thread(change(2), change(1)))
-    all_arrived_once(mesh, one)
+    event_sender = sender(mesh)
+    await event_sender.send_while(in_thread(change(2), change(1)))
+    all_arrived_once(mesh, event_sender)
 
 
 @pytest.mark.more  # without containers: tests of the assignor and the consumer
@@ -255,26 +257,26 @@ async def test_more_instances_than_partitions_are_ready_all_the_same(mesh: Compo
 async def test_a_killed_container_loses_and_repeats_nothing(
     mesh: ComposeMesh, sender: MakeSender, service: str
 ) -> None:
-    one = sender(mesh)
-    await one.send_while(in_thread(lambda: time.sleep(3), lambda: mesh.crash(service)))
-    all_arrived_once(mesh, one)
+    event_sender = sender(mesh)
+    await event_sender.send_while(in_thread(lambda: time.sleep(3), lambda: mesh.crash(service)))
+    all_arrived_once(mesh, event_sender)
 
 
 async def test_a_killed_egest_repeats_at_most_what_it_was_sending(
     mesh: ComposeMesh, sender: MakeSender
 ) -> None:
-    one = sender(mesh)
-    await one.send_while(in_thread(lambda: time.sleep(3), lambda: mesh.crash("egest")))
-    all_arrived_once(mesh, one, repeats=32)  # the pipe's concurrency
+    event_sender = sender(mesh)
+    await event_sender.send_while(in_thread(lambda: time.sleep(3), lambda: mesh.crash("egest")))
+    all_arrived_once(mesh, event_sender, repeats=32)  # the pipe's concurrency
 
 
 @pytest.mark.more  # without containers: `make chaos-quick` kills ingest
 async def test_a_killed_ingest_keeps_what_it_accepted(mesh: ComposeMesh, sender: MakeSender) -> None:
-    one = sender(mesh)
-    await one.send_while(
+    event_sender = sender(mesh)
+    await event_sender.send_while(
         in_thread(lambda: time.sleep(3), lambda: mesh.crash("ingest"), lambda: time.sleep(5))
     )
-    all_arrived_once(mesh, one)
+    all_arrived_once(mesh, event_sender)
 
 
 @pytest.mark.more  # without containers: `make chaos-quick` kills the broker
@@ -289,9 +291,9 @@ async def test_a_broker_that_comes_back_has_lost_nothing(
             mesh.crash("kafka")
         until(lambda: mesh.health("kafka") == ["healthy"], "Kafka is healthy again")
 
-    one = sender(mesh)
-    await one.send_while(in_thread(lambda: time.sleep(3), bounce, lambda: time.sleep(10)))
-    all_arrived_once(mesh, one)
+    event_sender = sender(mesh)
+    await event_sender.send_while(in_thread(lambda: time.sleep(3), bounce, lambda: time.sleep(10)))
+    all_arrived_once(mesh, event_sender)
 
 
 CHANGED = """
@@ -314,9 +316,9 @@ async def test_a_new_image_rolls_through_under_load_and_loses_and_repeats_nothin
     def roll(step: tuple[str, ...]) -> Callable[[], None]:
         return lambda: mesh.up("--no-deps", *step, env={"HIFI_TAG": "changed"})
 
-    one = sender(mesh)
-    await one.send_while(in_thread(*(roll(step) for step in steps)))
-    all_arrived_once(mesh, one)
+    event_sender = sender(mesh)
+    await event_sender.send_while(in_thread(*(roll(step) for step in steps)))
+    all_arrived_once(mesh, event_sender)
     for service in services:
         container = mesh.containers(service)[0]
         page = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9000/healthz').read().decode())"
@@ -343,9 +345,9 @@ async def test_the_management_api_answers_with_the_token_and_only_with_it(
 async def test_everything_stops_within_its_grace_and_nothing_is_killed(
     mesh: ComposeMesh, sender: MakeSender
 ) -> None:
-    one = sender(mesh)
-    await one.send(3)
-    all_arrived_once(mesh, one)
+    event_sender = sender(mesh)
+    await event_sender.send(3)
+    all_arrived_once(mesh, event_sender)
     mesh.compose("stop")
     for service in (*DATA_PLANE, "kafka"):
         for container in mesh.compose("ps", "--all", "--quiet", service).stdout.split():

@@ -25,16 +25,16 @@ def names(page, pattern):
 
 def module_exists(dotted):
     """Whether a module, or an attribute of one, is in the tree: `hifi.topics`, `hifi.kafka.consumer.Consumer`."""
-    package, *rest = dotted.split(".")
+    package, *attributes = dotted.split(".")
     packages = [*(ROOT / "connectors").iterdir(), *(ROOT / "services").iterdir()]
     roots = [ROOT / "libs", ROOT / "infra", ROOT / "cli", *packages]
     for root in roots:
         place = root / package
-        for index, part in enumerate(rest):
+        for index, part in enumerate(attributes):
             if (place / part).is_dir():
                 place /= part
             elif (file := place / f"{part}.py").is_file():
-                left = rest[index + 1 :]
+                left = attributes[index + 1 :]
                 return not left or re.search(rf"\b{left[0]}\b", file.read_text("utf-8")) is not None
             else:
                 break

@@ -61,7 +61,7 @@ def pipe(url: str) -> Pipe:
 def recorded(file: Path = FILE) -> dict[str, list[_Partition]]:
     """Kind of topic to the records of each partition."""
     return {
-        kind: [[_decoded(*one) for one in partition] for partition in partitions]
+        kind: [[_decoded(*encoded) for encoded in partition] for partition in partitions]
         for kind, partitions in json.loads(file.read_text("utf-8")).items()
     }
 
@@ -86,7 +86,7 @@ async def record(file: Path) -> None:
                 receipts = await _records(mesh, "receipts", mesh.topics.receipts, PROCESSED)
                 await _send(mesh, PROCESSED, EVENTS)
                 topics = mesh.topics
-                found = {
+                recorded_topics = {
                     "raw": await _records(mesh, "raw", topics.raw, EVENTS),
                     "normalized": await _records(mesh, "normalized", topics.normalized, EVENTS),
                     "enriched": await _records(mesh, "enriched", topics.enriched, EVENTS),
@@ -95,7 +95,7 @@ async def record(file: Path) -> None:
                 }
             finally:
                 await mesh.kill()
-    file.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    file.write_text(json.dumps(recorded_topics, indent=1) + "\n", "utf-8")
 
 
 async def _send(mesh: Mesh, first: int, end: int) -> None:
@@ -112,9 +112,9 @@ async def _send(mesh: Mesh, first: int, end: int) -> None:
                 data: dict[str, Any] = {"n": partition * EVENTS + number}
                 if number == PROCESSED - 1:
                     data[REFUSED] = True
-                own = {"ce-id": f"{partition}-{number}", "ce-partitionkey": _key(partition)}
+                event_headers = {"ce-id": f"{partition}-{number}", "ce-partitionkey": _key(partition)}
                 url = f"{mesh.plan.url}/v1/pipes/recorded/events"
-                async with session.post(url, json=data, headers=headers | own) as answered:
+                async with session.post(url, json=data, headers=headers | event_headers) as answered:
                     assert answered.status == 202, await answered.text()
 
 
@@ -127,25 +127,25 @@ def _key(partition: int) -> str:
 async def _records(mesh: Mesh, kind: str, topic: str, count: int) -> list[Any]:
     """The first records of each partition of a topic, waiting for so many."""
     tps = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-    found: list[list[Any]] = [[] for _ in tps]
+    by_partition: list[list[Any]] = [[] for _ in tps]
     async with AIOKafkaConsumer(bootstrap_servers=mesh.bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign(tps)
         async with asyncio.timeout(_WITHIN_S):
-            while any(len(one) < count for one in found):
+            while any(len(records) < count for records in by_partition):
                 for tp, records in (await consumer.getmany(timeout_ms=500)).items():
-                    found[tp.partition] += [_encoded(one) for one in records]
-    return [one[:count] for one in found]
+                    by_partition[tp.partition] += [_encoded(record) for record in records]
+    return [records[:count] for records in by_partition]
 
 
 def _encoded(record: Any) -> list[Any]:
     key, value = (
-        None if one is None else base64.b64encode(one).decode() for one in (record.key, record.value)
+        None if part is None else base64.b64encode(part).decode() for part in (record.key, record.value)
     )
     return [key, value, [[name, text.decode("ascii")] for name, text in record.headers]]
 
 
 def _decoded(key: str | None, value: str | None, headers: list[list[str]]) -> Record:
-    key_bytes, value_bytes = (None if one is None else base64.b64decode(one) for one in (key, value))
+    key_bytes, value_bytes = (None if part is None else base64.b64decode(part) for part in (key, value))
     return Record(key_bytes, value_bytes, [(name, text.encode("ascii")) for name, text in headers])
 
 

@@ -32,12 +32,12 @@ def _release_before() -> str:
     """The newest release that is tagged and not this commit, else `FORMAT_1`; skips without its history."""
     tags = _git("tag", "--list", "v*", "--sort=-v:refname").decode().split()
     here = set(_git("tag", "--points-at", "HEAD").decode().split())
-    found = next((tag for tag in tags if tag not in here), FORMAT_1)
+    other_release = next((tag for tag in tags if tag not in here), FORMAT_1)
     try:
-        _git("cat-file", "-e", f"{found}^{{commit}}")
+        _git("cat-file", "-e", f"{other_release}^{{commit}}")
     except subprocess.CalledProcessError:
-        pytest.skip(f"this clone has no history up to {found}")
-    return found
+        pytest.skip(f"this clone has no history up to {other_release}")
+    return other_release
 
 
 def _git(*args: str) -> bytes:
@@ -104,15 +104,17 @@ async def test_two_neighbouring_releases_deliver_every_event_once_side_by_side(t
 
 async def _assigned(mesh: Mesh, name: str) -> float:
     """Partitions of its input topic that an instance has, from its metrics."""
-    port = next(one.spec.port for one in mesh.all() if one.name == name)
+    port = next(process.spec.port for process in mesh.all() if process.name == name)
     _, page = await get(port, "/metrics", timeout_s=10)
     topic = {"normalize": mesh.topics.raw, "egest": mesh.topics.enriched}[name.split("-", maxsplit=1)[0]]
     line = f'hifi_assigned_partitions{{topic="{topic}"}} '
-    return next(float(one[len(line) :]) for one in page.decode().splitlines() if one.startswith(line))
+    return next(
+        float(sample[len(line) :]) for sample in page.decode().splitlines() if sample.startswith(line)
+    )
 
 
 async def _minutes(mesh: Mesh) -> dict[str, int]:
     """Sums over the closed minutes of observe."""
     observe = ObserveApi(f"http://127.0.0.1:{mesh.plan.console_port}", read_token(mesh.plan.token))
-    found = await asyncio.to_thread(observe.get, "/api/v1/pipes/flights/minutes?last=60")
-    return {key: sum(one[key] for one in found["minutes"]) for key in ("in", "delivered", "lost")}
+    answer = await asyncio.to_thread(observe.get, "/api/v1/pipes/flights/minutes?last=60")
+    return {key: sum(minute[key] for minute in answer["minutes"]) for key in ("in", "delivered", "lost")}

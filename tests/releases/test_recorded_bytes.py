@@ -46,26 +46,28 @@ def test_observe_counts_every_record(name: str) -> None:
 
 
 def test_the_identity_is_the_same_on_every_topic_and_the_hop_leads_back_to_raw() -> None:
-    found = recorded()
+    by_topic = recorded()
     for partition in range(PARTITIONS):
-        accepted = [identity(record.headers) for record in found["raw"][partition]]
-        assert [(one.pipe, one.revision) for one in accepted] == [("recorded", 1)] * EVENTS
-        assert [one.minute for one in accepted] == [one.accepted_us // 60_000_000 for one in accepted]
-        assert [one.revision_offset for one in accepted] == [1] * EVENTS
+        accepted = [identity(record.headers) for record in by_topic["raw"][partition]]
+        assert [(identity.pipe, identity.revision) for identity in accepted] == [("recorded", 1)] * EVENTS
+        assert [identity.minute for identity in accepted] == [
+            identity.accepted_us // 60_000_000 for identity in accepted
+        ]
+        assert [identity.revision_offset for identity in accepted] == [1] * EVENTS
         for name in ("normalized", "enriched"):
-            records = found[name][partition]
+            records = by_topic[name][partition]
             assert [identity(record.headers) for record in records] == accepted
             assert [hop(record.headers).raw for record in records] == list(range(EVENTS))
-        assert {hop(record.headers).to for record in found["enriched"][partition]} == {b"crm"}
+        assert {hop(record.headers).to for record in by_topic["enriched"][partition]} == {b"crm"}
 
 
 def test_receipts_and_retries_have_their_fields() -> None:
-    found = recorded()
+    by_topic = recorded()
     for partition in range(PARTITIONS):
-        outcomes = [facts(record) for record in found["receipts"][partition]]
-        assert [one[OUTCOME] for one in outcomes] == [b"delivered", b"retry"]
+        outcomes = [facts(record) for record in by_topic["receipts"][partition]]
+        assert [outcome[OUTCOME] for outcome in outcomes] == [b"delivered", b"retry"]
         assert len(outcomes) == PROCESSED
-        (retry,) = found["retry-in"][partition]
+        (retry,) = by_topic["retry-in"][partition]
         assert (facts(retry)[DESTINATION], facts(retry)[PASS]) == (b"crm", b"0")
         assert int(facts(retry)[ATTEMPT]) > 1
 

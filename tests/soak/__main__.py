@@ -127,8 +127,8 @@ async def _soak(demo: Demo, disturb: Disruption | None) -> dict[str, Any]:
 async def _sample(demo: Demo, memory: dict[str, list[int]]) -> None:
     while True:
         if 0 < demo.load_test.progress.sent < demo.load_test.progress.total:
-            for name, held in demo.mesh.rss_bytes().items():
-                memory[name].append(held)
+            for name, rss_bytes in demo.mesh.rss_bytes().items():
+                memory[name].append(rss_bytes)
         await asyncio.sleep(SAMPLE_S)
 
 
@@ -269,30 +269,34 @@ def _compared(
             > 2 * RELATIVE_ERROR * percentile["books_ms"] + CLOCKS_MS
         ]
     used = numbers["cpu_seconds"]
-    rest = sum(seconds for name, seconds in used.items() if name != "observe")
+    mesh_s = sum(seconds for name, seconds in used.items() if name != "observe")
     return {
         "failures": failures,
         "books": {name: numbers[name] for name in BOOKED},
         "requests": requests,
         "observe": reported,
         "states": [(row["minute"], row["state"], *row["causes"]) for row in rows],
-        "observe_cpu_share": round(used.get("observe", 0) / rest, 3) if rest else None,
+        "observe_cpu_share": round(used.get("observe", 0) / mesh_s, 3) if mesh_s else None,
         "cpu_seconds": used,
         "percentiles": percentiles,
         "worst_difference_ms": max(
             (abs(percentile["books_ms"] - percentile["observe_ms"]) for percentile in percentiles),
             default=None,
         ),
-        "memory_mib": {name: _memory(held) for name, held in memory.items()},
+        "memory_mib": {name: _memory(rss_bytes) for name, rss_bytes in memory.items()},
         "restarts": restarts,
     }
 
 
-def _memory(held: list[int]) -> dict[str, float]:
+def _memory(rss_bytes: list[int]) -> dict[str, float]:
     """MiB: medians of the second and of the last fifth of the run, and the maximum."""
-    fifth = max(1, len(held) // 5)
-    second, last = sorted(held[fifth : 2 * fifth] or held), sorted(held[-fifth:])
-    values = {"second fifth": second[len(second) // 2], "last fifth": last[len(last) // 2], "most": max(held)}
+    fifth = max(1, len(rss_bytes) // 5)
+    second, last = sorted(rss_bytes[fifth : 2 * fifth] or rss_bytes), sorted(rss_bytes[-fifth:])
+    values = {
+        "second fifth": second[len(second) // 2],
+        "last fifth": last[len(last) // 2],
+        "most": max(rss_bytes),
+    }
     return {name: round(value / 2**20, 1) for name, value in values.items()}
 
 

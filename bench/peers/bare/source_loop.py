@@ -30,13 +30,13 @@ def change(record: ConsumerRecord) -> tuple[bytes, bytes]:
     source, operation = envelope["source"], OPERATIONS[envelope["op"]]
     row = envelope["before"] if operation == "delete" else envelope["after"]
     key, committed = orjson.loads(record.key), rfc3339(source["ts_ms"])
-    told = {
+    change = {
         "op": operation,
         "table": table(source["schema"], source["table"]),
         "key": key,
         "committed": committed.decode(),
     }
-    return orjson.dumps({**row, **key, "change": told}), committed
+    return orjson.dumps({**row, **key, "change": change}), committed
 
 
 @lru_cache

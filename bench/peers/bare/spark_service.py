@@ -44,7 +44,9 @@ def main(kafka: str, source: str, target: str, trigger: str) -> None:
             .option("checkpointLocation", folder)
         )
         if trigger == "real-time":
-            writer = writer.outputMode("update").trigger(realTime="30 seconds")
+            writer = writer.outputMode("update").trigger(  # type: ignore[call-overload] # missing in its overloads
+                realTime="30 seconds"
+            )
         else:
             writer = writer.trigger(processingTime="300 milliseconds")
         writer.start().awaitTermination()

@@ -100,6 +100,6 @@ def deliveries(event: dict[str, Any]) -> list[tuple[str, dict[str, str], Any]]:
     else:
         out = [("/departures", {f"ce-{name}": value for name, value in attributes.items()}, data)]
     if data["severity"] != "as planned":
-        told = ("id", "route", "airline", "severity", "delay", "bad_weather")
-        out.append(("/alerts", {}, attributes | {"data": {name: data.get(name) for name in told}}))
+        names = ("id", "route", "airline", "severity", "delay", "bad_weather")
+        out.append(("/alerts", {}, attributes | {"data": {name: data.get(name) for name in names}}))
     return out

@@ -333,9 +333,7 @@ class ConnectorRun:
         last = int(time.time() // 60)
         reported: dict[str, dict[str, int]] = {}
         for source, kinds in self._pipes.items():
-            minutes, why = await asyncio.to_thread(
-                closed_minutes, self.mesh.plan, name_of(source), last
-            )
+            minutes, why = await asyncio.to_thread(closed_minutes, self.mesh.plan, name_of(source), last)
             if why:
                 failures.append(f"observe: {why}")
             sums = {name: sum(row[name] for row in minutes) for name in ("in", "duplicates", "dead", "lost")}

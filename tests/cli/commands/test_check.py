@@ -95,12 +95,12 @@ def test_a_problem_is_reported_with_its_file_and_line(pipes, old, new, line, whe
     folder = pipes(GOOD.replace(old, new, 1))
     code, output = check("--quick", folder)
     assert code == 1
-    told = next(
+    line_of_problem = next(
         printed
         for printed in output.splitlines()
         if printed.startswith(f"{folder}/orders.yaml:{line}: {where}: ")
     )
-    assert why in told
+    assert why in line_of_problem
 
 
 def test_a_function_beside_the_pipe_is_found(pipes):

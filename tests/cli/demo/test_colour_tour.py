@@ -56,10 +56,10 @@ def test_a_minute_is_down_when_it_is_late_or_too_many_requests_failed():
 @pytest.mark.more
 @pytest.mark.timeout(1800)
 def test_the_tour_shows_each_step_and_loses_nothing(start_hifi, tmp_path):
-    told = tmp_path / "tour.json"
-    command = start_hifi("demo", "--colours", "--report", told)
+    report = tmp_path / "tour.json"
+    command = start_hifi("demo", "--colours", "--report", report)
     assert command.wait(1700) == 0, command.text()
-    tour = json.loads(told.read_text())
+    tour = json.loads(report.read_text())
     assert len(tour["steps"]) == 8
     assert all(step["ok"] for step in tour["steps"])
     assert tour["accepted"] == tour["delivered"] > 0

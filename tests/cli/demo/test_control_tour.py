@@ -96,10 +96,10 @@ async def test_what_does_not_become_true_ends_the_step():
 @pytest.mark.more
 @pytest.mark.timeout(1800)
 def test_the_tour_shows_each_step_and_loses_nothing(start_hifi, tmp_path):
-    told = tmp_path / "tour.json"
-    command = start_hifi("demo", "--control", "--report", told)
+    report = tmp_path / "tour.json"
+    command = start_hifi("demo", "--control", "--report", report)
     assert command.wait(1700) == 0, command.text()
-    numbers = json.loads(told.read_text())
+    numbers = json.loads(report.read_text())
     assert len(numbers["steps"]) >= 6
     assert all(step["ok"] for step in numbers["steps"])
     assert numbers["accepted"] == numbers["delivered"] > 0

@@ -18,9 +18,9 @@ def printed(rows, width=TERMINAL):
 
 @pytest.fixture
 def rows():
-    made = table("=id", "name", ">accepted\nevents", ">lag p95\n", "reason")
-    made.add_row("3:1042", "a" * 60, "1,234,567", "12,345.6 s", "the schema wants an integer " * 3)
-    return made
+    id_table = table("=id", "name", ">accepted\nevents", ">lag p95\n", "reason")
+    id_table.add_row("3:1042", "a" * 60, "1,234,567", "12,345.6 s", "the schema wants an integer " * 3)
+    return id_table
 
 
 def test_numbers_and_headings_are_whole_and_lines_fit(rows):

@@ -65,9 +65,9 @@ def test_a_search_that_begins_too_high_goes_down():
 
 def test_a_rate_fails_after_two_failures_in_a_row():
     search = RateSearch(100, 2)
-    for rate, held in [(100, True), (200, False), (200, True), (400, False), (400, False)]:
+    for rate, sustained in [(100, True), (200, False), (200, True), (400, False), (400, False)]:
         assert search.next() == rate
-        search.record(rate, sustained=held)
+        search.record(rate, sustained=sustained)
     assert (search.sustained, search.failed) == (200, 400)
     assert 200 < search.next() < 400
 

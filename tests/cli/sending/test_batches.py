@@ -46,6 +46,6 @@ async def test_the_events_before_an_error_are_returned_before_it_is_told():
     batches.start()
     numbers = []
     while (batch := await batches.batch()) is not None:
-        numbers += [item.number for item in batch.items]
+        numbers += [event.number for event in batch.items]
     assert numbers == [1, 2, 3, 4, 5, 6, 7]
     assert str(batches.failed) == "line 9 is broken"

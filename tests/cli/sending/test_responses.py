@@ -41,11 +41,11 @@ def test_retry_after_is_bounded_and_defaults_to_a_second():
 def test_of_a_partly_accepted_request_only_the_rest_is_repeated():
     meant = decide(batch(), 503, {}, listed("accepted", "refused", "unknown", "refused"))
     assert meant.accepted == 1
-    assert [[item.number for item in rest.items] for rest in meant.retry] == [[2, 4]]
+    assert [[event.number for event in batch.items] for batch in meant.retry] == [[2, 4]]
     assert meant.retry[0].key != "run-1", (
         "other places in the request would give other ids under the same key"
     )
-    assert [(item.number, name) for item, name in meant.unknown] == [(3, "id-2")]
+    assert [(event.number, name) for event, name in meant.unknown] == [(3, "id-2")]
 
 
 def test_a_request_with_unknown_outcome_is_repeated_unchanged_so_that_its_ids_stay_the_same():
@@ -60,12 +60,12 @@ def test_refused_events_are_left_out_and_the_others_sent_again(status):
     )
     meant = decide(batch(), status, {}, problem)
     assert meant.refused == [(2, "no object"), (4, "too large")]
-    assert [[item.number for item in rest.items] for rest in meant.retry] == [[1, 3]]
+    assert [[event.number for event in batch.items] for batch in meant.retry] == [[1, 3]]
 
 
 def test_a_request_that_is_too_large_is_halved_down_to_the_single_event():
     meant = decide(batch(3), 413, {}, b'{"detail": "the body exceeds"}')
-    assert [[item.number for item in half.items] for half in meant.retry] == [[1], [2, 3]]
+    assert [[event.number for event in half.items] for half in meant.retry] == [[1], [2, 3]]
     alone = decide(batch(1), 413, {}, b'{"detail": "the body exceeds"}')
     assert alone.refused == [(1, "the body exceeds")]
     assert alone.retry == []

@@ -22,8 +22,8 @@ class SqliteTable(KindUnderTest):
 
     async def rows(self) -> dict[str, int]:
         with contextlib.closing(sqlite3.connect(self.file)) as connection:
-            found = connection.execute("SELECT key, data FROM events").fetchall()
-        return {key: orjson.loads(data)["number"] for key, data in found}
+            events = connection.execute("SELECT key, data FROM events").fetchall()
+        return {key: orjson.loads(data)["number"] for key, data in events}
 
     @contextlib.asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:

@@ -26,10 +26,10 @@ destinations:
 """
 
 
-def problems(folder: Path, rest: str) -> list[tuple[int, str, str]]:
-    (folder / "orders.yaml").write_text(PIPE + rest)
-    found = check_folder(folder, "micro-batch", sql=False)[1]
-    return [(one.line, one.where, one.message) for one in found]
+def problems(folder: Path, destination: str) -> list[tuple[int, str, str]]:
+    (folder / "orders.yaml").write_text(PIPE + destination)
+    reported = check_folder(folder, "micro-batch", sql=False)[1]
+    return [(problem.line, problem.where, problem.message) for problem in reported]
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ def folder(tmp_path: Path) -> Path:
 
 def test_settings_of_a_kind_are_checked_at_their_line(sqlite_kind: Path, folder: Path) -> None:
     assert problems(folder, f"    {SETTINGS}\n") == []
-    found = problems(folder, "    settings:\n      database: x.db\n      table: a b\n      colour: red\n")
-    assert [(line, where) for line, where, _ in found] == [
+    reported = problems(folder, "    settings:\n      database: x.db\n      table: a b\n      colour: red\n")
+    assert [(line, where) for line, where, _ in reported] == [
         (9, "destinations[0].settings.table"),
         (10, "destinations[0].settings.colour"),
     ]
@@ -64,14 +64,14 @@ def test_a_wrong_transform_is_found(sqlite_kind: Path, folder: Path) -> None:
 def test_a_kind_that_is_not_installed_is_an_error_that_says_what_is(folder: Path) -> None:
     installed.installed_kind.cache_clear()
     (folder / "orders.yaml").write_text(PIPE.replace("sqlite", "tape"))
-    [found] = check_folder(folder, "micro-batch", sql=False)[1]
-    assert (found.line, found.where) == (6, "destinations[0].kind")
-    assert "the kind 'tape' is not installed; installed here: http" in found.message
+    [problem] = check_folder(folder, "micro-batch", sql=False)[1]
+    assert (problem.line, problem.where) == (6, "destinations[0].kind")
+    assert "the kind 'tape' is not installed; installed here: http" in problem.message
 
 
 def test_variables_of_hifi_are_refused_as_secrets_in_settings(sqlite_kind: Path, folder: Path) -> None:
-    found = problems(folder, "    settings: {database: x, table: orders, password: {env: HIFI_KAFKA}}\n")
-    assert any("HIFI_KAFKA is not allowed as a secret" in message for _, _, message in found)
+    reported = problems(folder, "    settings: {database: x, table: orders, password: {env: HIFI_KAFKA}}\n")
+    assert any("HIFI_KAFKA is not allowed as a secret" in message for _, _, message in reported)
 
 
 def test_a_kind_of_sources_that_is_not_installed_is_an_error_that_says_what_is(folder: Path) -> None:
@@ -118,9 +118,9 @@ async def test_while_a_kind_is_not_installed_deliveries_go_to_the_retrier(stream
         await stream.send(3)
         receipts = await stream.receipts(3)
         await until(lambda: any("tape" in warning for warning in egest.service.health.warnings.values()))
-    assert {(one[OUTCOME], one[REASON]) for one in receipts} == {("retry", "unusable")}
+    assert {(receipt[OUTCOME], receipt[REASON]) for receipt in receipts} == {("retry", "unusable")}
     waiting = await stream.read(stream.topics.retry_in(stream.topics.tiers[0]))
-    assert len([texts(one) for one in waiting]) == 3
+    assert len([texts(record) for record in waiting]) == 3
 
 
 async def test_in_a_colour_deliveries_to_a_kind_that_would_lose_events_wait(

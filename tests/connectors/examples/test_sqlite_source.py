@@ -42,7 +42,7 @@ class RecordedTurn(SourceTurn):
         self._over = True
 
     async def keep(self, entries: Mapping[str, Any]) -> None:
-        self.kept = {name: entry for name, entry in {**self.kept, **entries}.items() if entry is not None}
+        self.kept = {name: value for name, value in {**self.kept, **entries}.items() if value is not None}
 
     async def write(
         self, partition: str, events: Sequence[SourceEvent], accepted_us: int, remaining: int | None = None
@@ -87,7 +87,7 @@ def source(database: Path, max_bytes: int = 1000) -> PolledSource:
 
 
 def read_again(events: list[SourceEvent]) -> list[tuple[int, Any]]:
-    return [(one.position, one.data and orjson.loads(one.data)) for one in events]
+    return [(event.position, event.data and orjson.loads(event.data)) for event in events]
 
 
 async def test_each_row_is_read_once(database: Path) -> None:
@@ -125,7 +125,7 @@ async def test_a_row_that_is_too_large_is_refused(database: Path) -> None:
     turn = RecordedTurn({})
     await source(database).read(turn)
     [(_, events, _)] = turn.written
-    assert [one.data is None for one in events] == [False, False, False, True]
+    assert [event.data is None for event in events] == [False, False, False, True]
     assert dict(events[3].headers)[REFUSED].startswith(b"too-large;")
 
 

@@ -66,15 +66,15 @@ class OutTopic(EventLog):
             tps = [TopicPartition(self.name, number) for number in range(count)]
             consumer.assign(tps)
             ends = await all_records.end_offsets(tps)
-            found: list[ConsumerRecord] = []
+            collected: list[ConsumerRecord] = []
             for tp in tps:
                 consumer.seek(tp, 0)
             unread = [tp for tp in tps if ends[tp]]
             while unread:
                 for records in (await consumer.getmany(*unread, timeout_ms=200)).values():
-                    found += records
+                    collected += records
                 unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
-            return found
+            return collected
         finally:
             await consumer.stop()
             await all_records.stop()

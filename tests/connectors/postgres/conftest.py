@@ -31,5 +31,5 @@ def postgres(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture
 def table(postgres_server: PostgresServer, tmp_path: Path) -> Iterator[PolledTable]:
     """A new, empty table that collect reads."""
-    with PolledTable(postgres_server, tmp_path) as made:
-        yield made
+    with PolledTable(postgres_server, tmp_path) as table:
+        yield table

@@ -13,17 +13,17 @@ from hifi_postgres.judged_address import with_judged_addresses
 @pytest.fixture
 async def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     """Name to its addresses."""
-    known: dict[str, list[str]] = {}
+    parameters: dict[str, list[str]] = {}
 
     async def answer(host: str, port: int, **_: Any) -> list[Any]:
         return [
             (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
-            for address in known.get(host, [host])
+            for address in parameters.get(host, [host])
         ]
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", answer, raising=False)
     monkeypatch.setenv("HIFI_EGRESS_ALLOW", "database=10.0.0.0/8:5433")
-    return known
+    return parameters
 
 
 async def test_a_connection_is_pinned_to_the_allowed_addresses_of_its_hosts(

@@ -71,8 +71,9 @@ def test_another_number_of_partitions_sets_the_old_stream_aside_and_keeps_it_who
 async def test_the_processes_of_a_colour_get_its_release_and_its_settings(tmp_path: Path) -> None:
     release = tmp_path / "release"
     (release / "services" / "enrich").mkdir(parents=True)
-    told = tmp_path / "told"
-    script = f"import os; open({str(told)!r}, 'w').write(os.environ.get('PYTHONPATH', '') + ' ' + os.environ['HIFI_A'])"
+    arguments = tmp_path / "told"
+    written = "os.environ.get('PYTHONPATH', '') + ' ' + os.environ['HIFI_A']"
+    script = f"import os; open({str(arguments)!r}, 'w').write({written})"
     mesh = ColourMesh(
         ColourAddress("green", tmp_path, 1, 2),
         lambda _, setup: ["python3", "-c", script, str(setup.partitions)],
@@ -83,10 +84,10 @@ async def test_the_processes_of_a_colour_get_its_release_and_its_settings(tmp_pa
     )
     await mesh.start(ColourSetup(release=str(release), settings={"HIFI_A": "own"}))
     assert await mesh.process.wait() == 0, mesh.process.tail()
-    path, _, setting = told.read_text().rpartition(" ")
+    path, _, setting = arguments.read_text().rpartition(" ")
     assert path.split(":")[0] == str(release / "services" / "enrich")
     assert setting == "own"
     await mesh.start(ColourSetup())
     assert await mesh.process.wait() == 0, mesh.process.tail()
-    assert str(release) not in told.read_text()
-    assert told.read_text().endswith(" as started")
+    assert str(release) not in arguments.read_text()
+    assert arguments.read_text().endswith(" as started")

@@ -125,5 +125,5 @@ def test_the_hook_costs_a_start_next_to_nothing() -> None:
     import subprocess
 
     code = "import sys; import hifi.runtime.compiled.import_hook; print(*sys.modules)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"typing", "pathlib", "hashlib", "re"} & set(result.stdout.split())
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"typing", "pathlib", "hashlib", "re"} & set(completed.stdout.split())

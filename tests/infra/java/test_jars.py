@@ -151,11 +151,11 @@ def test_a_jar_that_is_not_the_locked_one_is_refused_by_name_with_both_sums(
     coordinate = "org.example:part-3:1.3"
     other = CONTENT[coordinate][:-1] + b"!"
     repository.content[url_path(coordinate)] = other
-    with pytest.raises(Misconfigured) as told:
+    with pytest.raises(Misconfigured) as refusal:
         jars.kafka_jars()
     for part in ("part-3-1.3.jar", hashlib.sha256(CONTENT[coordinate]).hexdigest(), "--lock"):
-        assert part in str(told.value)
-    assert hashlib.sha256(other).hexdigest() in str(told.value)
+        assert part in str(refusal.value)
+    assert hashlib.sha256(other).hexdigest() in str(refusal.value)
     assert "part-3-1.3.jar" not in names(target)
     assert not any(name.startswith(".part-") for name in names(target))
 

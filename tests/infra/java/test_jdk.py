@@ -50,10 +50,10 @@ def test_java_home_comes_first_then_path_then_the_systems_folders(
 def test_one_that_is_too_old_or_trimmed_is_passed_over(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java_home(bare / "old", "11.0.20")))
     java_home(bare / "usr/lib/jvm/a-trimmed", "21.0.2", module="java.sql")
-    with pytest.raises(Misconfigured) as told:
+    with pytest.raises(Misconfigured) as refusal:
         find_java()
-    assert "old is version 11" in str(told.value)
-    assert "a-trimmed lacks the module jdk.incubator.vector" in str(told.value)
+    assert "old is version 11" in str(refusal.value)
+    assert "a-trimmed lacks the module jdk.incubator.vector" in str(refusal.value)
     java_home(bare / "usr/lib/jvm/b-whole", "17.0.1")
     assert find_java().home == bare / "usr/lib/jvm/b-whole"
 

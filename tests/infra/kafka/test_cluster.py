@@ -197,12 +197,12 @@ async def test_a_broker_that_dies_at_start_is_quoted_and_nothing_stays(tmp_path:
     async with KafkaCluster(tmp_path):
         meta = tmp_path / "broker-1" / "log" / "meta.properties"
     meta.write_text(meta.read_text().replace("node.id=1", "node.id=2"))
-    with pytest.raises(BrokerFailed) as told:
+    with pytest.raises(BrokerFailed) as failure:
         await KafkaCluster(tmp_path).start()
-    assert "ended with code 1 while it started" in str(told.value)
-    assert str(tmp_path / "broker-1" / "kafka.log") in str(told.value)
-    assert "configured node id" in str(told.value).partition("ends with:")[2]
-    assert "\tat " not in str(told.value)
+    assert "ended with code 1 while it started" in str(failure.value)
+    assert str(tmp_path / "broker-1" / "kafka.log") in str(failure.value)
+    assert "configured node id" in str(failure.value).partition("ends with:")[2]
+    assert "\tat " not in str(failure.value)
     assert processes_with(str(tmp_path)) == []
 
 

@@ -21,29 +21,31 @@ def test_three_copies_where_possible_and_one_may_always_be_missing(
 
 
 def test_internal_topics_are_as_safe_as_the_rest() -> None:
-    told = settings(server_properties(2, THREE, "somewhere"))
-    assert {told[key] for key in told if key.endswith("replication.factor")} == {"3"}
-    assert {told[key] for key in told if key.endswith(("min.isr", "min.insync.replicas"))} == {"2"}
-    assert sum(key.endswith("replication.factor") for key in told) == 4
+    properties = settings(server_properties(2, THREE, "somewhere"))
+    assert {properties[key] for key in properties if key.endswith("replication.factor")} == {"3"}
+    assert {properties[key] for key in properties if key.endswith(("min.isr", "min.insync.replicas"))} == {
+        "2"
+    }
+    assert sum(key.endswith("replication.factor") for key in properties) == 4
 
 
 def test_nothing_listens_beyond_this_machine() -> None:
-    told = settings(server_properties(2, THREE, "somewhere"))
-    assert told["listeners"] == "BROKER://127.0.0.1:1002,CONTROLLER://127.0.0.1:2002"
-    assert told["controller.quorum.voters"] == "1@127.0.0.1:2001,2@127.0.0.1:2002,3@127.0.0.1:2003"
+    properties = settings(server_properties(2, THREE, "somewhere"))
+    assert properties["listeners"] == "BROKER://127.0.0.1:1002,CONTROLLER://127.0.0.1:2002"
+    assert properties["controller.quorum.voters"] == "1@127.0.0.1:2001,2@127.0.0.1:2002,3@127.0.0.1:2003"
 
 
 def test_nothing_is_lost_or_appears_by_itself() -> None:
-    told = settings(server_properties(1, THREE[:1], "somewhere"))
-    assert told["unclean.leader.election.enable"] == "false"
-    assert told["auto.create.topics.enable"] == "false"
-    assert told["log.message.timestamp.type"] == "LogAppendTime"
-    assert not any(key.startswith("log.flush") for key in told)
+    properties = settings(server_properties(1, THREE[:1], "somewhere"))
+    assert properties["unclean.leader.election.enable"] == "false"
+    assert properties["auto.create.topics.enable"] == "false"
+    assert properties["log.message.timestamp.type"] == "LogAppendTime"
+    assert not any(key.startswith("log.flush") for key in properties)
 
 
 def test_committed_offsets_outlive_the_events_they_stand_for() -> None:
-    told = settings(server_properties(1, THREE[:1], "somewhere"))
-    assert int(told["offsets.retention.minutes"]) > 30 * 24 * 60
+    properties = settings(server_properties(1, THREE[:1], "somewhere"))
+    assert int(properties["offsets.retention.minutes"]) > 30 * 24 * 60
 
 
 def test_each_log_folder_has_an_id_of_its_own() -> None:

@@ -52,12 +52,12 @@ async def test_topics_and_pipes_are_there_and_repeating_it_changes_nothing(
     kafka: str, stream: str, tmp_path: Path
 ) -> None:
     write(tmp_path, "one")
-    told = settings(kafka, stream, partitions=2, pipes_folder=tmp_path)
-    await set_up(told)
+    job_settings = settings(kafka, stream, partitions=2, pipes_folder=tmp_path)
+    await set_up(job_settings)
     first = await read_registry(kafka, Topics(stream))
     assert first.partitions == 2
     assert set(first.pipes) == {"one"}
-    await set_up(told)
+    await set_up(job_settings)
     assert await read_registry(kafka, Topics(stream)) == first
 
 
@@ -105,9 +105,9 @@ async def test_a_colour_is_refused_with_a_pipe_that_would_lose_events_of_the_oth
         f"pipe: two\nsource: {{keys: [{{env: KEY_two}}]}}\ndestinations: [{rows}]\n"
     )
     # Also when the variable is missing: the stream was set up as a colour.
-    for told in (blue, settings(kafka, stream, pipes_folder=tmp_path)):
+    for job_settings in (blue, settings(kafka, stream, pipes_folder=tmp_path)):
         with pytest.raises(Misconfigured, match=r"two/d: with .mode: upsert. two services lake"):
-            await set_up(told)
+            await set_up(job_settings)
     assert await read_registry(kafka, Topics(stream)) == before
 
 
@@ -140,27 +140,27 @@ async def test_the_first_administrator_has_the_given_token_and_stays_revoked(
     token = tmp_path / "token"
     token.write_text("hifi_" + "t" * 43 + "\n")
     control = ControlTopics(f"{stream}-control")
-    told = settings(kafka, stream, partitions=1, control=control.control, control_token_file=token)
-    await set_up(told)
-    await set_up(told)
+    job_settings = settings(kafka, stream, partitions=1, control=control.control, control_token_file=token)
+    await set_up(job_settings)
+    await set_up(job_settings)
     assert {
         name: principal.token_sha256 for name, principal in (await principals(kafka, control)).items()
     } == {"admin": token_sha256("hifi_" + "t" * 43)}
     await revoke_principal(kafka, control, "admin", author="test", at_us=now_us())
-    await set_up(told)
+    await set_up(job_settings)
     assert await principals(kafka, control) == {}
 
 
 async def test_with_a_control_plane_only_pipes_that_are_missing_are_published(
     kafka: str, stream: str, tmp_path: Path
 ) -> None:
-    told = settings(kafka, stream, partitions=1, pipes_folder=tmp_path, control=f"{stream}-control")
+    job_settings = settings(kafka, stream, partitions=1, pipes_folder=tmp_path, control=f"{stream}-control")
     write(tmp_path, "one")
-    await set_up(told)
+    await set_up(job_settings)
     first = await read_registry(kafka, Topics(stream))
     write(tmp_path, "one", "changed")
     write(tmp_path, "two")
-    await set_up(told)
+    await set_up(job_settings)
     second = await read_registry(kafka, Topics(stream))
     assert second.pipes["one"] == first.pipes["one"]
     assert set(second.pipes) == {"one", "two"}
@@ -169,6 +169,8 @@ async def test_with_a_control_plane_only_pipes_that_are_missing_are_published(
 async def test_a_token_that_is_too_short_is_refused(kafka: str, stream: str, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("short\n")
-    told = settings(kafka, stream, partitions=1, control=f"{stream}-control", control_token_file=token)
+    job_settings = settings(
+        kafka, stream, partitions=1, control=f"{stream}-control", control_token_file=token
+    )
     with pytest.raises(Misconfigured, match=r"HIFI_CONTROL_TOKEN_FILE: .* has 5 characters"):
-        await set_up(told)
+        await set_up(job_settings)

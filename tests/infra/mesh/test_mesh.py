@@ -83,12 +83,12 @@ async def test_a_service_that_dies_comes_back_with_its_port_known(plan):
         victim = mesh.instances["egest"][0]
         before = victim.process.pid
         os.kill(before, signal.SIGKILL)
-        told = set()
+        tokens = set()
         async with asyncio.timeout(10):
             while not (victim.restarts == 1 and victim.ready):
-                told.add(len(mesh.describe().instances))
+                tokens.add(len(mesh.describe().instances))
                 await asyncio.sleep(0.05)
-        assert told == {5}, "who asks in between learns of the dead one too"
+        assert tokens == {5}, "who asks in between learns of the dead one too"
         await asyncio.sleep(0.6)
         described = running.find(mesh.plan.data)
         assert described is not None

@@ -88,10 +88,10 @@ class GroupWithTraffic:
         """End the traffic, read to its end, leave: (sent, lost, worked on twice)."""
         await self.traffic.end()
         sent = {(*tp, offset) for tp, many in self.traffic.sent.items() for offset in range(many)}
-        await until(lambda: {entry[1:] for entry in self.seen} >= sent, "all records were seen")
+        await until(lambda: {receipt[1:] for receipt in self.seen} >= sent, "all records were seen")
         for member in list(self.members):
             await self.leave(member)
-        times = Counter(entry[1:] for entry in self.seen)
+        times = Counter(receipt[1:] for receipt in self.seen)
         return len(sent), len(sent - times.keys()), sum(many - 1 for many in times.values())
 
 

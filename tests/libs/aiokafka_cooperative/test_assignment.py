@@ -11,17 +11,17 @@ WITHIN_S = 10
 
 async def test_what_is_let_go_has_no_position_for_answers_that_come_late() -> None:
     read, new = TopicPartition("some.topic", 0), TopicPartition("some.topic", 1)
-    held = HeldAssignment({})
-    held.add({read, new})
-    states = held.states()
+    assignment = HeldAssignment({})
+    assignment.add({read, new})
+    states = assignment.states()
     states[read].seek(7)
     waiting = states[new].wait_for_position()
-    held.remove({read, new})
+    assignment.remove({read, new})
     await asyncio.wait_for(waiting, WITHIN_S)  # to see that there is none
-    assert not held.tps
+    assert not assignment.tps
     for tp, state in states.items():
-        assert held.state_value(tp) is state, "aiokafka's fetcher looks for it, and then at these:"
+        assert assignment.state_value(tp) is state, "aiokafka's fetcher looks for it, and then at these:"
         assert not state.has_valid_position
         assert state.paused
-    held.add({read})
-    assert held.states()[read] is not states[read]
+    assignment.add({read})
+    assert assignment.states()[read] is not states[read]

@@ -94,8 +94,10 @@ class TestBytes:
         )
         topic = "cap.474f80"
         assert decode_subscription(bytes.fromhex(first)) == MemberSubscription(frozenset({topic}))
-        held = frozenset({TopicPartition(topic, 0)})
-        assert decode_subscription(bytes.fromhex(later)) == MemberSubscription(frozenset({topic}), held, 4)
+        previous = frozenset({TopicPartition(topic, 0)})
+        assert decode_subscription(bytes.fromhex(later)) == MemberSubscription(
+            frozenset({topic}), previous, 4
+        )
 
     def test_the_assignment_before_in_librdkafkas_user_data_is_no_claim(self) -> None:
         data = bytes.fromhex("000100000001000161000000130000000100016100000001000000020000000700000000")
@@ -148,10 +150,10 @@ class TestBalance:
             name: MemberSubscription(frozenset(TOPICS), m.owned, m.generation) for name, m in members.items()
         }
         subscribed = every(partitions, TOPICS)
-        held = {tp: name for tp, name in owners(members).items() if tp in subscribed}
+        before = {tp: name for tp, name in owners(members).items() if tp in subscribed}
         shares = balance(members, partitions)
-        stayed = sum(tp in shares[name] for tp, name in held.items())
-        loads = Counter(held.values())
+        stayed = sum(tp in shares[name] for tp, name in before.items())
+        loads = Counter(before.values())
         assert stayed == most_that_can_stay((loads[name] for name in members), len(subscribed), len(members))
 
     @given(any_members, counts)
@@ -253,7 +255,7 @@ class GroupClient:
     """A consumer as it sees itself. It reads what it holds, whatever the group thinks."""
 
     topics: frozenset[str]
-    held: frozenset[TopicPartition] = frozenset()
+    previous: frozenset[TopicPartition] = frozenset()
     generation: int = NO_GENERATION
     stale: bool = field(default=False)
     """It has come back with claims of a membership that had ended: what no client should do, but some did."""
@@ -361,24 +363,24 @@ class GroupStory(RuleBasedStateMachine):
         self, claims: Mapping[str, MemberSubscription], shares: Share
     ) -> None:
         subscribed = every(self.partitions, set().union(*(claim.topics for claim in claims.values())))
-        held = [
+        claimed = [
             (name, tp)
             for tp in subscribed
             for newest in [max((c.generation for c in claims.values() if tp in c.owned), default=None)]
             for name, claim in claims.items()
             if tp in claim.owned and claim.generation == newest and tp.topic in claim.topics
         ]
-        if len({tp for _, tp in held}) < len(held):
+        if len({tp for _, tp in claimed}) < len(claimed):
             return  # two of one generation: both give it back
-        kept = sum(tp in shares[name] for name, tp in held)
+        kept = sum(tp in shares[name] for name, tp in claimed)
         if len({claim.topics for claim in claims.values()}) == 1:
-            loads = Counter(name for name, _ in held)
+            loads = Counter(name for name, _ in claimed)
             most = most_that_can_stay((loads[name] for name in claims), len(subscribed), len(claims))
             assert kept == most
         else:
-            loads_held = {name: [tp for other, tp in held if other == name] for name in claims}
-            if len(held) == len(subscribed) and not could_be_evener(claims, loads_held):
-                assert kept == len(held)
+            loads_held = {name: [tp for other, tp in claimed if other == name] for name in claims}
+            if len(claimed) == len(subscribed) and not could_be_evener(claims, loads_held):
+                assert kept == len(claimed)
 
     @invariant()
     def members_read_nothing_twice(self) -> None:

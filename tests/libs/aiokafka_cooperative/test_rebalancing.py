@@ -53,11 +53,11 @@ async def test_only_what_moves_is_revoked_and_announced(group: MakeGroup) -> Non
         assert [len(taken) for taken in first.told("revoked")] == [3, 1]
         assert [len(taken) for taken in second.told("revoked")] == [1]
         for member in (first, second):
-            held: set[TopicPartition] = set()
+            assigned: set[TopicPartition] = set()
             for call, partitions in member.calls:
-                assert held.isdisjoint(partitions) if call == "assigned" else partitions <= held
-                held ^= partitions
-            assert held == member.assigned
+                assert assigned.isdisjoint(partitions) if call == "assigned" else partitions <= assigned
+                assigned ^= partitions
+            assert assigned == member.assigned
 
 
 @pytest.mark.parametrize("sync_delay_s", [0, 1], ids=["", "late-sync"])

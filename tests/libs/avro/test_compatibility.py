@@ -153,11 +153,11 @@ def test_verdicts_are_those_of_avros_own_library() -> None:
         if chance.random() < 0.4:
             writer = reader
         ours = not incompatibilities(schema(reader), schema(writer))
-        result = ReaderWriterCompatibilityChecker().get_compatibility(
+        compatibility = ReaderWriterCompatibilityChecker().get_compatibility(
             parse(json.dumps(reader)), parse(json.dumps(writer))
         )
-        theirs = result.compatibility is SchemaCompatibilityType.compatible
-        assert ours == theirs, (reader, writer, result.messages)
+        theirs = compatibility.compatibility is SchemaCompatibilityType.compatible
+        assert ours == theirs, (reader, writer, compatibility.messages)
         verdicts[ours] += 1
     assert min(verdicts.values()) > 200, verdicts
 

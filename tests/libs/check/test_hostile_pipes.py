@@ -127,7 +127,7 @@ class Row(NamedTuple):
     """
 
     path: tuple[str | int, ...]
-    made: Callable[[str], Any] = str
+    as_value: Callable[[str], Any] = str
     source: str = "http"
     destination: str = "http"
 

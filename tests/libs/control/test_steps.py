@@ -113,10 +113,10 @@ async def test_an_actor_that_was_overtaken_while_it_decided_writes_nothing(kafka
         return GRANTED
 
     try:
-        result = await asyncio.gather(
+        outcomes = await asyncio.gather(
             slow.begin(step("rollout", "is overtaken"), decide_slowly), return_exceptions=True
         )
-        assert isinstance(result[0], StepRefused), result
+        assert isinstance(outcomes[0], StepRefused), outcomes
         await fast.log.catch_up()
         assert [logged_action.step for logged_action in fast.log.history.newest_first] == ["overtakes"]
     finally:

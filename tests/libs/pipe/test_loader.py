@@ -140,9 +140,9 @@ def test_a_reference_of_a_schema_is_neither_fetched_nor_opened(
         text = reference.format(port=server.getsockname()[1])
         (tmp_path / "other.json").write_text('{"type": "object"}')
         line = f"normalize: {{schema: {{{keyword}: '{text}'}}}}\n"
-        found = problems(tmp_path, GOOD + line)
-        assert [(problem.line, problem.where) for problem in found] == [(7, "normalize.schema")]
-        assert "No such file" not in found[0].message
+        reported = problems(tmp_path, GOOD + line)
+        assert [(problem.line, problem.where) for problem in reported] == [(7, "normalize.schema")]
+        assert "No such file" not in reported[0].message
         with pytest.raises(BlockingIOError):
             server.accept()
 
@@ -163,8 +163,8 @@ def test_a_schema_is_a_file_in_the_folder_of_its_pipe(tmp_path: Path, file: str)
         (folder / "schema.json").write_text('{"type": "object"}')
     (pipes / "link.json").symlink_to(outside / "schema.json")
     (pipes / "folder").symlink_to(outside)
-    found = problems(pipes, f"{GOOD}normalize: {{schema: '{file.format(outside=outside)}'}}\n")
-    assert [(problem.line, problem.where) for problem in found] == [(7, "normalize.schema")]
+    reported = problems(pipes, f"{GOOD}normalize: {{schema: '{file.format(outside=outside)}'}}\n")
+    assert [(problem.line, problem.where) for problem in reported] == [(7, "normalize.schema")]
     (pipes / "schema.json").write_text('{"type": "object"}')
     assert problems(pipes, f"{GOOD}normalize: {{schema: schema.json}}\n") == []
 

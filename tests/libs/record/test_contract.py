@@ -319,8 +319,11 @@ def read_in_python(headers: Headers) -> Facts:
         texts, hop_values = split_hop(hop_header(headers)), hop(headers)
         assert split_hop_unchecked(headers) == texts
         to, watch = (None if text is None else text.decode() for text in (hop_values.to, hop_values.watch))
-        rest = [hop_values.event_index, hop_values.stamp_ms]
-        facts |= {"hop": shown(texts), "hop_values": [hop_values.in_us, hop_values.raw, to, watch, *rest]}
+        later_fields = [hop_values.event_index, hop_values.stamp_ms]
+        facts |= {
+            "hop": shown(texts),
+            "hop_values": [hop_values.in_us, hop_values.raw, to, watch, *later_fields],
+        }
     except NotAnEvent:
         with pytest.raises(NotAnEvent):
             hop(headers)
@@ -418,9 +421,9 @@ def read_in_sql(row: Any) -> Facts:
 def test_the_records_are_of_all_kinds() -> None:
     facts = [read_in_python(headers) for headers in RECORDS]
     for name in ("identity", "hop", "receipt", "position"):
-        refused = sum(one[name] is None for one in facts)
+        refused = sum(fact[name] is None for fact in facts)
         assert 50 < refused < len(facts) - 20, name
-    assert sum(len(one["identity"] or ()) > 7 for one in facts) > 20
+    assert sum(len(fact["identity"] or ()) > 7 for fact in facts) > 20
 
 
 @pytest.mark.parametrize("kind", ["heartbeat", "batch", "event", "0", " "])

@@ -72,9 +72,9 @@ def test_fields_that_a_later_release_appends_are_skipped_and_kept() -> None:
 
 def test_the_origin_of_an_event_is_a_field_that_stays_with_it() -> None:
     headers = [(IDENTITY, HEADER + b";backfill"), (HOP, b"5")]
-    found = fields(headers)
-    assert found[ORIGIN] == BACKFILL
-    assert packed(found) == headers
+    read_fields = fields(headers)
+    assert read_fields[ORIGIN] == BACKFILL
+    assert packed(read_fields) == headers
     assert identity(headers) == FLIGHTS
     changed = with_fields(headers, {MINUTE: b"5"})
     assert changed[0][1].endswith(b";5;00000000000000ff:12;backfill")
@@ -145,8 +145,8 @@ def test_packed_fields_come_back(
     hop_names: tuple[str, ...], receipt: set[str], others: dict[str, bytes], data: st.DataObject
 ) -> None:
     outcome = (OUTCOME, *receipt) if receipt else ()
-    known = FIELDS | {name: data.draw(_TEXT) for name in (*hop_names, *outcome)} | others
-    assert fields(packed(known)) == known
+    values = FIELDS | {name: data.draw(_TEXT) for name in (*hop_names, *outcome)} | others
+    assert fields(packed(values)) == values
 
 
 def test_with_fields_sets_once_removes_and_keeps_what_it_does_not_know() -> None:

@@ -178,10 +178,10 @@ def test_the_examples_of_spark_of_allowed_functions_are_allowed(catalyst: Cataly
                 continue
             if query == "unix_timestamp()" or "CurrentTimeZone" in catalyst.analysed_classes(frame):
                 continue  # the clock, and a fact of the session
-            if found := violations(nodes) + refused_nodes(
+            if refusals := violations(nodes) + refused_nodes(
                 catalyst.analysed_classes(frame), catalyst.refused_classes()
             ):
-                refused.append((query, found))
+                refused.append((query, refusals))
     assert refused == []
 
 

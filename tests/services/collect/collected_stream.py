@@ -48,8 +48,8 @@ class CollectedStream:
         await publish(self.kafka, self.topics, [deletion_record(name)])
 
     async def set_paused(self, *, paused: bool) -> None:
-        known = await read_registry(self.kafka, self.topics)
-        await publish(self.kafka, self.topics, change_pause(known, "orders", paused=paused))
+        registry = await read_registry(self.kafka, self.topics)
+        await publish(self.kafka, self.topics, change_pause(registry, "orders", paused=paused))
 
     async def put(self, numbers: range, timestamp_ms: int | None = None, topic: str | None = None) -> None:
         """Write JSON objects to the source, most of them with a key; another time than now, or another topic."""
@@ -106,9 +106,9 @@ class CollectedStream:
     async def read(self, topic: str, enough: Callable[[list[ConsumerRecord]], bool]) -> list[ConsumerRecord]:
         """All records of a topic as soon as they are enough."""
         async with asyncio.timeout(90):
-            while not enough(found := await self.all(topic)):
+            while not enough(records := await self.all(topic)):
                 await asyncio.sleep(0.2)
-        return found
+        return records
 
 
 @contextlib.asynccontextmanager
@@ -144,7 +144,7 @@ def fields(record: ConsumerRecord) -> dict[str, bytes]:
 
 
 def ids_of(records: list[Any]) -> set[bytes]:
-    return {fields(one)["ce_id"] for one in records}
+    return {fields(record)["ce_id"] for record in records}
 
 
 async def _created(admin: AIOKafkaAdminClient, name: str) -> bool:

@@ -16,7 +16,7 @@ Instance = tuple[subprocess.Popen[bytes], int]
 
 def field(records: list[Any], name: str) -> list[Any]:
     """A field of the data of each record."""
-    return [orjson.loads(one.value)[name] for one in records]
+    return [orjson.loads(record.value)[name] for record in records]
 
 
 def written(admin: int) -> float:
@@ -63,15 +63,17 @@ async def take_reader(instances: list[Instance]) -> Instance:
 async def assert_each_once(stream: CollectedStream, normalized: list[Any]) -> None:
     """No event passed twice, no event was taken for a copy of another, and a copy has the times of the first."""
     raw = await stream.all(stream.topics.raw)
-    assert set(Counter(fields(one)["ce_id"] for one in normalized).values()) == {1}, "an event passed twice"
-    distinct = {fields(one)["ce_id"] for one in raw}
+    assert set(Counter(fields(record)["ce_id"] for record in normalized).values()) == {1}, (
+        "an event passed twice"
+    )
+    distinct = {fields(record)["ce_id"] for record in raw}
     copies = len(raw) - len(distinct)
     assert copies > 0, "nothing was read again, so the test shows nothing"
-    receipts = await stream.read(stream.topics.receipts, lambda found: len(found) >= copies)
+    receipts = await stream.read(stream.topics.receipts, lambda records: len(records) >= copies)
     assert len(receipts) == copies, "an event that was not written before was taken for a copy"
-    assert {fields(one)["hifi_outcome"] for one in receipts} == {b"duplicate"}
+    assert {fields(receipt)["hifi_outcome"] for receipt in receipts} == {b"duplicate"}
     stamps: dict[bytes, set[tuple[bytes, bytes]]] = {}
-    for one in map(fields, raw):
-        stamps.setdefault(one["ce_id"], set()).add((one["hifi_accepted"], one["hifi_minute"]))
-    assert {len(each) for each in stamps.values()} == {1}, "a copy has the accepted time of the first"
-    assert distinct == {fields(one)["ce_id"] for one in normalized}
+    for stamped in map(fields, raw):
+        stamps.setdefault(stamped["ce_id"], set()).add((stamped["hifi_accepted"], stamped["hifi_minute"]))
+    assert {len(pairs) for pairs in stamps.values()} == {1}, "a copy has the accepted time of the first"
+    assert distinct == {fields(record)["ce_id"] for record in normalized}

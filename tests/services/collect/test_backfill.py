@@ -24,31 +24,31 @@ OLD_MS = 3_600_000
 
 
 def numbers(records: list[ConsumerRecord]) -> list[int]:
-    return sorted(json.loads(one.value)["n"] for one in records)
+    return sorted(json.loads(record.value)["n"] for record in records)
 
 
 def get(port: int, path: str) -> dict[str, Any]:
     with urllib.request.urlopen(
         urllib.request.Request(f"http://127.0.0.1:{port}/api/v1/pipes/{path}", headers=VIEWER), timeout=10
     ) as answer:
-        found: dict[str, Any] = json.loads(answer.read())
-    return found
+        body: dict[str, Any] = json.loads(answer.read())
+    return body
 
 
-async def seen(port: int, path: str, wanted: Any) -> dict[str, Any]:
+async def seen(port: int, path: str, accept: Any) -> dict[str, Any]:
     """The first answer of observe that is the wanted one."""
     async with asyncio.timeout(200):
         while True:
-            found = await asyncio.to_thread(get, port, path)
-            if wanted(found):
-                return found
+            body = await asyncio.to_thread(get, port, path)
+            if accept(body):
+                return body
             await asyncio.sleep(0.1)
 
 
 def most_in_a_second(append_ms: list[int]) -> int:
     """The largest number of records that were appended within one second."""
     append_ms = sorted(append_ms)
-    return max(sum(first <= one < first + 1000 for one in append_ms) for first in append_ms)
+    return max(sum(first <= other_ms < first + 1000 for other_ms in append_ms) for first in append_ms)
 
 
 # Faster: tests/services/collect/pace and the test below; tests/services/observe/ledger/test_backfill.py
@@ -73,41 +73,46 @@ async def test_a_backlog_keeps_its_rate_beside_live_events_and_its_minutes_balan
         await stream.start("normalize")
         await stream.start("observe", observe_port=port, observe_settle_s=1, observe_live_interval_s=0.2)
         await stream.start("collect")
-        under_way = await seen(port, "orders", lambda found: (found["now"]["source"] or {}).get("done"))
+        under_way = await seen(port, "orders", lambda body: (body["now"]["source"] or {}).get("done"))
         source = under_way["now"]["source"]
         assert source["backfill"]
         assert source["done"] + source["remaining"] == BACKLOG
         await stream.put(range(BACKLOG, BACKLOG + LIVE))
         await stream.put(range(LIVE), topic=other.source)
 
-        raw = await stream.read(stream.topics.raw, lambda found: len(found) == BACKLOG + 2 * LIVE)
-        of = {name: [one for one in raw if fields(one)["hifi_pipe"] == name] for name in (b"orders", b"live")}
-        backfill = [one for one in of[b"orders"] if ORIGIN in fields(one)]
-        fresh = [one for one in of[b"orders"] if ORIGIN not in fields(one)]
+        raw = await stream.read(stream.topics.raw, lambda records: len(records) == BACKLOG + 2 * LIVE)
+        of = {
+            name: [record for record in raw if fields(record)["hifi_pipe"] == name]
+            for name in (b"orders", b"live")
+        }
+        backfill = [record for record in of[b"orders"] if ORIGIN in fields(record)]
+        fresh = [record for record in of[b"orders"] if ORIGIN not in fields(record)]
         assert numbers(backfill) == [*range(BACKLOG)]
         assert numbers(fresh) == [*range(BACKLOG, BACKLOG + LIVE)]
-        assert not any(ORIGIN in fields(one) for one in of[b"live"])
-        assert most_in_a_second([one.timestamp for one in backfill]) <= RATE * 1.3
-        last_ms = max(one.timestamp for one in backfill)
-        assert max(one.timestamp for one in of[b"live"]) < last_ms, "another pipe waits for no backfill"
+        assert not any(ORIGIN in fields(record) for record in of[b"live"])
+        assert most_in_a_second([record.timestamp for record in backfill]) <= RATE * 1.3
+        last_ms = max(record.timestamp for record in backfill)
+        assert max(record.timestamp for record in of[b"live"]) < last_ms, "another pipe waits for no backfill"
 
         normalized = await stream.read(
-            stream.topics.normalized, lambda found: len(found) == BACKLOG + 2 * LIVE
+            stream.topics.normalized, lambda records: len(records) == BACKLOG + 2 * LIVE
         )
-        kept = [fields(one).get(ORIGIN) for one in normalized]
+        kept = [fields(record).get(ORIGIN) for record in normalized]
         assert kept.count(BACKFILL) == BACKLOG, "every topic has the fact"
 
-        at_end = await seen(port, "orders", lambda found: not found["now"]["source"]["backfill"])
+        at_end = await seen(port, "orders", lambda body: not body["now"]["source"]["backfill"])
         source = at_end["now"]["source"]
         assert (source["done"], source["remaining"]) == (BACKLOG + LIVE, 0)
         minutes = await seen(
             port,
             "orders/minutes?last=60",
-            lambda found: sum(one["in"] for one in found["minutes"]) == BACKLOG + LIVE,
+            lambda body: sum(minute["in"] for minute in body["minutes"]) == BACKLOG + LIVE,
         )
-        assert sum(one["backfill"] for one in minutes["minutes"]) == BACKLOG
-        assert sum(one["lost"] for one in minutes["minutes"]) == 0
-        assert sum(one["in_flight"] for one in minutes["minutes"]) == BACKLOG + LIVE, "enrich does not run"
+        assert sum(minute["backfill"] for minute in minutes["minutes"]) == BACKLOG
+        assert sum(minute["lost"] for minute in minutes["minutes"]) == 0
+        assert sum(minute["in_flight"] for minute in minutes["minutes"]) == BACKLOG + LIVE, (
+            "enrich does not run"
+        )
 
 
 @pytest.mark.more
@@ -120,14 +125,12 @@ async def test_a_backfill_yields_while_a_stage_is_late_and_speeds_up_again(kafka
         await stream.start("observe", observe_port=port, observe_live_interval_s=0.2)
         await stream.start("collect")
 
-        async def source(wanted: Any) -> None:
-            await seen(
-                port, "orders", lambda found: found["now"]["source"] and wanted(found["now"]["source"])
-            )
+        async def source(accept: Any) -> None:
+            await seen(port, "orders", lambda body: body["now"]["source"] and accept(body["now"]["source"]))
 
         # On a busy machine scarce CPU holds it back, too, but not below a fifth.
-        await source(lambda one: one["late"] != "normalize" and one["limit_per_s"] > RATE * 0.15)
+        await source(lambda source: source["late"] != "normalize" and source["limit_per_s"] > RATE * 0.15)
         await stream.kill(normalize)
-        await source(lambda one: one["late"] == "normalize" and one["limit_per_s"] < RATE * 0.05)
+        await source(lambda source: source["late"] == "normalize" and source["limit_per_s"] < RATE * 0.05)
         await stream.start("normalize")
-        await source(lambda one: one["late"] != "normalize" and one["limit_per_s"] > RATE * 0.06)
+        await source(lambda source: source["late"] != "normalize" and source["limit_per_s"] > RATE * 0.06)

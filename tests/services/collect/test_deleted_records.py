@@ -71,7 +71,7 @@ async def test_markers_and_aborted_records_that_kafka_deletes_are_no_loss_and_ot
         await wait_for_commits(stream, 2 + 1 + 5 + 1)
         await delete_records(stream, -1)
         await transaction(stream, 1, commits=True)
-        await stream.read(stream.topics.raw, lambda found: len(found) == SOURCE_PARTITIONS * 3)
+        await stream.read(stream.topics.raw, lambda records: len(records) == SOURCE_PARTITIONS * 3)
         assert "hifi_collect_deleted_records_total{" not in get(admin, "/metrics")
         await wait_for_commits(stream, 9 + 2)
         await stream.kill(collect)
@@ -80,7 +80,7 @@ async def test_markers_and_aborted_records_that_kafka_deletes_are_no_loss_and_ot
         await transaction(stream, 4, commits=True)  # offsets 11 to 14; the last one stays
         await delete_records(stream, 14)
         _, admin = await stream.start("collect")
-        await stream.read(stream.topics.raw, lambda found: len(found) == SOURCE_PARTITIONS * 4)
+        await stream.read(stream.topics.raw, lambda records: len(records) == SOURCE_PARTITIONS * 4)
         lost = float(SOURCE_PARTITIONS * 3)
         assert f'hifi_collect_deleted_records_total{{pipe="orders"}} {lost}' in get(admin, "/metrics")
         where = f"source of orders: deleted records of {stream.source}[0]"
@@ -102,7 +102,7 @@ async def test_deleted_records_are_told_with_their_offsets_and_the_rest_is_read(
         await stream.start("observe", observe_port=port)
         _, admin = await stream.start("collect")
         left = RECORDS - SOURCE_PARTITIONS * (READ + DELETED)
-        await stream.read(stream.topics.raw, lambda found: len(found) == left)
+        await stream.read(stream.topics.raw, lambda records: len(records) == left)
 
         warnings = readyz(admin)[1]["warnings"]
         for number in range(SOURCE_PARTITIONS):
@@ -112,12 +112,12 @@ async def test_deleted_records_are_told_with_their_offsets_and_the_rest_is_read(
         assert f'hifi_collect_deleted_records_total{{pipe="orders"}} {lost}' in get(admin, "/metrics")
 
         def alarms() -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = json.loads(get(port, "/api/v1/alarms"))["active"]
-            return [one for one in found if one["kind"] == "source-deleted"]
+            active: list[dict[str, Any]] = json.loads(get(port, "/api/v1/alarms"))["active"]
+            return [alarm for alarm in active if alarm["kind"] == "source-deleted"]
 
         await until(lambda: len(alarms()) == SOURCE_PARTITIONS)
-        assert {one["pipe"] for one in alarms()} == {"orders"}
+        assert {alarm["pipe"] for alarm in alarms()} == {"orders"}
         cause = (
             f"{DELETED} records of {stream.source}[0], offsets {READ} to {READ + DELETED - 1}, were deleted"
         )
-        assert any(cause in one["cause"] for one in alarms())
+        assert any(cause in alarm["cause"] for alarm in alarms())

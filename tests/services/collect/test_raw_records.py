@@ -35,25 +35,25 @@ def test_events_get_successive_sequences_of_their_partition_and_each_its_own_min
         for at in range(10)
     ]
     accepted = [ACCEPTED_US + at // 5 for at in range(10)]
-    found = raw_records(revision(), events, accepted, b"s/0", b"run", 5, partitions, 2 * MINUTE_US)
+    by_partition = raw_records(revision(), events, accepted, b"s/0", b"run", 5, partitions, 2 * MINUTE_US)
     seen = []
-    for partition, own in found.items():
+    for partition, records in by_partition.items():
         first = 100 if partition == 0 else 0
-        assert own.first_sequence == first
-        for at, (record, minute) in enumerate(zip(own.records, own.minutes, strict=True)):
+        assert records.first_sequence == first
+        for at, (record, minute) in enumerate(zip(records.records, records.minutes, strict=True)):
             position = source_position(record.headers)
             assert position is not None
             event = events[position.position - 1000]
             seen.append(position.position)
-            made = identity(record.headers)
-            assert made.seq == b"%016x:%d" % (partitions[partition].epoch, first + at)
+            record_identity = identity(record.headers)
+            assert record_identity.seq == b"%016x:%d" % (partitions[partition].epoch, first + at)
             assert (record.key, partition_of(event.key, 2)) == (event.key, partition)
-            assert (made.revision, made.revision_offset) == (4, 3)
-            assert made.accepted_us == accepted[position.position - 1000]
+            assert (record_identity.revision, record_identity.revision_offset) == (4, 3)
+            assert record_identity.accepted_us == accepted[position.position - 1000]
             near = event.time_us is not None and event.time_us > ACCEPTED_US - 2 * MINUTE_US
-            assert made.minute == minute == ACCEPTED_US // MINUTE_US - near
+            assert record_identity.minute == minute == ACCEPTED_US // MINUTE_US - near
             assert (fields(record.headers).get("hifi_origin") == b"backfill") is event.backfill
             assert (position.run, position.source) == (b"run", b"s/0")
             assert record.headers[3:] == event.headers
     assert sorted(seen) == list(range(1000, 1010))
-    assert [one.next_sequence for one in partitions] == [100, 0]
+    assert [partition.next_sequence for partition in partitions] == [100, 0]

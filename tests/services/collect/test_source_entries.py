@@ -32,5 +32,5 @@ async def test_a_reader_that_was_replaced_writes_nothing(kafka: str) -> None:
         with pytest.raises(Fenced):
             await second.keep({"rows": {"n": 5}})
     finally:
-        for each in (first, second, other):
-            await each.stop()
+        for entries in (first, second, other):
+            await entries.stop()

@@ -17,13 +17,13 @@ RECORDS = 300
 
 async def write(stream: CollectedStream, control: ControlTopics, blue: int) -> None:
     """Give blue a share of the requests."""
-    each = {
+    shares = {
         name: Colour(share, ColourState.ACTIVE if share else ColourState.IDLE, (), "")
         for name, share in (("blue", blue), ("green", 10_000 - blue))
     }
     producer = Producer(stream.kafka, "test")
     await producer.start()
-    await producer.send_and_wait(control.colours, 0, [Colours(each, (), 1, "test").record()])
+    await producer.send_and_wait(control.colours, 0, [Colours(shares, (), 1, "test").record()])
     await producer.stop()
 
 
@@ -44,11 +44,11 @@ async def test_only_the_colour_with_the_larger_share_reads_and_the_other_one_goe
         warned = "sources are not read here but by blue"
         await until(lambda: warned in str(readyz(ports["green"])[1]))
         await stream.put(range(RECORDS))
-        await stream.read(stream.topics.raw, lambda found: len(ids_of(found)) == RECORDS)
+        await stream.read(stream.topics.raw, lambda records: len(ids_of(records)) == RECORDS)
         await write(stream, control, 0)
         await until(lambda: "here but by green" in str(readyz(ports["blue"])[1]))
         await stream.put(range(RECORDS, 2 * RECORDS))
-        raw = await stream.read(stream.topics.raw, lambda found: len(ids_of(found)) == 2 * RECORDS)
+        raw = await stream.read(stream.topics.raw, lambda records: len(ids_of(records)) == 2 * RECORDS)
         assert len(raw) == 2 * RECORDS
-        told = await asyncio.to_thread(log.read_text)
-        assert told.count('"source-begun"') == 2
+        log_text = await asyncio.to_thread(log.read_text)
+        assert log_text.count('"source-begun"') == 2

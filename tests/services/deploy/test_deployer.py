@@ -57,10 +57,10 @@ class DeployedMesh:
 
     def release(self, name: str, behaviour: str = "") -> str:
         """A release whose stand-ins behave so."""
-        made = self.folder / name
-        (made / "libs").mkdir(parents=True)
-        (made / "libs" / "stand_in_behaviour.py").write_text(f"BEHAVIOUR = {behaviour!r}\n")
-        return str(made)
+        release = self.folder / name
+        (release / "libs").mkdir(parents=True)
+        (release / "libs" / "stand_in_behaviour.py").write_text(f"BEHAVIOUR = {behaviour!r}\n")
+        return str(release)
 
     async def observe(self, kafka: str) -> None:
         """Write verdicts until cancelled."""

@@ -88,7 +88,7 @@ async def test_a_batch_that_is_refused_because_the_stream_is_unstable_keeps_its_
     monkeypatch.setattr(deployer, "monotonic_s", lambda: clock_s)
     monkeypatch.setattr(deployer, "now_us", lambda: round(clock_s * 1_000_000))
     instances, right, desired, verdicts = Instances(), Right(), DesiredReleases(), Verdicts()
-    made = Deployer(
+    tested_deployer = Deployer(
         topic="deployments",
         rules=JudgeRules(STABLE_S, 100, 60, 5, 0.02),
         unstable_s=3600,
@@ -108,7 +108,7 @@ async def test_a_batch_that_is_refused_because_the_stream_is_unstable_keeps_its_
         now_us = round(clock_s * 1_000_000)
         for scope, condition in (("stream", stream), ("service/egest", Condition.STABLE)):
             verdicts.put(Verdict(scope, condition, now_us, now_us))
-        await made.step()
+        await tested_deployer.step()
 
     while len(right.steps) < 1:
         await step(Condition.STABLE)

@@ -21,7 +21,7 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 @pytest.fixture
 async def stream(kafka: str) -> AsyncIterator[EgestStream]:
     """A stream of one partition."""
-    one = EgestStream(kafka, 1)
-    await one.create()
-    yield one
-    await one.producer.stop()
+    egest_stream = EgestStream(kafka, 1)
+    await egest_stream.create()
+    yield egest_stream
+    await egest_stream.producer.stop()

@@ -100,7 +100,7 @@ class EgestStream:
         await self.producer.start()
 
     async def publish(self, *pipes: Pipe) -> None:
-        await publish(self.kafka, self.topics, [pipe_record(each) for each in pipes])
+        await publish(self.kafka, self.topics, [pipe_record(pipe) for pipe in pipes])
         self.version += len(pipes)
 
     async def delete(self, name: str) -> None:
@@ -151,13 +151,13 @@ class EgestStream:
             tps = [TopicPartition(topic, number) for number in range(self.partitions)]
             consumer.assign(tps)
             ends = await consumer.end_offsets(tps)
-            found: dict[TopicPartition, list[ConsumerRecord]] = {tp: [] for tp in tps}
+            by_partition: dict[TopicPartition, list[ConsumerRecord]] = {tp: [] for tp in tps}
             unread = [tp for tp in tps if ends[tp]]
             while unread:
                 for tp, records in (await consumer.getmany(*unread, timeout_ms=200)).items():
-                    found[tp] += records
+                    by_partition[tp] += records
                 unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
-            return [record for tp in tps for record in found[tp]]
+            return [record for tp in tps for record in by_partition[tp]]
         finally:
             await consumer.stop()
 
@@ -167,9 +167,9 @@ class EgestStream:
 
     async def at_least(self, topic: str, count: int, within_s: float = 60) -> list[ConsumerRecord]:
         async with asyncio.timeout(within_s):
-            while len(found := await self.read(topic)) < count:
+            while len(records := await self.read(topic)) < count:
                 await asyncio.sleep(0.05)
-        return found
+        return records
 
     async def committed(self, service: str = "egest") -> dict[TopicPartition, Any]:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.kafka)
@@ -267,8 +267,8 @@ def process(
     stream: EgestStream, log: Path, service: str = "egest", **settings: Any
 ) -> Iterator[ServiceProcess]:
     """A service as a process while the block runs; killed at the end if it still runs."""
-    one = ServiceProcess(stream, log, service, **settings)
+    service_process = ServiceProcess(stream, log, service, **settings)
     try:
-        yield one
+        yield service_process
     finally:
-        one.stop(signal.SIGKILL)
+        service_process.stop(signal.SIGKILL)

@@ -30,7 +30,7 @@ class ReceivedRequest:
         if "ce-id" in self.headers:
             return [self.headers["ce-id"]]
         data = orjson.loads(self.body)
-        return [one["id"] for one in (data if isinstance(data, list) else [data])]
+        return [event["id"] for event in (data if isinstance(data, list) else [data])]
 
 
 class Reset(Exception):
@@ -64,7 +64,7 @@ class FakeDestination:
 
     @property
     def ids(self) -> list[str]:
-        return [each for request in self.requests for each in request.ids]
+        return [event_id for request in self.requests for event_id in request.ids]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -105,19 +105,19 @@ class FakeDestination:
 async def destination(
     reply: Reply = fine, *, port: int = 0, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[FakeDestination]:
-    one = FakeDestination(reply)
+    fake_destination = FakeDestination(reply)
     tasks: set[asyncio.Task[None]] = set()
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(one.serve(reader, writer))
+        task = asyncio.ensure_future(fake_destination.serve(reader, writer))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
     server = await asyncio.start_server(connected, "127.0.0.1", port, ssl=tls)
     number = server.sockets[0].getsockname()[1]
-    one.url = f"http{'s' if tls else ''}://127.0.0.1:{number}/in"
+    fake_destination.url = f"http{'s' if tls else ''}://127.0.0.1:{number}/in"
     try:
-        yield one
+        yield fake_destination
     finally:
         server.close()
         for task in list(tasks):

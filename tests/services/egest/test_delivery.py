@@ -49,15 +49,15 @@ async def test_each_event_arrives_once_and_has_its_receipt(stream: EgestStream) 
     assert outcomes(receipts) == ["delivered"] * 200
     committed = await stream.committed()
     assert {tp.topic: at.offset for tp, at in committed.items()} == {stream.topics.enriched: 200}
-    one = receipts[0]
-    assert (one[DESTINATION], one[STATUS], one[ATTEMPT], one[PASS]) == (
+    receipt = receipts[0]
+    assert (receipt[DESTINATION], receipt[STATUS], receipt[ATTEMPT], receipt[PASS]) == (
         "d",
         "200",
         "1",
         "0",
     )
-    assert int(one[ACCEPTED]) <= int(one[IN]) <= int(one[SENT]) <= int(one[ANSWERED])
-    assert {PIPE, REVISION, REVISION_OFFSET, SEQ, MINUTE, RAW} <= set(one)
+    assert int(receipt[ACCEPTED]) <= int(receipt[IN]) <= int(receipt[SENT]) <= int(receipt[ANSWERED])
+    assert {PIPE, REVISION, REVISION_OFFSET, SEQ, MINUTE, RAW} <= set(receipt)
 
 
 async def test_receipts_keep_partition_and_key_and_hold_no_data(kafka: str) -> None:
@@ -77,15 +77,15 @@ async def test_receipts_keep_partition_and_key_and_hold_no_data(kafka: str) -> N
 
 
 async def test_one_event_goes_to_each_destination_that_wants_it(stream: EgestStream) -> None:
-    async with destination() as one, destination() as two:
+    async with destination() as first, destination() as two:
         declared = pipe_to(
-            "flights", {"name": "one", "url": one.url}, {"name": "two", "url": two.url, "format": "json"}
+            "flights", {"name": "one", "url": first.url}, {"name": "two", "url": two.url, "format": "json"}
         )
         async with running_egest(stream, declared):
             await stream.send(3, to="one,two")
             await stream.send(1, to="two")
             receipts = await stream.receipts(7)
-    assert sorted(one.ids) == ["0", "1", "2"]
+    assert sorted(first.ids) == ["0", "1", "2"]
     assert sorted(orjson.loads(request.body)["number"] for request in two.requests) == [0, 1, 2, 3]
     assert sorted(receipt[DESTINATION] for receipt in receipts) == ["one"] * 3 + ["two"] * 4
 
@@ -103,14 +103,14 @@ async def test_a_step_that_fails_between_two_destinations_sends_nothing_twice(
         return offer(lane, record, name)
 
     monkeypatch.setattr(Lane, "offer", fails_twice)
-    async with destination() as one, destination() as two:
-        declared = pipe_to("flights", {"name": "one", "url": one.url}, {"name": "two", "url": two.url})
+    async with destination() as first, destination() as two:
+        declared = pipe_to("flights", {"name": "one", "url": first.url}, {"name": "two", "url": two.url})
         async with running_egest(stream, declared):
             await stream.send(3, to="one,two")
             receipts = await stream.receipts(6)
             await until(lambda: len(two.ids) == 3)
     assert failed == 2
-    assert sorted(one.ids) == sorted(two.ids) == ["0", "1", "2"]
+    assert sorted(first.ids) == sorted(two.ids) == ["0", "1", "2"]
     assert outcomes(receipts) == ["delivered"] * 6
     assert {at.offset for at in (await stream.committed()).values()} == {3}
 
@@ -155,7 +155,7 @@ async def test_at_most_one_request_of_a_key_is_under_way_and_they_come_in_order(
     assert outcomes(receipts) == ["delivered"] * 200
     assert there.most > 1, "keys do not wait for each other"
     for key in range(5):
-        of_key = [int(each) for each in there.ids if int(each) % 5 == key]
+        of_key = [int(event_id) for event_id in there.ids if int(event_id) % 5 == key]
         assert of_key == sorted(of_key)
 
 
@@ -167,7 +167,7 @@ async def test_after_a_failure_the_key_goes_on(stream: EgestStream) -> None:
     async with destination(not_the_first) as there, running_egest(stream, pipe(there.url, **declared)):
         await stream.send(3, key="k")
         receipts = await stream.receipts(3)
-    assert outcomes(sorted(receipts, key=lambda one: one[SEQ])) == ["retry", "delivered", "delivered"]
+    assert outcomes(sorted(receipts, key=lambda receipt: receipt[SEQ])) == ["retry", "delivered", "delivered"]
     assert there.ids == ["0", "1", "2"]
 
 
@@ -308,7 +308,7 @@ async def test_events_of_a_deleted_pipe_or_destination_are_dead_letters(stream: 
         letters = await stream.read(stream.topics.dead_letter)
         assert len(there.requests) == 1
     assert sorted(outcomes(receipts)) == ["dead-letter", "dead-letter", "delivered"]
-    assert [(texts(one)[REASON], texts(one)[DESTINATION]) for one in letters] == [
+    assert [(texts(letter)[REASON], texts(letter)[DESTINATION]) for letter in letters] == [
         ("pipe-deleted", "gone"), ("pipe-deleted", "d")
     ]  # fmt: skip
 

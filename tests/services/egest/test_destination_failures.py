@@ -116,10 +116,10 @@ async def test_a_2xx_after_the_time_out_is_flagged_as_what_may_arrive_twice(stre
     calls: Counter[str] = Counter()
 
     async def late_at_first(request: ReceivedRequest) -> bytes | None:
-        (one,) = request.ids
-        calls[one] += 1
-        if calls[one] == 1:
-            await until(lambda: calls[one] > 1)
+        (event_id,) = request.ids
+        calls[event_id] += 1
+        if calls[event_id] == 1:
+            await until(lambda: calls[event_id] > 1)
         return OK
 
     async with destination(late_at_first) as there, running_egest(stream, pipe(there.url, timeout=0.3)):
@@ -133,9 +133,9 @@ async def test_a_hiccup_is_got_over_on_the_spot(stream: EgestStream) -> None:
     calls: Counter[str] = Counter()
 
     async def twice_not(request: ReceivedRequest) -> bytes:
-        (one,) = request.ids
-        calls[one] += 1
-        return answer(503) if calls[one] < 3 else OK
+        (event_id,) = request.ids
+        calls[event_id] += 1
+        return answer(503) if calls[event_id] < 3 else OK
 
     async with destination(twice_not) as there, running_egest(stream, pipe(there.url)):
         receipt = await delivered_on_the_spot(stream)
@@ -283,6 +283,6 @@ async def test_a_refused_batch_is_halved_down_to_the_one_event(stream: EgestStre
         letters = await stream.read(stream.topics.dead_letter)
     assert sorted(outcomes(receipts)) == ["dead-letter"] + ["delivered"] * 15
     assert [texts(letter)["ce_id"] for letter in letters] == ["7"]
-    taken = [each for request in there.requests if "7" not in request.ids for each in request.ids]
+    taken = [event_id for request in there.requests if "7" not in request.ids for event_id in request.ids]
     assert sorted(taken, key=int) == [str(n) for n in range(16) if n != 7]
     assert len(there.requests) <= 10

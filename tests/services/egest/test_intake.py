@@ -115,7 +115,7 @@ class IntakeBench:
         )
 
     def records(self, count: int, to: bytes = b"one", keys: int = 1) -> list[ConsumerRecord]:
-        made = []
+        records = []
         for offset in range(count):
             self.assigned.offsets.start(offset)
             headers = packed(
@@ -132,7 +132,7 @@ class IntakeBench:
                     TO: to,
                 }
             )
-            made.append(
+            records.append(
                 ConsumerRecord(
                     TOPICS.enriched,
                     0,
@@ -147,7 +147,7 @@ class IntakeBench:
                     tuple(headers),
                 )
             )
-        return made
+        return records
 
 
 class OnePipe:

@@ -28,9 +28,9 @@ async def crawls(_: ReceivedRequest) -> bytes:
 def p95(receipts: list[dict[str, str]], name: str) -> float:
     """Of accepted to answered, seconds."""
     lags = [
-        (int(one[ANSWERED]) - int(one[ACCEPTED])) / 1e6
-        for one in receipts
-        if one[OUTCOME] == "delivered" and one[DESTINATION] == name
+        (int(receipt[ANSWERED]) - int(receipt[ACCEPTED])) / 1e6
+        for receipt in receipts
+        if receipt[OUTCOME] == "delivered" and receipt[DESTINATION] == name
     ]
     return statistics.quantiles(lags, n=20)[-1]
 
@@ -67,11 +67,11 @@ async def test_a_sick_destination_is_not_noticed_by_the_others(stream: EgestStre
             assert time.monotonic() - began_s < 20, "the commit is not held back either"
             again = await paced(stream, "well", 100, 2)
             later = (await stream.receipts(alone + 2 * both + again))[alone + 2 * both :]
-    of_well = [one for one in after if one[DESTINATION] == "well"]
-    of_sick = [one for one in after if one[DESTINATION] == "sick"]
+    of_well = [receipt for receipt in after if receipt[DESTINATION] == "well"]
+    of_sick = [receipt for receipt in after if receipt[DESTINATION] == "sick"]
     assert outcomes(of_well) == ["delivered"] * both
     assert set(outcomes(of_sick)) <= ({"delivered", "retry"} if sick is crawls else {"retry"})
-    reasons = {one.get(REASON) for one in of_sick if one[OUTCOME] == "retry"}
+    reasons = {receipt.get(REASON) for receipt in of_sick if receipt[OUTCOME] == "retry"}
     # While cores are scarce, what a destination would take waits in egest, so a slow one may get all of it.
     assert {"lane-full", "not-in-time", "breaker-open"} & reasons or sick is crawls
     # All on one noisy machine, which can be busier at one time: a factor, and what some turns of the loop may take.
@@ -82,17 +82,17 @@ async def test_a_burst_for_fast_destinations_keeps_its_order_and_needs_no_retrie
     stream: EgestStream,
 ) -> None:
     """After a restart say: far more at once than the lanes hold."""
-    async with destination() as one, destination() as two:
-        declared = pipe_to("flights", {"name": "one", "url": one.url}, {"name": "two", "url": two.url})
+    async with destination() as first, destination() as two:
+        declared = pipe_to("flights", {"name": "one", "url": first.url}, {"name": "two", "url": two.url})
         await stream.publish(declared)
         records = [stream.record("one,two", key=f"k{n % 50}") for n in range(3000)]
         await stream.enriched(*records)
         async with running_egest(stream, egest_lane_events=100):
             receipts = await stream.receipts(6000)
     assert outcomes(receipts) == ["delivered"] * 6000
-    for there in (one, two):
+    for there in (first, two):
         for key in range(50):
-            of_key = [int(each) for each in there.ids if int(each) % 50 == key]
+            of_key = [int(event_id) for event_id in there.ids if int(event_id) % 50 == key]
             assert of_key == sorted(of_key)
 
 

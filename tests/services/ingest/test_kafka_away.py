@@ -34,19 +34,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
 @pytest.fixture
 def silent() -> Iterator[str]:
     """The address of a server that accepts connections and never sends anything."""
-    held = []
+    waiting = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def accept() -> None:
             while True:
                 try:
-                    held.append(server.accept()[0])
+                    waiting.append(server.accept()[0])
                 except OSError:
                     return
 
         threading.Thread(target=accept, daemon=True).start()
         yield "{}:{}".format(*server.getsockname())
-    for connection in held:
+    for connection in waiting:
         connection.close()
 
 
@@ -139,8 +139,8 @@ async def reported_what_it_acknowledged(stream: Stream, accepted: set[str], mayb
     ids = {event_fields["ce_id"].decode() for event_fields in raw}
     assert accepted <= ids
     assert ids <= accepted | maybe
-    told = reported([orjson.loads(record.value) for record in await stream.accepted()])
-    assert told == {
+    acknowledged = reported([orjson.loads(record.value) for record in await stream.accepted()])
+    assert acknowledged == {
         event_fields["hifi_seq"].decode()
         for event_fields in raw
         if event_fields["ce_id"].decode() in accepted

@@ -205,8 +205,8 @@ async def check_pause(page: Page) -> None:
 async def test_a_pipe_declared_by_file_and_a_viewer_change_nothing(managed: Managed, page: Page) -> None:
     url = managed.urls[0].removesuffix("/api/v1")
     await managed.create("vic", Role.VIEWER)
-    made = await managed.call(0, "PUT", "/pipes/flights?origin=file", body("crm"), {"if-none-match": "*"})
-    assert made.status == 201
+    declared = await managed.call(0, "PUT", "/pipes/flights?origin=file", body("crm"), {"if-none-match": "*"})
+    assert declared.status == 201
     await managed.until(0, "GET", "/me", 200, by="vic")
     await page.goto(url + "/pipes/flights")
     await sign_in(page, managed, "ann")

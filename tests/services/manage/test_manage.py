@@ -169,8 +169,8 @@ async def test_calls_need_a_token_with_the_role_which_is_revoked_on_all_instance
     await managed.create("old", Role.ADMIN, expires_us=now_us() - 1)
     managed.tokens["nobody"] = new_token()
     for name in ("flights", "trains"):
-        made = await managed.call(0, "PUT", f"/pipes/{name}", body("x", name), {"if-none-match": "*"})
-        assert made.status == 201
+        answer = await managed.call(0, "PUT", f"/pipes/{name}", body("x", name), {"if-none-match": "*"})
+        assert answer.status == 201
     for at in range(2):
         await managed.until(at, "GET", "/pipes/flights", 200, by="opa")
         for by in ("", "nobody", "old"):

@@ -36,7 +36,7 @@ def metric(instance: Normalize, name: str) -> float:
 
 async def test_a_repeated_event_ends_as_duplicate_and_a_different_one_passes(kafka: str, log: Path) -> None:
     async with new_stream(kafka, pipe("p"), pipe("q"), pipe("strict", schema={"type": "array"})) as stream:
-        made = b"/v1/pipes/p/events"
+        path = b"/v1/pipes/p/events"
         first = sent(stream, b"a")
         sequences = {
             "first": first,
@@ -48,8 +48,8 @@ async def test_a_repeated_event_ends_as_duplicate_and_a_different_one_passes(kaf
             "first once more": sent(stream, b"a"),
             "copy of hifi's": first,
             "replay": Record(first.key, first.value, [*first.headers, ("hifi_replay", b"1")]),
-            "made": sent(stream, UUID7, ce_source=made),
-            "made again": sent(stream, UUID7, ce_source=made),
+            "made": sent(stream, UUID7, ce_source=path),
+            "made again": sent(stream, UUID7, ce_source=path),
             "refused": sent(stream, b"a", name="strict"),
             "refused again": sent(stream, b"a", name="strict"),
             "other type": sent(stream, b"a", ce_type=b"order.gone"),
@@ -88,16 +88,16 @@ async def test_a_repeated_event_ends_as_duplicate_and_a_different_one_passes(kaf
     assert receivers_ids["copy of hifi's"] == receivers_ids["first"]
     for name in ("other data", "first once more", "other type"):
         assert receivers_ids[name][0] == b"a~" + fields(sequences[name].headers)["hifi_seq"]
-    told = [headers(receipt) for receipt in receipts]
+    outcomes = [headers(receipt) for receipt in receipts]
     assert [
         (names[int(receipt_headers["hifi_raw"])], names[int(receipt_headers["hifi_first"])])
-        for receipt_headers in told
+        for receipt_headers in outcomes
     ] == [
         ("again", "first"),
         ("other data again", "other data"),
         ("refused again", "refused"),
     ]
-    for receipt_headers, receipt in zip(told, receipts, strict=True):
+    for receipt_headers, receipt in zip(outcomes, receipts, strict=True):
         origin = fields(sequences[names[int(receipt_headers["hifi_raw"])]].headers)
         same = (
             "hifi_seq",

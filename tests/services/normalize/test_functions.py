@@ -57,9 +57,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 async def runner(module: str) -> AsyncIterator[FunctionRunner]:
-    made = FunctionRunner(LIMITS, Health("normalize", "test"))
-    yield made
-    await made.stop()
+    runner = FunctionRunner(LIMITS, Health("normalize", "test"))
+    yield runner
+    await runner.stop()
 
 
 async def call(runner: FunctionRunner, name: str, *data: object, version: int = 1) -> list[object]:

@@ -48,9 +48,9 @@ async def test_each_event_of_a_source_passes_once_although_reader_and_normalize_
             await until_placed(stream, topics.receipts, [*range(2000, 3500)])
             await until_placed(stream, topics.normalized, [*range(2000), *range(3500, 4000)])
             assert await instance.stop() == 0
-        told = [headers(receipt) for receipt in await stream.all(topics.receipts)]
-        assert {receipt_headers["hifi_outcome"] for receipt_headers in told} == {b"duplicate"}
-        assert not any("hifi_first" in receipt_headers for receipt_headers in told)
+        outcomes = [headers(receipt) for receipt in await stream.all(topics.receipts)]
+        assert {receipt_headers["hifi_outcome"] for receipt_headers in outcomes} == {b"duplicate"}
+        assert not any("hifi_first" in receipt_headers for receipt_headers in outcomes)
 
 
 async def test_positions_do_not_need_the_window_of_client_retries_nor_the_records_that_they_stand_for(

@@ -15,7 +15,7 @@ bring_back = Retrier._bring_back
 async def forget(
     self: Retrier, work: AssignedPartition, tier: Tier, records: Sequence[ConsumerRecord], fetched_us: int
 ) -> None:
-    kept = [one for one in records if not dict(one.headers)["ce_id"].startswith(b"forgotten")]
+    kept = [record for record in records if not dict(record.headers)["ce_id"].startswith(b"forgotten")]
     if kept:
         await bring_back(self, work, tier, kept, fetched_us)
     work.complete_through(records[-1].offset)

@@ -170,11 +170,11 @@ class Mesh:
             back = headers | {PASS: b"%d" % (int(headers.get(PASS, b"0")) + 1)}
             return [] if self._drops(service, name, headers) else [("retry-out", back)] * copies
         names = [headers[DESTINATION].decode()] if topic == "retry-out" else headers[TO].decode().split(",")
-        made = []
+        receipts = []
         for name in names:
             if not self._drops("retry" if topic == "retry-out" else "egest", name, headers):
-                made += self._deliver(name, headers) * copies
-        return made
+                receipts += self._deliver(name, headers) * copies
+        return receipts
 
     def _deliver(self, name: str, headers: Headers) -> list[tuple[str, Headers]]:
         about = headers | {DESTINATION: name.encode()}
@@ -250,8 +250,8 @@ class Mesh:
     def buckets(self, pipe: str, minute: int) -> Counter[str]:
         """The events of `enriched` that a destination wants, by the buckets of both watched fields."""
         filtered = self.ids(pipe, minute, "enriched", "to", "")
-        wanted = [sequence for _, sequence in self.ids(pipe, minute, "enriched") - filtered]
-        return Counter(str(sequence % 3) for sequence in wanted) + Counter({"x": len(wanted)})
+        sequences = [sequence for _, sequence in self.ids(pipe, minute, "enriched") - filtered]
+        return Counter(str(sequence % 3) for sequence in sequences) + Counter({"x": len(sequences)})
 
     def lost(self, pipe: str, minute: int) -> dict[tuple[str, str], set[Id]]:
         """When everything was read and committed: who has no successor, by hop and destination."""
@@ -290,5 +290,5 @@ class Mesh:
 
     def surplus(self, pipe: str, minute: int, topic: str) -> int:
         """Records of a topic beyond the first of each event."""
-        found = self.found.get((pipe, minute, topic), [])
-        return len(found) - len(set(found))
+        sequences = self.found.get((pipe, minute, topic), [])
+        return len(sequences) - len(set(sequences))

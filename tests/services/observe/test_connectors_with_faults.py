@@ -84,10 +84,12 @@ class Scene:
             places = [TopicPartition(f"{pipe}-out", number) for number in range(2)]
             consumer.assign(places)
             await consumer.seek_to_beginning(*places)
-            found: Counter[int] = Counter()
+            arrivals: Counter[int] = Counter()
             while records := await consumer.getmany(timeout_ms=1000):
-                found.update(orjson.loads(one.value)["id"] for some in records.values() for one in some)
-            return found
+                arrivals.update(
+                    orjson.loads(record.value)["id"] for some in records.values() for record in some
+                )
+            return arrivals
 
     async def _in_table(self, pipe: str) -> Counter[int]:
         async with await psycopg.AsyncConnection.connect(self.database.url) as connection:
@@ -119,8 +121,8 @@ class Scene:
             aiohttp.ClientSession(headers=signed(self.mesh.plan)) as session,
             session.get(f"{self.mesh.plan.console}/api/v1/pipes/{pipe}/minutes?last=60") as answer,
         ):
-            found: list[dict[str, Any]] = (await answer.json())["minutes"]
-            return found
+            minutes: list[dict[str, Any]] = (await answer.json())["minutes"]
+            return minutes
 
     async def positions(self, pipe: str) -> tuple[Counter[bytes], dict[str, set[bytes]]]:
         """Ids of the events in `raw`, which are their positions in the source, counted; and by destination those with a
@@ -128,14 +130,14 @@ class Scene:
         topics, bootstrap = self.mesh.topics, self.mesh.bootstrap
         names: dict[bytes, bytes] = {}
         for record in await read_all(bootstrap, topics.raw):
-            known = fields(record.headers)
-            if known[PIPE] == pipe.encode():
-                names[known[SEQ]] = known["ce_id"]
+            values = fields(record.headers)
+            if values[PIPE] == pipe.encode():
+                names[values[SEQ]] = values["ce_id"]
         ended: dict[str, set[bytes]] = {name: set() for name in DESTINATIONS}
         for record in await read_all(bootstrap, topics.receipts):
-            known = fields(record.headers)
-            if known.get(OUTCOME) == b"delivered" and known[SEQ] in names:
-                ended[known[DESTINATION].decode()].add(names[known[SEQ]])
+            values = fields(record.headers)
+            if values.get(OUTCOME) == b"delivered" and values[SEQ] in names:
+                ended[values[DESTINATION].decode()].add(names[values[SEQ]])
         return Counter(names.values()), ended
 
 
@@ -245,17 +247,19 @@ async def _has(scene: Scene, name: str, destination: str, total: int) -> bool:
 async def _closed(scene: Scene, name: str, total: int) -> bool:
     """Whether closed minutes have all events, at each destination. A loss is not waited for."""
     minutes = await scene.minutes(name)
-    assert sum(one["lost"] for one in minutes) == 0, [one["lost_ids"] for one in minutes if one["lost"]]
+    assert sum(minute["lost"] for minute in minutes) == 0, [
+        minute["lost_ids"] for minute in minutes if minute["lost"]
+    ]
     delivered = _delivered(minutes)
     return all(delivered[destination] >= total for destination in DESTINATIONS)
 
 
 def _delivered(minutes: list[dict[str, Any]]) -> Counter[str]:
-    found: Counter[str] = Counter()
+    delivered: Counter[str] = Counter()
     for minute in minutes:
-        for one in minute["destinations"]:
-            found[one["destination"]] += one["delivered"]
-    return found
+        for destination in minute["destinations"]:
+            delivered[destination["destination"]] += destination["delivered"]
+    return delivered
 
 
 async def _check(scene: Scene, name: str, total: int) -> None:
@@ -268,9 +272,9 @@ async def _check(scene: Scene, name: str, total: int) -> None:
     for destination in DESTINATIONS:
         assert await scene.written(name, destination) == Counter(dict.fromkeys(range(total), 1))
     assert _delivered(minutes) == Counter(dict.fromkeys(DESTINATIONS, total))
-    assert sum(one["in"] for one in minutes) == positions.total(), "copies of the source are counted"
+    assert sum(minute["in"] for minute in minutes) == positions.total(), "copies of the source are counted"
     for state in ("lost", "in_flight", "waiting", "parked", "dead"):
-        assert sum(one[state] for one in minutes) == 0, state
+        assert sum(minute[state] for minute in minutes) == 0, state
 
 
 async def _told(scene: Scene, name: str) -> str:

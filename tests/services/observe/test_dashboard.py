@@ -18,19 +18,21 @@ ENDS = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}
 
 def declared() -> dict[str, set[str]]:
     """Name as on /metrics to its labels."""
-    known = [*vars(hifi.runtime.metrics).values(), *vars(hifi_observe.metrics).values()]
-    labelled = {one._name: set(one._labelnames) for one in known if isinstance(one, MetricWrapperBase)}
-    found = {family.name: ENDS.get(family.type, [""]) for family in REGISTRY.collect()}
-    return {name + end: labelled.get(name, set()) for name, ends in found.items() for end in ends}
+    metrics = [*vars(hifi.runtime.metrics).values(), *vars(hifi_observe.metrics).values()]
+    labelled = {
+        metric._name: set(metric._labelnames) for metric in metrics if isinstance(metric, MetricWrapperBase)
+    }
+    endings = {family.name: ENDS.get(family.type, [""]) for family in REGISTRY.collect()}
+    return {name + end: labelled.get(name, set()) for name, ends in endings.items() for end in ends}
 
 
 def test_every_query_names_metrics_that_exist_and_their_labels() -> None:
-    known = declared()
+    declared_labels = declared()
     for query, legend in queries():
         assert metrics(query), query
         for name in metrics(query):
-            assert name in known, query
-            assert labels(query, legend) <= known[name] | OF_PROMETHEUS, query
+            assert name in declared_labels, query
+            assert labels(query, legend) <= declared_labels[name] | OF_PROMETHEUS, query
 
 
 def test_every_metric_of_observe_is_shown() -> None:

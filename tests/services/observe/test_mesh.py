@@ -70,7 +70,7 @@ class Running:
 
     def consoles(self) -> list[str]:
         """Where each instance of observe answers: all but the first say it in their logs alone."""
-        logs = [one.log.read_bytes().splitlines() for one in self.mesh.instances["observe"]]
+        logs = [process.log.read_bytes().splitlines() for process in self.mesh.instances["observe"]]
         said = [[line for line in log if b'"console-started"' in line][-1] for log in logs]
         return [orjson.loads(line)["url"].rstrip("/") for line in said]
 
@@ -78,8 +78,8 @@ class Running:
         async with self.session.get(
             f"{url}/api/v1/pipes/flights/minutes?last=30", headers=signed(self.mesh.plan)
         ) as response:
-            found = (await response.json())["minutes"] if response.status == 200 else []
-        return {one["minute"]: one for one in found}
+            minutes = (await response.json())["minutes"] if response.status == 200 else []
+        return {minute_figures["minute"]: minute_figures for minute_figures in minutes}
 
     async def lost(self, url: str, minute: int) -> list[dict[str, Any]]:
         async with self.session.get(
@@ -89,16 +89,16 @@ class Running:
 
     async def told(self, names: list[str], good: Callable[[Counter[str]], bool]) -> list[Counter[str]]:
         """What every instance says of these events' minutes in sum, as soon as it is good for all of them."""
-        wanted = {self.accepted[name] for name in names}
-        found: list[Counter[str]] = []
+        minutes = {self.accepted[name] for name in names}
+        sums: list[Counter[str]] = []
         try:
             async with asyncio.timeout(WITHIN_S):
-                while not found or not all(map(good, found)):
-                    found = [self.sum(await self.minutes(url), wanted) for url in self.consoles()]
+                while not sums or not all(map(good, sums)):
+                    sums = [self.sum(await self.minutes(url), minutes) for url in self.consoles()]
                     await asyncio.sleep(0.2)
         except TimeoutError:
-            pytest.fail(f"it stayed {found}; closed minutes wanted: {wanted}")
-        return found
+            pytest.fail(f"it stayed {sums}; closed minutes wanted: {minutes}")
+        return sums
 
     def sum(self, rows: dict[int, dict[str, Any]], minutes: set[int]) -> Counter[str]:
         names = ("in", "delivered", "in_flight", "waiting", "lost", "dead", "duplicates")
@@ -176,19 +176,28 @@ async def the_retrier_forgets(here: Running) -> None:
     for name in ("forgotten-1", "forgotten-2"):
         await here.send(name)
     names = list(here.accepted)
-    found = await here.told(
-        names, lambda told: (told["in"], told["lost"], told["waiting"] + told["in_flight"]) == (18, 2, 0)
+    counts = await here.told(
+        names,
+        lambda figures: (
+            (figures["in"], figures["lost"], figures["waiting"] + figures["in_flight"]) == (18, 2, 0)
+        ),
     )
     for request in here.books.requests:
         kind, number = request.headers["ce-id"].split("-")
         if kind != "forgotten":
             assert request.headers["traceparent"] == TRACE.format(int(number) + 1)
     assert sum(name.startswith("late") for name in here.books.ids) > 8, "retries have it too"
-    assert len(found) == 2
-    assert found[0] == found[1] == Counter({"in": 18, "delivered": 16, "lost": 2})
+    assert len(counts) == 2
+    assert counts[0] == counts[1] == Counter({"in": 18, "delivered": 16, "lost": 2})
     for url in here.consoles():
-        lost = [one for minute in set(here.accepted.values()) for one in await here.lost(url, minute)]
-        assert sorted((one["hop"], one["destination"], one["ce_id"]) for one in lost) == [
+        lost = [
+            lost_event
+            for minute in set(here.accepted.values())
+            for lost_event in await here.lost(url, minute)
+        ]
+        assert sorted(
+            (lost_event["hop"], lost_event["destination"], lost_event["ce_id"]) for lost_event in lost
+        ) == [
             ("retrier", "crm", "forgotten-1"),
             ("retrier", "crm", "forgotten-2"),
         ]
@@ -196,8 +205,8 @@ async def the_retrier_forgets(here: Running) -> None:
 
 async def observe_is_killed(here: Running) -> None:
     began_s = time.monotonic()
-    for one in here.mesh.instances["observe"]:
-        await one.kill()
+    for process in here.mesh.instances["observe"]:
+        await process.kill()
     names = await here.steadily("unseen", lambda: time.monotonic() > began_s + 5)
     await here.arrived(names)
     await here.mesh.scale("observe", 0)
@@ -212,21 +221,23 @@ async def enrich_stands_still(here: Running) -> None:
     names = await here.steadily("held", lambda: time.monotonic() > end_s)
     first = [name for name in names if here.accepted[name] == here.accepted[names[0]]]
     accepted, lost = here.count(first), here.count(first, "forgotten")
-    found = await here.told(first, lambda told: (told["in"], told["in_flight"]) == (accepted, len(first)))
-    assert {told["lost"] for told in found} == {lost}
+    counts = await here.told(
+        first, lambda figures: (figures["in"], figures["in_flight"]) == (accepted, len(first))
+    )
+    assert {figures["lost"] for figures in counts} == {lost}
     await here.mesh.scale("enrich", 1)
     most: Counter[str] = Counter()
     watching = asyncio.create_task(watch(here, {here.accepted[name] for name in names}, most))
     await here.arrived(names)
     accepted, lost = here.count(names), here.count(names, "forgotten")
-    found = await here.told(
-        names, lambda told: (told["in"], told["delivered"]) == (accepted, accepted - lost)
+    counts = await here.told(
+        names, lambda figures: (figures["in"], figures["delivered"]) == (accepted, accepted - lost)
     )
     watching.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await watching
-    assert found[0] == found[1]
-    assert (found[0]["in_flight"], found[0]["lost"], most["lost"]) == (0, lost, lost)
+    assert counts[0] == counts[1]
+    assert (counts[0]["in_flight"], counts[0]["lost"], most["lost"]) == (0, lost, lost)
 
 
 async def watch(here: Running, minutes: set[int], most: Counter[str]) -> None:
@@ -239,8 +250,8 @@ async def watch(here: Running, minutes: set[int], most: Counter[str]) -> None:
 
 async def the_dashboard_finds_its_metrics(here: Running) -> None:
     exported = set()
-    for one in here.mesh.all():
-        async with here.session.get(f"http://127.0.0.1:{one.spec.port}/metrics") as response:
+    for process in here.mesh.all():
+        async with here.session.get(f"http://127.0.0.1:{process.spec.port}/metrics") as response:
             exported |= {line.split()[2] for line in (await response.text()).splitlines() if "# TYPE" in line}
-    wanted = {name for query, _ in dashboard.queries() for name in dashboard.metrics(query)}
-    assert {name.removesuffix("_bucket") for name in wanted} <= exported
+    metrics = {name for query, _ in dashboard.queries() for name in dashboard.metrics(query)}
+    assert {name.removesuffix("_bucket") for name in metrics} <= exported

@@ -64,7 +64,7 @@ async def test_the_owner_is_told_once_by_mail_and_webhook_what_to_do_also_over_a
                 async with stream.observing(**more) as (observer, _):
                     await refuse(stream, "flights", ["/from", "/from", "/from", "/to", "/delay"])
                     await until(lambda: len(mailbox.messages) == 2 and len(posted) == 2)
-                    ways = lambda: [told for _, told in observer.judge.notifier.told if told]  # noqa: E731
+                    ways = lambda: [channels for _, channels in observer.judge.notifier.told if channels]  # noqa: E731
                     await until(lambda: ways() == [["webhook", "email"]] * 2)
                 async with stream.observing(**more):
                     # What is told next comes after everything that would be told again.
@@ -90,10 +90,10 @@ async def test_the_owner_is_told_once_by_mail_and_webhook_what_to_do_also_over_a
 
 
 async def test_the_owner_is_told_again_only_when_the_problem_ended_and_came_back() -> None:
-    mailbox, told = Mailbox(), {}  # type: ignore[var-annotated]
+    mailbox, told_channels = Mailbox(), {}  # type: ignore[var-annotated]
 
     async def record(alarm: Alarm, ways: list[str]) -> None:
-        told[alarm.id] = ways
+        told_channels[alarm.id] = ways
 
     with mail_server(mailbox) as smtp:
         settings = ObserveSettings(kafka="127.0.0.1:1", stream="s", **smtp)
@@ -103,10 +103,12 @@ async def test_the_owner_is_told_again_only_when_the_problem_ended_and_came_back
         for at_s, now in ((0, holding), (60, {}), (100, holding), (200, {}), (400, {}), (500, holding)):
             alarms.step(now, at_s * 1_000_000)
             for _ in range(2):
-                await notifier.step([(alarm, told.get(alarm.id, [])) for alarm in alarms.active])
+                await notifier.step([(alarm, told_channels.get(alarm.id, [])) for alarm in alarms.active])
     assert len(mailbox.messages) == 2
     assert len({message["Message-ID"] for message in mailbox.messages}) == 2
-    assert told == {f"credentials/flights/crm/{started_us}": ["email"] for started_us in (0, 500_000_000)}
+    assert told_channels == {
+        f"credentials/flights/crm/{started_us}": ["email"] for started_us in (0, 500_000_000)
+    }
 
 
 def test_a_mail_server_without_a_sender_is_refused() -> None:

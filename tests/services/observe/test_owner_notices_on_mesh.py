@@ -71,14 +71,14 @@ async def ask(plan: Plan, path: str) -> Any:
 
 async def until(read: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool]) -> Any:
     """What is read once it holds."""
-    found: Any = None
+    value: Any = None
     try:
         async with asyncio.timeout(WITHIN_S):
-            while not holds(found := await read()):
+            while not holds(value := await read()):
                 await asyncio.sleep(0.5)
     except TimeoutError:
-        raise AssertionError(f"not within {WITHIN_S} s; last seen: {found}") from None
-    return found
+        raise AssertionError(f"not within {WITHIN_S} s; last seen: {value}") from None
+    return value
 
 
 @asynccontextmanager
@@ -121,36 +121,37 @@ async def test_drifts_and_expired_credentials_are_told_to_the_owner_once(tmp_pat
             async with watched(tmp_path, smtp, owner) as mesh:
 
                 async def states() -> dict[str, dict[str, Any]]:
-                    found = (await ask(mesh.plan, "/api/v1/pipes/orders/skew"))["fields"]
-                    return {one["field"]: one for one in found}
+                    skew_fields = (await ask(mesh.plan, "/api/v1/pipes/orders/skew"))["fields"]
+                    return {field["field"]: field for field in skew_fields}
 
-                def all_are(*wanted: str) -> Callable[[Any], bool]:
-                    return lambda found: (
-                        tuple(found[one]["state"] for one in WATCHED if one in found) == wanted
+                def all_are(*states: str) -> Callable[[Any], bool]:
+                    return lambda skew_fields: (
+                        tuple(skew_fields[name]["state"] for name in WATCHED if name in skew_fields) == states
                     )
 
                 load = SteadyLoad(session, mesh.plan.url, EVENTS_PER_S, event)
                 sending = asyncio.create_task(load.run())
                 await until(states, all_are("steady", "steady", "steady"))
-                told = await until(lambda: _told(mailbox, posted), lambda one: one == 1)
+                first_notices = await until(lambda: _told(mailbox, posted), lambda count: count == 1)
                 higher = 0.5
                 drifted = await until(states, all_are("drifted", "drifted", "steady"))
-                await until(lambda: _told(mailbox, posted), lambda one: one == 3)
+                await until(lambda: _told(mailbox, posted), lambda count: count == 3)
                 alarms = (await ask(mesh.plan, "/api/v1/alarms"))["active"]
                 # Later minutes of the same drift tell nobody again.
                 last = drifted["score"]["window"]["to"]
                 await until(
-                    lambda: ask(mesh.plan, "/api/v1/status"), lambda one: one["closed_minute"] >= last + 1
+                    lambda: ask(mesh.plan, "/api/v1/status"),
+                    lambda status: status["closed_minute"] >= last + 1,
                 )
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
-    assert told == 1
-    kinds = Counter((one["data"]["kind"], one["data"]["subject"]) for one in posted)
+    assert first_notices == 1
+    kinds = Counter((notice["data"]["kind"], notice["data"]["subject"]) for notice in posted)
     expected = {("credentials", "expired"), ("skew", "score"), ("skew", "amount")}
     assert kinds == Counter(expected)
     assert len(mailbox.messages) == len(expected)
-    assert {one["To"] for one in mailbox.messages} == {"ann@example.com"}
-    assert {one["subject"] for one in alarms if one["kind"] == "skew"} == {"score", "amount"}
+    assert {message["To"] for message in mailbox.messages} == {"ann@example.com"}
+    assert {alarm["subject"] for alarm in alarms if alarm["kind"] == "skew"} == {"score", "amount"}
     labels = [row["label"] for row in drifted["score"]["buckets"]]
     assert labels == ["below 0.2", "0.2 to 0.5", "0.5 to 0.8", "from 0.8", "missing or null"]
     low, high = drifted["score"]["buckets"][0], drifted["score"]["buckets"][3]

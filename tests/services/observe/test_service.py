@@ -34,8 +34,8 @@ from tests.openapi_documents import require_described
 
 @pytest.fixture
 async def stream(kafka: str):
-    async with new_stream(kafka) as made:
-        yield made
+    async with new_stream(kafka) as stream:
+        yield stream
 
 
 async def ask(url: str, path: str) -> Any:
@@ -225,9 +225,9 @@ async def test_an_alarm_is_posted_signed_and_ends_up_in_the_api(stream: Stream) 
         async with asyncio.timeout(60):
             while not any(notice["data"]["kind"] == "loss" for notice in posted):
                 await asyncio.sleep(0.02)
-    (told,) = [notice for notice in posted if notice["data"]["kind"] == "loss"]
-    assert told["type"] == "hifi.alarm.started"
-    assert told["data"]["runbook"] == "https://observe.example/runbooks#loss"
+    (loss_notice,) = [notice for notice in posted if notice["data"]["kind"] == "loss"]
+    assert loss_notice["type"] == "hifi.alarm.started"
+    assert loss_notice["data"]["runbook"] == "https://observe.example/runbooks#loss"
 
 
 async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: Stream) -> None:
@@ -242,8 +242,12 @@ async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: S
     def is_(state: str, partitions: int, answer: str | None = None) -> Callable[[Any], bool]:
         def good(body: Any) -> bool:
             (destination,) = body["destinations"]
-            told = destination["breaker"]
-            return (told["state"], told["open_partitions"], told["answer"]) == (state, partitions, answer)
+            breaker = destination["breaker"]
+            return (breaker["state"], breaker["open_partitions"], breaker["answer"]) == (
+                state,
+                partitions,
+                answer,
+            )
 
         return good
 
@@ -329,9 +333,9 @@ async def test_a_replay_needs_an_operator_and_repeating_it_is_harmless(stream: S
             return await stream.size("retry-out")
 
         async def counts(body: Any) -> tuple[int, int, int]:
-            status, told = await order(body)
+            status, answer = await order(body)
             assert status == 200
-            return told["replayed"], told["already"], told["refused"]
+            return answer["replayed"], answer["already"], answer["refused"]
 
         for token in ("", "wrong"):
             assert (await order({}, token))[0] == 401

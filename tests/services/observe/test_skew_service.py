@@ -39,13 +39,13 @@ async def ask(url: str, path: str) -> Any:
 
 async def until_closed(url: str, minutes: list[int], events: int) -> list[dict[str, Any]]:
     """The minutes once all of them have all their events."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     async with asyncio.timeout(120):
-        while len(found) < len(minutes) or any(one["in"] != events for one in found):
+        while len(rows) < len(minutes) or any(minute["in"] != events for minute in rows):
             body = await ask(url, f"/api/v1/pipes/flights/minutes?from={minutes[0]}&to={minutes[-1]}")
-            found = body["minutes"]
+            rows = body["minutes"]
             await asyncio.sleep(0.05)
-    return found
+    return rows
 
 
 def texts(pipe: Pipe, chance: random.Random, count: int, weights: tuple[int, int, int]) -> list[bytes]:
@@ -58,14 +58,14 @@ def counted(rows: list[dict[str, Any]]) -> list[dict[str, int]]:
     """The counts of both fields over some minutes."""
     total = [Counter[str](), Counter[str]()]
     for row in rows:
-        for revision, found, position, counts in row["watched"]:
-            assert (revision, found) == (1, watch_id(WATCHED.watch))
+        for revision, watch, position, counts in row["watched"]:
+            assert (revision, watch) == (1, watch_id(WATCHED.watch))
             total[position].update(counts)
-    return [dict(one) for one in total]
+    return [dict(counts) for counts in total]
 
 
 def expected(written: list[bytes]) -> list[dict[str, int]]:
-    names = [one.decode().partition(":")[2].split(",") for one in written]
+    names = [watch.decode().partition(":")[2].split(",") for watch in written]
     return [dict(Counter(position)) for position in zip(*names, strict=True)]
 
 
@@ -80,7 +80,7 @@ async def test_a_drift_is_an_alarm_with_both_distributions_and_a_restart_changes
             batch = texts(WATCHED, chance, EVENTS, weights)
             fields = await stream.events(0, minute, EVENTS, watch=batch)
             # A restart of enrich writes some events again.
-            again = [one | {TO: b"crm", WATCH: batch[n]} for n, one in enumerate(fields[:40])]
+            again = [headers | {TO: b"crm", WATCH: batch[n]} for n, headers in enumerate(fields[:40])]
             await stream.write("enriched", 0, again)
             written += batch
         await stream.commit(0)
@@ -120,9 +120,9 @@ async def check_drift(url: str) -> None:
     async with asyncio.timeout(120):
         while not drifts:
             alarms = (await ask(url, "/api/v1/alarms"))["active"]
-            drifts = [one for one in alarms if one["kind"] == "skew"]
+            drifts = [alarm for alarm in alarms if alarm["kind"] == "skew"]
             await asyncio.sleep(0.05)
-    assert [(one["pipe"], one["subject"], one["runbook"]) for one in drifts] == [
+    assert [(alarm["pipe"], alarm["subject"], alarm["runbook"]) for alarm in drifts] == [
         ("flights", "score", "/runbooks#skew")
     ]
     assert "the distribution of score" in drifts[0]["cause"]

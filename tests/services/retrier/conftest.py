@@ -22,7 +22,7 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 @pytest.fixture
 async def stream(kafka: str) -> AsyncIterator[EgestStream]:
     """A stream of two partitions."""
-    one = EgestStream(kafka, 2)
-    await one.create()
-    yield one
-    await one.producer.stop()
+    egest_stream = EgestStream(kafka, 2)
+    await egest_stream.create()
+    yield egest_stream
+    await egest_stream.producer.stop()

@@ -24,7 +24,7 @@ def test_the_wait_is_what_is_left_of_the_delay_and_never_more_than_it(
 @given(st.lists(st.integers(0, 10_000), min_size=2, max_size=50), DELAYS)
 def test_the_head_is_always_the_next_that_is_due(ages_ms: list[int], delay_s: float) -> None:
     appended_ms = sorted(NOW_US // 1000 - age for age in ages_ms)
-    times = [due_s(each, delay_s, NOW_US, 0.0) for each in appended_ms]
+    times = [due_s(append_ms, delay_s, NOW_US, 0.0) for append_ms in appended_ms]
     assert times == sorted(times)
 
 

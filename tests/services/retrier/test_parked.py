@@ -49,10 +49,10 @@ async def set_state(stream: EgestStream, state: DestinationState) -> None:
 
 def size_bytes(records: list[ConsumerRecord]) -> int:
     return sum(
-        len(one.key or b"")
-        + len(one.value or b"")
-        + sum(len(name) + len(value) for name, value in one.headers)
-        for one in records
+        len(record.key or b"")
+        + len(record.value or b"")
+        + sum(len(name) + len(value) for name, value in record.headers)
+        for record in records
     )
 
 
@@ -64,11 +64,11 @@ async def waiting(stream: EgestStream) -> list[ConsumerRecord]:
 
 
 async def outcomes(stream: EgestStream) -> Counter[str]:
-    return Counter(texts(one)[OUTCOME] for one in await stream.read(stream.topics.receipts))
+    return Counter(texts(record)[OUTCOME] for record in await stream.read(stream.topics.receipts))
 
 
 async def parked(stream: EgestStream) -> Counter[str]:
-    return Counter(texts(one)["ce_id"] for one in await stream.read(stream.topics.parked))
+    return Counter(texts(record)["ce_id"] for record in await stream.read(stream.topics.parked))
 
 
 @pytest.mark.more
@@ -99,11 +99,11 @@ async def test_an_outage_costs_half_as_much_again_and_every_delivery_arrives_onc
                 async with asyncio.timeout(60):
                     while not set(ids) <= (await parked(stream)).keys():
                         pass
-                extra, own = (
+                extra, enriched_bytes = (
                     size_bytes(await waiting(stream)),
                     size_bytes(await stream.read(stream.topics.enriched)),
                 )
-                assert extra <= 1.5 * own, extra / own
+                assert extra <= 1.5 * enriched_bytes, extra / enriched_bytes
                 assert others.accepted == Counter(fine)
                 outage.over = True
                 await until(lambda: set(ids) <= outage.accepted.keys())
@@ -138,7 +138,9 @@ async def test_a_retrier_that_is_killed_while_it_brings_deliveries_back_costs_no
     async with destination(outage.reply) as there:
         await set_state(stream, DestinationState.PARKED)
         async with running_egest(stream, pipe(there.url, rate=300)):
-            ids = [one for partition in (0, 1) for one in await stream.send(900, partition=partition)]
+            ids = [
+                event_id for partition in (0, 1) for event_id in await stream.send(900, partition=partition)
+            ]
             await stream.at_least(stream.topics.parked, len(ids))
             with process(stream, tmp_path / "1.log", "retrier", **settings) as first:
                 await first.ready()
@@ -167,8 +169,8 @@ async def test_what_an_operator_expires_becomes_dead_letters_and_new_events_are_
             letters = await stream.at_least(stream.topics.dead_letter, 5)
             fresh = await stream.send(3)
             await until(lambda: len(outage.accepted) == 3)
-    assert [texts(one)["ce_id"] for one in letters] == ids
-    assert {texts(one)[REASON] for one in letters} == {"expired"}
+    assert [texts(letter)["ce_id"] for letter in letters] == ids
+    assert {texts(letter)[REASON] for letter in letters} == {"expired"}
     assert outage.accepted == Counter(fresh)
 
 
@@ -226,8 +228,8 @@ async def test_parked_deliveries_become_dead_letters_before_kafka_deletes_them(
         await keep(stream, 2000)
         async with retrying(stream, retrier_probe_s=3600), running_egest(stream):
             letters = await stream.at_least(stream.topics.dead_letter, 8)
-            assert sorted(texts(one)["ce_id"] for one in letters) == sorted(ids)
-            assert {texts(one)[REASON] for one in letters} == {"expired"}
+            assert sorted(texts(letter)["ce_id"] for letter in letters) == sorted(ids)
+            assert {texts(letter)[REASON] for letter in letters} == {"expired"}
             assert "Kafka keeps it" in texts(letters[0])[DETAIL]
             await keep(stream, 3_600_000)
             await stream.send(2)

@@ -19,9 +19,9 @@ async def put(stream: EgestStream, tier: int, count: int, *, partition: int = 0,
     topic = stream.topics.retry_in(stream.topics.tiers[tier])
     changes = {DESTINATION: b"d", PASS: b"0", ATTEMPT: b"1"} | more
     records = [stream.record(partition=partition) for _ in range(count)]
-    records = [Record(one.key, one.value, with_fields(one.headers, changes)) for one in records]
+    records = [Record(record.key, record.value, with_fields(record.headers, changes)) for record in records]
     await stream.producer.send_and_wait(topic, partition, records)
-    return [one.timestamp for one in await stream.read(topic) if one.partition == partition][-count:]
+    return [record.timestamp for record in await stream.read(topic) if record.partition == partition][-count:]
 
 
 async def back(stream: EgestStream, count: int) -> list[ConsumerRecord]:
@@ -32,32 +32,32 @@ async def test_each_tier_comes_back_after_its_own_delay(stream: EgestStream) -> 
     async with retrying(stream):
         slow = await put(stream, 1, 3)
         fast = await put(stream, 0, 3)
-        found = await back(stream, 6)
-    assert [texts(one)[RETRY] for one in found] == [
+        returned = await back(stream, 6)
+    assert [texts(record)[RETRY] for record in returned] == [
         f"{tier}:{n}" for tier in ("200ms", "1s") for n in range(3)
     ]
-    for one, appended_ms, delay_ms in zip(found, fast + slow, [200] * 3 + [1000] * 3, strict=True):
-        waited_ms = one.timestamp - appended_ms
+    for record, appended_ms, delay_ms in zip(returned, fast + slow, [200] * 3 + [1000] * 3, strict=True):
+        waited_ms = record.timestamp - appended_ms
         assert delay_ms - 2 <= waited_ms < delay_ms + 1500
 
 
 async def test_what_waits_in_a_tier_that_is_removed_comes_back_after_its_delay(stream: EgestStream) -> None:
     (appended_ms,) = await put(stream, 1, 1)
     async with retrying(stream, tiers=stream.topics.tiers[:1]):
-        (found,) = await back(stream, 1)
-    assert texts(found)[RETRY] == "1s:0"
-    assert found.timestamp - appended_ms >= 1000 - 2
+        (returned,) = await back(stream, 1)
+    assert texts(returned)[RETRY] == "1s:0"
+    assert returned.timestamp - appended_ms >= 1000 - 2
 
 
 async def test_it_comes_back_as_it_was_with_one_more_trip(stream: EgestStream) -> None:
     async with retrying(stream):
         await put(stream, 0, 1, partition=1, **{PASS: b"4", DUE: b"99"})
-        (found,) = await back(stream, 1)
+        (returned,) = await back(stream, 1)
         (before,) = await stream.read(stream.topics.retry_in(stream.topics.tiers[0]))
-    assert (found.partition, found.key, found.value) == (1, before.key, before.value)
-    was, now = texts(before), texts(found)
+    assert (returned.partition, returned.key, returned.value) == (1, before.key, before.value)
+    was, now = texts(before), texts(returned)
     assert now[PASS] == "5"
-    assert int(now[IN]) >= found.timestamp * 1000 - 60_000_000
+    assert int(now[IN]) >= returned.timestamp * 1000 - 60_000_000
     same = set(was) - {PASS, IN}
     assert {name: now[name] for name in same} == {name: was[name] for name in same}
 
@@ -66,9 +66,11 @@ async def test_the_order_of_a_partition_is_kept(stream: EgestStream) -> None:
     async with retrying(stream):
         await put(stream, 0, 300)
         await put(stream, 0, 300, partition=1)
-        found = await back(stream, 600)
+        returned = await back(stream, 600)
     for partition in range(2):
-        offsets = [int(texts(one)[RETRY].split(":")[1]) for one in found if one.partition == partition]
+        offsets = [
+            int(texts(record)[RETRY].split(":")[1]) for record in returned if record.partition == partition
+        ]
         assert offsets == list(range(300))
 
 
@@ -80,10 +82,10 @@ async def test_what_waits_at_a_stop_comes_back_once_after_the_start(stream: Eges
     began_s = time.monotonic()
     assert len(await back(stream, 50)) == 50, "5 s are not over"
     async with retrying(stream):
-        found = await back(stream, 70)
+        returned = await back(stream, 70)
     assert time.monotonic() - began_s < 60
-    assert Counter(texts(one)["ce_id"] for one in found).most_common(1)[0][1] == 1
-    assert found[-1].timestamp - appended[-1] >= 4998
+    assert Counter(texts(record)["ce_id"] for record in returned).most_common(1)[0][1] == 1
+    assert returned[-1].timestamp - appended[-1] >= 4998
 
 
 async def test_a_stop_does_not_wait_for_what_waits(stream: EgestStream) -> None:
@@ -100,7 +102,9 @@ async def test_what_is_no_delivery_is_a_dead_letter_and_the_others_go_on(stream:
         await put(stream, 0, 1)
         assert len(await back(stream, 1)) == 1
         letters = await stream.at_least(stream.topics.dead_letter, 2)
-    assert {(texts(one)[REASON], texts(one)[SERVICE]) for one in letters} == {("not-an-event", "retrier")}
+    assert {(texts(letter)[REASON], texts(letter)[SERVICE]) for letter in letters} == {
+        ("not-an-event", "retrier")
+    }
 
 
 async def test_two_instances_share_the_work_and_hand_it_over(stream: EgestStream) -> None:
@@ -110,8 +114,8 @@ async def test_two_instances_share_the_work_and_hand_it_over(stream: EgestStream
             await put(stream, 0, 100, partition=1)
             await back(stream, 200)
         await put(stream, 0, 50, partition=1)
-        found = await back(stream, 250)
-    assert Counter(texts(one)["ce_id"] for one in found).most_common(1)[0][1] == 1
+        returned = await back(stream, 250)
+    assert Counter(texts(record)["ce_id"] for record in returned).most_common(1)[0][1] == 1
 
 
 async def test_a_delivery_goes_round_until_the_destination_takes_it(stream: EgestStream) -> None:
@@ -177,7 +181,8 @@ async def test_a_destination_that_comes_back_gets_its_backlog_while_fresh_events
             assert time.monotonic() - began_s < 60
     assert Counter(there.ids).most_common(1)[0][1] == 1
     first_old, last_old = (
-        there.ids.index(one) for one in (min(old, key=there.ids.index), max(old, key=there.ids.index))
+        there.ids.index(event_id)
+        for event_id in (min(old, key=there.ids.index), max(old, key=there.ids.index))
     )
     assert {*there.ids[first_old:last_old]} & {*fresh}, "fresh events did not wait for the backlog"
 

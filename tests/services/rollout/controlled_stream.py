@@ -109,11 +109,11 @@ class ControlledStream:
             **self.environment,
         }
         with (self.folder / f"rollout-{len(self.processes)}.log").open("wb") as log:
-            made = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "hifi_rollout"], env=os.environ | named, stderr=log, stdout=log
             )
-        self.processes.append(made)
-        return made
+        self.processes.append(process)
+        return process
 
     async def observe(self) -> None:
         """Write verdicts until cancelled; the revisions of a rollout get events by their shares."""

@@ -83,8 +83,8 @@ def record(value: Any, key: Any = None, offset: int = 7, headers: Any = (), sche
     )
 
 
-def read(one: Any) -> Any:
-    return ChangeReader(DebeziumSource.model_validate(SOURCE), "cluster", 1024)(one)
+def read(change_record: Any) -> Any:
+    return ChangeReader(DebeziumSource.model_validate(SOURCE), "cluster", 1024)(change_record)
 
 
 def refusal(event: Any) -> str:
@@ -129,9 +129,9 @@ def test_a_full_replica_identity_gives_the_row_before_an_update() -> None:
 
 
 def test_a_truncated_table_is_told() -> None:
-    one = record(envelope("t", None, None), key={})
-    one.key = None
-    event = read(one)
+    truncation = record(envelope("t", None, None), key={})
+    truncation.key = None
+    event = read(truncation)
     assert orjson.loads(event.data)["change"]["op"] == "truncate"
     assert event.key == b"public.flights"
 
@@ -165,10 +165,10 @@ def test_a_deleted_row_has_all_its_columns_where_the_replica_identity_is_full() 
 
 @pytest.mark.parametrize(("operation", "headers"), [("u", ()), ("c", [("__debezium.oldkey", b"{}")])])
 def test_long_values_that_did_not_change_are_left_out_and_named(operation: str, headers: Any) -> None:
-    one = record(
+    change_record = record(
         envelope(operation, None, {**ROW, "carrier": UNCHANGED, "payload": UNCHANGED}), headers=headers
     )
-    data = orjson.loads(read(one).data)
+    data = orjson.loads(read(change_record).data)
     assert data.pop("change")["unchanged"] == ["carrier", "payload"]
     assert data == {name: value for name, value in ROW.items() if name != "carrier"}
 

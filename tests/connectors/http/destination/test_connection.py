@@ -28,9 +28,11 @@ def pool(
     )
 
 
-async def ask(one: ConnectionPool, timeout_s: float = 5.0, data: bytes = POST) -> Answer | NoResponse:
+async def ask(
+    connection_pool: ConnectionPool, timeout_s: float = 5.0, data: bytes = POST
+) -> Answer | NoResponse:
     """As the sender does."""
-    connected = await one.connect(timeout_s)
+    connected = await connection_pool.connect(timeout_s)
     if isinstance(connected, NoResponse):
         return connected
     return await connected.connection.request(data, connected.timeout_s)
@@ -45,17 +47,17 @@ def says(data: bytes):
 
 async def test_connections_are_kept_and_used_again() -> None:
     async with destination() as there:
-        one = pool(there)
+        connection_pool = pool(there)
         for _ in range(20):
-            assert (await ask(one)).status == 200  # type: ignore[union-attr]
+            assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
         assert there.connections == 1
 
 
 async def test_as_many_connections_as_requests_at_a_time() -> None:
     async with destination() as there:
-        one = pool(there)
-        results = await asyncio.gather(*(ask(one) for _ in range(4)))
-        assert [each.status for each in results] == [200] * 4  # type: ignore[union-attr]
+        connection_pool = pool(there)
+        results = await asyncio.gather(*(ask(connection_pool) for _ in range(4)))
+        assert [answer.status for answer in results] == [200] * 4  # type: ignore[union-attr]
         assert there.connections == 4
 
 
@@ -73,9 +75,9 @@ async def test_as_many_connections_as_requests_at_a_time() -> None:
 async def test_a_whole_status_line_is_an_answer_whatever_is_cut_off_behind_it(reply: bytes) -> None:
     async with destination(says(reply)) as there:
         there.closes = True
-        result = await ask(pool(there))
-        assert isinstance(result, Answer)
-        assert result.status == 202
+        answer = await ask(pool(there))
+        assert isinstance(answer, Answer)
+        assert answer.status == 202
 
 
 @pytest.mark.parametrize(
@@ -91,9 +93,9 @@ async def test_a_whole_status_line_is_an_answer_whatever_is_cut_off_behind_it(re
 async def test_less_than_a_status_line_is_ambiguous(reply: bytes) -> None:
     async with destination(says(reply)) as there:
         there.closes = True
-        result = await ask(pool(there))
-        assert isinstance(result, NoResponse)
-        assert result.ambiguous
+        answer = await ask(pool(there))
+        assert isinstance(answer, NoResponse)
+        assert answer.ambiguous
 
 
 async def test_a_status_line_counts_at_once_even_if_the_headers_never_end() -> None:
@@ -102,8 +104,8 @@ async def test_a_status_line_counts_at_once_even_if_the_headers_never_end() -> N
 
     async with destination(reply) as there:
         began_s = time.monotonic()
-        result = await ask(pool(there), 60)
-        assert isinstance(result, Answer)
+        answer = await ask(pool(there), 60)
+        assert isinstance(answer, Answer)
         assert time.monotonic() - began_s < 30
 
 
@@ -112,12 +114,12 @@ async def test_a_reset_is_ambiguous_and_a_refused_connection_is_not() -> None:
         raise Reset
 
     async with destination(reply) as there:
-        one = pool(there)
-        result = await ask(one)
-        assert isinstance(result, NoResponse)
-        assert (result.reason in {"reset", "closed"}, result.ambiguous) == (True, True)
-    result = await ask(one)
-    assert result == NoResponse("connect", result.detail, ambiguous=False)  # type: ignore[union-attr]
+        connection_pool = pool(there)
+        answer = await ask(connection_pool)
+        assert isinstance(answer, NoResponse)
+        assert (answer.reason in {"reset", "closed"}, answer.ambiguous) == (True, True)
+    answer = await ask(connection_pool)
+    assert answer == NoResponse("connect", answer.detail, ambiguous=False)  # type: ignore[union-attr]
 
 
 async def test_a_time_out_runs_from_connecting_to_the_status_line_and_is_ambiguous() -> None:
@@ -126,74 +128,74 @@ async def test_a_time_out_runs_from_connecting_to_the_status_line_and_is_ambiguo
 
     async with destination(reply) as there:
         began_s = time.monotonic()
-        result = await ask(pool(there), 0.3)
-        assert isinstance(result, NoResponse)
-        assert (result.reason, result.ambiguous) == ("timeout", True)
+        answer = await ask(pool(there), 0.3)
+        assert isinstance(answer, NoResponse)
+        assert (answer.reason, answer.ambiguous) == ("timeout", True)
         assert time.monotonic() - began_s > 0.25
 
 
 async def test_a_name_without_an_address_is_said() -> None:
-    result = await ask(ConnectionPool("no-such-host.invalid", 80, None, 1, NameResolver()))
-    assert isinstance(result, NoResponse)
-    assert (result.reason, result.ambiguous) == ("dns", False)
+    answer = await ask(ConnectionPool("no-such-host.invalid", 80, None, 1, NameResolver()))
+    assert isinstance(answer, NoResponse)
+    assert (answer.reason, answer.ambiguous) == ("dns", False)
 
 
 async def test_a_connection_that_sent_nothing_is_used_for_the_next_request() -> None:
     async with destination() as there:
-        one = pool(there)
-        connected = await one.connect(5)
+        connection_pool = pool(there)
+        connected = await connection_pool.connect(5)
         assert isinstance(connected, Connected)
-        one.release(connected.connection)
-        assert (await ask(one)).status == 200  # type: ignore[union-attr]
+        connection_pool.release(connected.connection)
+        assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
         assert (len(there.requests), there.connections) == (1, 1)
 
 
 async def test_a_connection_that_the_destination_closed_is_not_used_again() -> None:
     async with destination() as there:
         there.closes = True
-        one = pool(there)
+        connection_pool = pool(there)
         for _ in range(10):
-            result = await ask(one)
-            assert isinstance(result, Answer), result
+            answer = await ask(connection_pool)
+            assert isinstance(answer, Answer), answer
             await asyncio.sleep(0)
 
 
 async def test_an_old_connection_is_not_used_again_since_the_destination_may_just_close_it() -> None:
     async with destination() as there:
-        one = pool(there)
-        await ask(one)
-        (old,) = one._all
+        connection_pool = pool(there)
+        await ask(connection_pool)
+        (old,) = connection_pool._all
         assert 0 < old.idle_until_s - asyncio.get_running_loop().time() <= IDLE_S
         old.idle_until_s = 0.0
-        await ask(one)
+        await ask(connection_pool)
         assert there.connections == 2
 
 
 async def test_a_destination_that_says_how_long_it_keeps_connections_is_believed() -> None:
     async with destination(says(answer(200, "Keep-Alive: timeout=1"))) as there:
-        one = pool(there)
-        await ask(one)
-        await ask(one)
+        connection_pool = pool(there)
+        await ask(connection_pool)
+        await ask(connection_pool)
         assert there.connections == 2
 
 
 async def test_a_long_body_is_not_read_to_its_end() -> None:
     async with destination(says(answer(200, body=b"x" * (BODY_BYTES * 4)))) as there:
-        one = pool(there, size=1)
+        connection_pool = pool(there, size=1)
         for _ in range(3):
-            assert (await ask(one)).status == 200  # type: ignore[union-attr]
-            await until(lambda: not [each for each in one._all if each.busy])
+            assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
+            await until(lambda: not [connection for connection in connection_pool._all if connection.busy])
         assert there.connections == 3
 
 
 async def test_a_body_that_never_ends_holds_nobody_up() -> None:
     async with destination(says(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n...")) as there:
-        one = pool(there, size=1)
+        connection_pool = pool(there, size=1)
         began_s = time.monotonic()
         for _ in range(3):
-            assert (await ask(one, 60)).status == 200  # type: ignore[union-attr]
+            assert (await ask(connection_pool, 60)).status == 200  # type: ignore[union-attr]
         assert time.monotonic() - began_s < 30
-        assert len(one._all) == 1
+        assert len(connection_pool._all) == 1
 
 
 class Apart:
@@ -222,15 +224,17 @@ class Apart:
 async def backlog(there: Apart, workers: int, requests: int) -> None:
     """Send so many requests, each worker one after the other."""
     server = await asyncio.start_server(there.serve, "127.0.0.1", 0)
-    one = ConnectionPool("127.0.0.1", server.sockets[0].getsockname()[1], None, workers, NameResolver())
+    connection_pool = ConnectionPool(
+        "127.0.0.1", server.sockets[0].getsockname()[1], None, workers, NameResolver()
+    )
 
     async def work() -> None:
         for _ in range(requests // workers):
-            assert (await ask(one)).status == 200  # type: ignore[union-attr]
-            assert len(one._all) + one._connecting <= workers
+            assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
+            assert len(connection_pool._all) + connection_pool._connecting <= workers
 
     await asyncio.gather(*(work() for _ in range(workers)))
-    one.close()
+    connection_pool.close()
     server.close()
     await until(lambda: not there.open)
 
@@ -257,21 +261,21 @@ async def test_slow_bodies_hold_nobody_up_and_take_no_more_connections_than_ther
 
 async def test_a_second_answer_is_nobodys() -> None:
     async with destination(says(OK + answer(500))) as there:
-        one = pool(there)
+        connection_pool = pool(there)
         for _ in range(3):
-            assert (await ask(one)).status == 200  # type: ignore[union-attr]
+            assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
-    "rest",
+    "remainder",
     [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 103 Early Hints\r\n\r\n", b"H", b"stray"],
 )
-async def test_the_beginning_of_a_second_answer_never_counts_for_the_next_request(rest: bytes) -> None:
-    async with destination(says(OK + rest)) as there:
-        one = pool(there)
-        assert (await ask(one)).status == 200  # type: ignore[union-attr]
+async def test_the_beginning_of_a_second_answer_never_counts_for_the_next_request(remainder: bytes) -> None:
+    async with destination(says(OK + remainder)) as there:
+        connection_pool = pool(there)
+        assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
         there.reply = says(answer(500))
-        assert (await ask(one)).status == 500  # type: ignore[union-attr]
+        assert (await ask(connection_pool)).status == 500  # type: ignore[union-attr]
         assert there.connections == 2
 
 
@@ -291,16 +295,16 @@ async def test_what_arrives_unread_on_an_idle_connection_never_counts_for_the_ne
         accepted.append(connection)
         await serve(connection, reply)
 
-    one = ConnectionPool("127.0.0.1", listener.getsockname()[1], None, 1, NameResolver())
+    connection_pool = ConnectionPool("127.0.0.1", listener.getsockname()[1], None, 1, NameResolver())
     first = asyncio.create_task(accept(OK))
-    assert (await ask(one)).status == 200  # type: ignore[union-attr]
+    assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
     await first
     accepted[0].setblocking(True)
     accepted[0].sendall(
         OK
     )  # without a turn of the event loop before the next request, so that it stays unread
     second = asyncio.create_task(accept(answer(500)))
-    assert (await ask(one)).status == 500  # type: ignore[union-attr]
+    assert (await ask(connection_pool)).status == 500  # type: ignore[union-attr]
     await second
     for connection in (*accepted, listener):
         connection.close()
@@ -327,21 +331,23 @@ async def test_after_stray_bytes_no_connection_is_used_again(pause_s: float) -> 
         strays += 1
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    one = ConnectionPool("127.0.0.1", server.sockets[0].getsockname()[1], None, 1, NameResolver(), stray)
+    connection_pool = ConnectionPool(
+        "127.0.0.1", server.sockets[0].getsockname()[1], None, 1, NameResolver(), stray
+    )
     wrong, statuses_after = 0, []
     ends_s = loop.time() + 10
     while len(statuses_after) < 20 and loop.time() < ends_s:
         suspected = strays
-        result = await ask(one)
-        assert isinstance(result, Answer)
-        wrong += result.status != 422
+        response = await ask(connection_pool)
+        assert isinstance(response, Answer)
+        wrong += response.status != 422
         if suspected:
-            statuses_after.append(result.status)
+            statuses_after.append(response.status)
         await asyncio.sleep(pause_s)
     assert wrong <= 2, "until it is noticed, answers can be taken for others"
     assert statuses_after == [422] * 20
     assert connections >= 20, "each has a connection of its own"
-    one.close()
+    connection_pool.close()
     server.close()
 
 
@@ -358,9 +364,9 @@ async def test_a_server_that_says_408_before_it_closes_an_idle_connection_sends_
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    one = ConnectionPool("127.0.0.1", port, None, 1, NameResolver(), lambda: strays.append(1))
+    connection_pool = ConnectionPool("127.0.0.1", port, None, 1, NameResolver(), lambda: strays.append(1))
     for _ in range(3):
-        assert (await ask(one)).status == 200  # type: ignore[union-attr]
+        assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
         await asyncio.sleep(0.1)
     assert strays == []
     server.close()
@@ -375,13 +381,13 @@ async def test_an_early_refusal_of_a_large_request_is_an_answer() -> None:
         writer.close()
 
     server = await asyncio.start_server(refuse, "127.0.0.1", 0)
-    one = ConnectionPool("127.0.0.1", server.sockets[0].getsockname()[1], None, 1, NameResolver())
+    connection_pool = ConnectionPool("127.0.0.1", server.sockets[0].getsockname()[1], None, 1, NameResolver())
     size = 8 * 1024 * 1024
     data = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
-    result = await ask(one, data=data)
+    refusal = await ask(connection_pool, data=data)
     server.close()
-    assert isinstance(result, Answer)
-    assert result.status == 413
+    assert isinstance(refusal, Answer)
+    assert refusal.status == 413
 
 
 @pytest.fixture(scope="module")
@@ -409,10 +415,10 @@ async def test_https(certificate: Path) -> None:
     tls.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
     trusting = ssl.create_default_context(cafile=str(certificate / "cert.pem"))
     async with destination(fine, tls=tls) as there:
-        one = pool(there, tls=trusting, host="localhost")
+        connection_pool = pool(there, tls=trusting, host="localhost")
         for _ in range(3):
-            assert (await ask(one)).status == 200  # type: ignore[union-attr]
+            assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
         assert there.connections == 1
-        result = await ask(pool(there, tls=ssl.create_default_context(), host="localhost"))
-        assert isinstance(result, NoResponse)
-        assert (result.reason, result.ambiguous) == ("tls", False)
+        answer = await ask(pool(there, tls=ssl.create_default_context(), host="localhost"))
+        assert isinstance(answer, NoResponse)
+        assert (answer.reason, answer.ambiguous) == ("tls", False)

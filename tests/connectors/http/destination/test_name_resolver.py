@@ -70,4 +70,4 @@ async def test_a_name_without_an_address_raises_for_every_waiter() -> None:
     results = await asyncio.gather(
         *(resolver.addresses("no-such-host.invalid", 80) for _ in range(3)), return_exceptions=True
     )
-    assert [type(each) for each in results] == [socket.gaierror] * 3
+    assert [type(error) for error in results] == [socket.gaierror] * 3

@@ -25,8 +25,8 @@ class Webhook(EventLog):
         return {"name": "d", "url": self._server.url, "format": "json", "batch": batch, **more}
 
     async def history(self) -> list[tuple[str, int]]:
-        found = [data for request in self._taken for data in orjson.loads(request.body)]
-        return [(data["key"], data["number"]) for data in found]
+        events = [data for request in self._taken for data in orjson.loads(request.body)]
+        return [(data["key"], data["number"]) for data in events]
 
     @contextlib.asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:

@@ -37,12 +37,12 @@ Path({file!r}).touch()
 @pytest.fixture
 def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file that exists once the planted module was imported."""
-    made = tmp_path / "ran"
+    ran = tmp_path / "ran"
     (tmp_path / "modules").mkdir()
-    (tmp_path / "modules/planted_by_pipe.py").write_text(PLANTED.format(file=str(made)))
+    (tmp_path / "modules/planted_by_pipe.py").write_text(PLANTED.format(file=str(ran)))
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
     monkeypatch.delitem(sys.modules, "planted_by_pipe", raising=False)
-    return made
+    return ran
 
 
 def _declared(folder: Path, **settings: Any) -> LakeTable:

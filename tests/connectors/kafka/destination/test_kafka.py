@@ -62,10 +62,10 @@ async def test_each_event_is_written_once_in_the_order_of_its_key(stream: EgestS
 
 
 async def test_events_that_were_written_are_not_written_again(out: OutTopic) -> None:
-    one = out.writer()
-    await one.write([outbound(1), outbound(3)])
-    await one.write([outbound(1), outbound(2), outbound(3)])
-    await one.close()
+    kafka_writer = out.writer()
+    await kafka_writer.write([outbound(1), outbound(3)])
+    await kafka_writer.write([outbound(1), outbound(2), outbound(3)])
+    await kafka_writer.close()
     two = out.writer()  # a new owner reads what was written
     await two.write([outbound(3), outbound(2), outbound(5000)])
     await two.write([outbound(1, retried=True), outbound(6, retried=True), outbound(5000, retried=True)])
@@ -158,9 +158,9 @@ async def test_a_new_owner_fences_the_old_one(out: OutTopic) -> None:
 async def test_records_have_the_declared_form(
     out: OutTopic, settings: dict[str, Any], key: bytes, value: Any, headers: dict[str, bytes]
 ) -> None:
-    one = out.writer(**settings)
-    await one.write([outbound(1)])
-    await one.close()
+    kafka_writer = out.writer(**settings)
+    await kafka_writer.write([outbound(1)])
+    await kafka_writer.close()
     [record] = await out.records()
     assert (record.key, orjson.loads(record.value), dict(record.headers)) == (key, value, headers)
 
@@ -168,13 +168,13 @@ async def test_records_have_the_declared_form(
 async def test_a_record_that_the_cluster_refuses_is_rejected_and_the_others_can_be_written(
     out: OutTopic,
 ) -> None:
-    one = out.writer()
-    await one.write([outbound(1)])
+    kafka_writer = out.writer()
+    await kafka_writer.write([outbound(1)])
     with pytest.raises(Rejected) as caught:
-        await one.write([outbound(2), outbound(3, pad="x" * 2_000_000)])
+        await kafka_writer.write([outbound(2), outbound(3, pad="x" * 2_000_000)])
     assert caught.value.reason == "too-large"
-    await one.write([outbound(2)])
-    await one.close()
+    await kafka_writer.write([outbound(2)])
+    await kafka_writer.close()
     assert numbers(await out.records()) == [1, 2]
 
 
@@ -257,7 +257,7 @@ async def test_a_cluster_that_is_away_delays_no_other_destination(stream: EgestS
                 await stream.send(10, to="d,http")
                 await until(lambda sent=sent: len(there.ids) == sent + 10)
             receipts = await stream.receipts(200)
-    by_destination = Counter((one[DESTINATION], one[OUTCOME]) for one in receipts)
+    by_destination = Counter((receipt[DESTINATION], receipt[OUTCOME]) for receipt in receipts)
     assert by_destination == {("http", "delivered"): 100, ("d", "retry"): 100}
 
 
@@ -267,10 +267,10 @@ async def test_kills_in_mid_transaction_lose_and_repeat_nothing(
     await stream.publish(out.pipe(batch={"size": 20, "wait": "5ms"}))
     await stream.enriched(*(stream.record(key=f"k{n % 50}", data={"number": n}) for n in range(EVENTS)))
     for kill in range(3):
-        with process(stream, tmp_path / f"log{kill}", session_timeout_s=6, commit_interval_s=3600) as one:
+        with process(stream, tmp_path / f"log{kill}", session_timeout_s=6, commit_interval_s=3600) as egest:
             before = len(await out.records("read_uncommitted"))
             await grown(out, before + 200)
-            one.stop(signal.SIGKILL)
+            egest.stop(signal.SIGKILL)
     async with running_egest(stream, session_timeout_s=6), retrying(stream), asyncio.timeout(120):
         while outcomes(await stream.receipts(EVENTS)).count("delivered") < EVENTS:
             await asyncio.sleep(0.1)
@@ -288,20 +288,20 @@ async def test_an_owner_that_was_frozen_writes_nothing_after_its_partition_was_t
 ) -> None:
     await stream.publish(out.pipe(batch={"size": 20, "wait": "5ms"}))
     with contextlib.ExitStack() as processes:
-        one = processes.enter_context(process(stream, tmp_path / "one", session_timeout_s=6))
-        await one.ready()
+        egest = processes.enter_context(process(stream, tmp_path / "one", session_timeout_s=6))
+        await egest.ready()
         await stream.enriched(*(stream.record(key=f"k{n % 50}", data={"number": n}) for n in range(EVENTS)))
         await grown(out, 200)
-        one.send(signal.SIGSTOP)
+        egest.send(signal.SIGSTOP)
         other = processes.enter_context(process(stream, tmp_path / "other", session_timeout_s=6))
         await other.ready()
         await grown(out, 2000)
-        one.send(signal.SIGCONT)
+        egest.send(signal.SIGCONT)
         # The writes of the frozen process fail at once, so its circuit breaker opens and deliveries go to the retrier.
         async with retrying(stream):
             await asyncio.wait_for(all_written(out), 60)
-        await until(lambda: b'"kind":"lost"' in one.log.read_bytes())
-        logs = one.log.read_bytes() + other.log.read_bytes()
+        await until(lambda: b'"kind":"lost"' in egest.log.read_bytes())
+        logs = egest.log.read_bytes() + other.log.read_bytes()
     counted = Counter(numbers(await out.records()))
     assert set(counted) == set(range(EVENTS))
     assert set(counted.values()) == {1}

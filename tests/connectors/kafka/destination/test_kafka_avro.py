@@ -61,21 +61,21 @@ async def values(kafka: str, topic: str, registry: SchemaRegistryProcess, count:
     """The values of a topic, read with Confluent's deserializer."""
     consumer = AIOKafkaConsumer(bootstrap_servers=kafka, isolation_level="read_committed")
     await consumer.start()
-    found: list[bytes] = []
+    values: list[bytes] = []
     try:
         tp = TopicPartition(topic, 0)
         consumer.assign([tp])
         consumer.seek(tp, 0)
         async with asyncio.timeout(60):
-            while len(found) < count:
+            while len(values) < count:
                 for records in (await consumer.getmany(tp, timeout_ms=200)).values():
-                    found += [record.value for record in records]
+                    values += [record.value for record in records]
     finally:
         await consumer.stop()
 
     def read() -> list[Any]:
         deserialize = AvroDeserializer(registry.confluent())
-        return [deserialize(value, SerializationContext(topic, MessageField.VALUE)) for value in found]
+        return [deserialize(value, SerializationContext(topic, MessageField.VALUE)) for value in values]
 
     return await asyncio.to_thread(read)
 
@@ -93,12 +93,12 @@ async def test_confluents_deserializer_reads_what_is_written_and_what_does_not_f
                 {"number": "3"},
                 {"number": 4, "more": 1},
             ]
-            await stream.enriched(*(stream.record(key="k", data=each) for each in data))
+            await stream.enriched(*(stream.record(key="k", data=value) for value in data))
             receipts = await stream.receipts(4)
-            letters = [texts(one) for one in await stream.read(stream.topics.dead_letter)]
+            letters = [texts(record) for record in await stream.read(stream.topics.dead_letter)]
         assert outcomes(receipts) == ["delivered", "delivered", "dead-letter", "dead-letter"]
-        assert {one["hifi_reason"] for one in letters} == {"avro-schema"}
-        assert sorted(one["hifi_detail"].split(" ")[0] for one in letters) == ["/more", "/number"]
+        assert {letter["hifi_reason"] for letter in letters} == {"avro-schema"}
+        assert sorted(letter["hifi_detail"].split(" ")[0] for letter in letters) == ["/more", "/number"]
         assert await values(kafka, out, registry, 2) == [
             {"number": 1, "note": None},
             {"number": 2, "note": "x"},
@@ -108,19 +108,19 @@ async def test_confluents_deserializer_reads_what_is_written_and_what_does_not_f
         # A schema of its own; the registry is away at first.
         await registry.kill()
         avro = {"registry": registry.declared, "subject": "made", "unknown_fields": "drop"}
-        one = writer(pipe(kafka, other, avro | {"schema": DECLARED}))
+        kafka_writer = writer(pipe(kafka, other, avro | {"schema": DECLARED}))
         with pytest.raises(Retryable, match="does not answer"):
-            await one.write([outbound(1, number=1, at=MADE.decode())])
+            await kafka_writer.write([outbound(1, number=1, at=MADE.decode())])
         await registry.start()
-        await one.write([outbound(1, number=1, at=MADE.decode(), more=2)])
-        await one.close()
+        await kafka_writer.write([outbound(1, number=1, at=MADE.decode(), more=2)])
+        await kafka_writer.close()
         [value] = await values(kafka, other, registry, 1)
         assert (value["number"], value["at"].microsecond, value["at"].second) == (1, 2, 1)
 
         newest = writer(pipe(kafka, other, avro | {"schema": "newest"}))
         await newest.write([outbound(2, number=2, at=MADE.decode())])
         await newest.close()
-        assert [each["number"] for each in await values(kafka, other, registry, 2)] == [1, 2]
+        assert [value["number"] for value in await values(kafka, other, registry, 2)] == [1, 2]
 
         changed = {**DECLARED, "fields": [*DECLARED["fields"], {"name": "must", "type": "string"}]}
         refused = writer(pipe(kafka, other, avro | {"schema": changed}))

@@ -68,9 +68,9 @@ async def test_a_secured_cluster_gets_each_event_once_and_refuses_who_has_no_cre
 ) -> None:
     security = admin_security(secured)
     for offsets in ([1, 2], [1, 2, 3]):  # the second writer reads what the first one wrote
-        one = writer(secured, security)
-        await one.write([outbound(offset) for offset in offsets])
-        await one.close()
+        kafka_writer = writer(secured, security)
+        await kafka_writer.write([outbound(offset) for offset in offsets])
+        await kafka_writer.close()
     wrong = tmp_path / "wrong"
     wrong.write_text("no such password")
     stranger = writer(secured, security.model_copy(update={"password_file": wrong}))

@@ -85,8 +85,8 @@ async def test_avro_becomes_json_and_without_its_registry_a_partition_waits(
         key = await serialized(registry, stream.source, "string", "order 7", "key")
         await send(stream.source, order, key=key, partition=0)
         await send(stream.source, None, key=key, partition=0)
-        normalized = await stream.read(topics.normalized, lambda found: len(found) == 2)
-        event, deletion = sorted(normalized, key=lambda one: fields(one)["ce_id"])
+        normalized = await stream.read(topics.normalized, lambda records: len(records) == 2)
+        event, deletion = sorted(normalized, key=lambda record: fields(record)["ce_id"])
         assert (orjson.loads(event.value), event.key) == (AS_JSON, b"7")
         assert fields(event)["content-type"] == b"application/json"
         assert orjson.loads(deletion.value) == {"key": "order 7", "deleted": True}
@@ -101,11 +101,12 @@ async def test_avro_becomes_json_and_without_its_registry_a_partition_waits(
         }
         for value in bad:
             await send(stream.source, value, key=key, partition=1)
-        dead = await stream.read(topics.dead_letter, lambda found: len(found) == len(bad))
-        told = {
-            int(found["ce_id"].split(b"/")[-1]): found["hifi_reason"].decode() for found in map(fields, dead)
+        dead = await stream.read(topics.dead_letter, lambda records: len(records) == len(bad))
+        reasons = {
+            int(letter["ce_id"].split(b"/")[-1]): letter["hifi_reason"].decode()
+            for letter in map(fields, dead)
         }
-        assert [told[at] for at in sorted(told)] == list(bad.values())
+        assert [reasons[at] for at in sorted(reasons)] == list(bad.values())
 
         changed = {**SCHEMA, "fields": [*SCHEMA["fields"], {"name": "more", "type": "string", "default": ""}]}
         new = await serialized(registry, stream.source, changed, {**ORDER, "more": "x"}, "value")
@@ -116,7 +117,7 @@ async def test_avro_becomes_json_and_without_its_registry_a_partition_waits(
         assert readyz(admin)[0] == 200, "other sources go on"
         assert len(await stream.all(topics.raw)) == 2 + len(bad)
         await registry.start()
-        normalized = await stream.read(topics.normalized, lambda found: len(found) == 32)
-        assert [orjson.loads(one.value) for one in normalized].count(AS_JSON | {"more": "x"}) == 30
+        normalized = await stream.read(topics.normalized, lambda records: len(records) == 32)
+        assert [orjson.loads(record.value) for record in normalized].count(AS_JSON | {"more": "x"}) == 30
         assert len(await stream.all(topics.dead_letter)) == len(bad)
         await until(lambda: readyz(admin)[1]["warnings"] == {})

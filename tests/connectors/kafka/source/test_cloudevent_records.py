@@ -32,8 +32,8 @@ def record(value: bytes | None, headers: Any, key: bytes | None = b"k0") -> Any:
     return SimpleNamespace(partition=0, offset=3, timestamp=1000, key=key, value=value, headers=headers)
 
 
-def read(one: Any, **more: Any) -> Any:
-    return RecordReader(source(**more), "cluster", 1000)(one)
+def read(record: Any, **more: Any) -> Any:
+    return RecordReader(source(**more), "cluster", 1000)(record)
 
 
 def written(mode: Any, attributes: dict[str, Any] = ATTRIBUTES) -> Any:

@@ -70,17 +70,17 @@ async def test_each_bad_record_is_one_dead_letter_with_its_id_and_all_others_pas
         await stream.publish(stream.pipe(topic=topic))
         await stream.start("normalize")
         collect, _ = await stream.start("collect")
-        normalized = await stream.read(topics.normalized, lambda found: len(found) == len(GOOD))
-        dead = await stream.read(topics.dead_letter, lambda found: len(found) == len(BAD))
-        assert sorted(fields(one)["hifi_reason"].decode() for one in dead) == sorted(
+        normalized = await stream.read(topics.normalized, lambda records: len(records) == len(GOOD))
+        dead = await stream.read(topics.dead_letter, lambda records: len(records) == len(BAD))
+        assert sorted(fields(record)["hifi_reason"].decode() for record in dead) == sorted(
             reason for _, reason in BAD
         )
-        ids = [fields(one)["ce_id"] for one in (*normalized, *dead)]
+        ids = [fields(record)["ce_id"] for record in (*normalized, *dead)]
         assert len(set(ids)) == len(ids) == len(GOOD) + len(BAD)
-        by_id = {fields(one)["ce_id"]: one for one in normalized}
+        by_id = {fields(record)["ce_id"]: record for record in normalized}
         assert not by_id[b"without-data"].value
         assert fields(by_id[b"without-data"])["ce_type"] == b"order"
-        data = [orjson.loads(one.value) for one in normalized if one.value]
+        data = [orjson.loads(record.value) for record in normalized if record.value]
         assert sorted(document["n"] for document in data if "n" in document) == [*range(7)]
         assert [document for document in data if "n" not in document] == [{"key": "deleted", "deleted": True}]
         assert "handler-failed" not in log.read_text()

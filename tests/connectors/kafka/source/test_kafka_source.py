@@ -20,7 +20,10 @@ RECORDS = 3000
 def ids(records: list[Any]) -> Counter[bytes]:
     """How many events with different places in `raw` each id has."""
     return Counter(
-        identifier for identifier, _ in {(one["ce_id"], one["hifi_raw"]) for one in map(fields, records)}
+        identifier
+        for identifier, _ in {
+            (attributes["ce_id"], attributes["hifi_raw"]) for attributes in map(fields, records)
+        }
     )
 
 
@@ -32,8 +35,8 @@ def minutes(port: int) -> list[dict[str, Any]]:
         ),
         timeout=5,
     ) as answer:
-        found: list[dict[str, Any]] = json.loads(answer.read())["minutes"]
-    return found
+        minutes: list[dict[str, Any]] = json.loads(answer.read())["minutes"]
+    return minutes
 
 
 async def collect_and_kill(stream: CollectedStream) -> None:
@@ -44,7 +47,9 @@ async def collect_and_kill(stream: CollectedStream) -> None:
         # Only the commits that keep accepted times: the next reader has to go back.
         collect, _ = await stream.start("collect", commit_interval_s=3600)
         await stream.put(range(RECORDS * (share - 1) // 3, RECORDS * share // 3))
-        await stream.read(topics.raw, lambda found, share=share: len(ids_of(found)) > RECORDS * share // 4)
+        await stream.read(
+            topics.raw, lambda records, share=share: len(ids_of(records)) > RECORDS * share // 4
+        )
         await stream.kill(collect)
     await stream.kill(normalize)
     await stream.start("normalize")
@@ -61,19 +66,19 @@ async def test_each_record_passes_once_although_collect_and_normalize_are_killed
         await stream.publish(stream.pipe())
         await stream.start("observe", observe_port=port, observe_settle_s=1)
         await collect_and_kill(stream)
-        raw = await stream.read(topics.raw, lambda found: len(ids_of(found)) == RECORDS)
+        raw = await stream.read(topics.raw, lambda records: len(ids_of(records)) == RECORDS)
         copies = len(raw) - RECORDS
         assert copies > 0, "nothing was read again, so the test shows nothing"
-        receipts = await stream.read(topics.receipts, lambda found: ids_in_raw(found) == copies)
-        normalized = await stream.read(topics.normalized, lambda found: len(ids_of(found)) == RECORDS)
+        receipts = await stream.read(topics.receipts, lambda records: ids_in_raw(records) == copies)
+        normalized = await stream.read(topics.normalized, lambda records: len(ids_of(records)) == RECORDS)
         assert set(ids(normalized).values()) == {1}
-        assert {fields(one)["hifi_outcome"] for one in receipts} == {b"duplicate"}
-        assert sorted({orjson.loads(one.value)["n"] for one in normalized}) == [*range(RECORDS)]
+        assert {fields(receipt)["hifi_outcome"] for receipt in receipts} == {b"duplicate"}
+        assert sorted({orjson.loads(record.value)["n"] for record in normalized}) == [*range(RECORDS)]
 
         stamps: dict[bytes, set[tuple[bytes, bytes]]] = {}
-        for one in map(fields, raw):
-            stamps.setdefault(one["ce_id"], set()).add((one["hifi_accepted"], one["hifi_minute"]))
-        assert {len(each) for each in stamps.values()} == {1}, "a copy has the accepted time of the first"
+        for stamped in map(fields, raw):
+            stamps.setdefault(stamped["ce_id"], set()).add((stamped["hifi_accepted"], stamped["hifi_minute"]))
+        assert {len(pairs) for pairs in stamps.values()} == {1}, "a copy has the accepted time of the first"
 
         async def closed() -> list[dict[str, Any]]:
             return await asyncio.to_thread(minutes, port)
@@ -83,14 +88,16 @@ async def test_each_record_passes_once_although_collect_and_normalize_are_killed
         end_s = time.monotonic() + 200
         while seen != (len(raw), 0, RECORDS):
             assert time.monotonic() < end_s, f"in, lost and in flight: {seen}"
-            found = await closed()
-            seen = tuple(sum(one[name] for one in found) for name in ("in", "lost", "in_flight"))
+            closed_minutes = await closed()
+            seen = tuple(
+                sum(minute[name] for minute in closed_minutes) for name in ("in", "lost", "in_flight")
+            )
             await asyncio.sleep(0.5)
 
 
 def ids_in_raw(records: list[Any]) -> int:
     """How many records of `raw` these stand for."""
-    return len({(one.partition, fields(one)["hifi_raw"]) for one in records})
+    return len({(record.partition, fields(record)["hifi_raw"]) for record in records})
 
 
 async def test_records_become_events_and_what_cannot_be_read_becomes_a_dead_letter(
@@ -114,31 +121,32 @@ async def test_records_become_events_and_what_cannot_be_read_becomes_a_dead_lett
         }
         for key, value in values.items():
             await send(stream.source, value, key=key, partition=1, timestamp_ms=1_700_000_000_123)
-        normalized = await stream.read(topics.normalized, lambda found: len(found) == 3)
-        dead = await stream.read(topics.dead_letter, lambda found: len(found) == 5)
-        by_place = {int(fields(one)["ce_id"].split(b"/")[-1]): one for one in normalized}
+        normalized = await stream.read(topics.normalized, lambda records: len(records) == 3)
+        dead = await stream.read(topics.dead_letter, lambda records: len(records) == 5)
+        by_place = {int(fields(record)["ce_id"].split(b"/")[-1]): record for record in normalized}
         first, second, deletion = by_place[0], by_place[1], by_place[6]
         assert (fields(deletion)["ce_type"], deletion.key) == (b"hifi.deleted", b"k1")
         assert orjson.loads(deletion.value) == {"key": "k1", "deleted": True}
         assert (first.key, second.key) == (b"7", b"by the record")
-        found = fields(first)
-        cluster = found["ce_source"].removeprefix(b"kafka://").split(b"/")[0]
+        first_fields = fields(first)
+        cluster = first_fields["ce_source"].removeprefix(b"kafka://").split(b"/")[0]
         place = b"%b/%b/1/0" % (cluster, stream.source.encode())
-        assert (found["ce_id"], found["ce_type"]) == (place, b"order")
-        assert found["ce_time"] == b"2023-11-14T22:13:20.123Z"
-        assert found["content-type"] == b"application/json"
-        assert found["hifi_position"].split(b";")[1:] == [
+        assert (first_fields["ce_id"], first_fields["ce_type"]) == (place, b"order")
+        assert first_fields["ce_time"] == b"2023-11-14T22:13:20.123Z"
+        assert first_fields["content-type"] == b"application/json"
+        assert first_fields["hifi_position"].split(b";")[1:] == [
             b"0",
-            b"kafka/%b/%b/%b/1" % (cluster, stream.source.encode(), found["hifi_position"].split(b"/")[3]),
+            b"kafka/%b/%b/%b/1"
+            % (cluster, stream.source.encode(), first_fields["hifi_position"].split(b"/")[3]),
         ]
         assert first.value == values[b"by the field"]
-        told = {
-            int(known["ce_id"].split(b"/")[-1]): (known["hifi_reason"], known["hifi_service"])
-            for known in map(fields, dead)
+        refusals = {
+            int(letter["ce_id"].split(b"/")[-1]): (letter["hifi_reason"], letter["hifi_service"])
+            for letter in map(fields, dead)
         }
         reasons = (b"partition-key", b"not-json", b"not-json", b"too-large", b"no-data")
         places = (2, 3, 4, 5, 7)
-        assert told == {at: (reason, b"normalize") for at, reason in zip(places, reasons, strict=True)}
+        assert refusals == {at: (reason, b"normalize") for at, reason in zip(places, reasons, strict=True)}
 
 
 async def test_a_source_is_read_while_a_pipe_declares_it(kafka: str, log: Path) -> None:
@@ -147,13 +155,13 @@ async def test_a_source_is_read_while_a_pipe_declares_it(kafka: str, log: Path) 
         await stream.put(range(10))
         assert await stream.all(stream.topics.raw) == []
         await stream.publish(stream.pipe())
-        await stream.read(stream.topics.raw, lambda found: len(found) == 10)
+        await stream.read(stream.topics.raw, lambda records: len(records) == 10)
         await stream.delete("orders")
         await until(lambda: b"source-ended" in log.read_bytes())
         await stream.put(range(10, 20))
         await stream.publish(stream.pipe(type="again"))
-        found = await stream.read(stream.topics.raw, lambda found: len(found) >= 20)
-        assert len(found) == 20, "it goes on where it was"
+        raw = await stream.read(stream.topics.raw, lambda raw: len(raw) >= 20)
+        assert len(raw) == 20, "it goes on where it was"
         process.terminate()
         assert await asyncio.to_thread(process.wait, 60) == 0
 
@@ -168,7 +176,7 @@ async def test_a_cluster_that_is_away_is_a_warning_and_holds_no_other_source_up(
         assert readyz(admin)[0] == 200
         await stream.put(range(5))
         await stream.publish(stream.pipe())
-        await stream.read(stream.topics.raw, lambda found: len(found) == 5)
+        await stream.read(stream.topics.raw, lambda records: len(records) == 5)
         await until(lambda: readyz(admin)[1]["warnings"] == {})
 
 
@@ -180,7 +188,9 @@ async def test_a_partition_whose_records_were_lost_is_not_read_from_its_beginnin
         await stream.put(range(60))
         await stream.commit(1000)  # as after a restart from an old backup
         _, admin = await stream.start("collect")
-        await until(lambda: any("ends before" in each for each in readyz(admin)[1]["warnings"].values()))
+        await until(
+            lambda: any("ends before" in warning for warning in readyz(admin)[1]["warnings"].values())
+        )
         assert await stream.all(stream.topics.raw) == []
 
 
@@ -193,8 +203,10 @@ async def test_the_records_of_a_topic_that_was_created_again_are_new_events(kafk
                 await stream.create_source_again()
             process, _ = await stream.start("collect")
             await stream.put(range(records))
-            wanted = 60 + records if created else 60
-            await stream.read(stream.topics.normalized, lambda found, wanted=wanted: len(found) == wanted)
+            expected = 60 + records if created else 60
+            await stream.read(
+                stream.topics.normalized, lambda records, expected=expected: len(records) == expected
+            )
             process.terminate()
             assert await asyncio.to_thread(process.wait, 60) == 0
         assert await stream.all(stream.topics.receipts) == []
@@ -208,11 +220,11 @@ async def test_a_paused_pipe_leaves_its_source_where_it_is_and_reads_on_when_it_
         await stream.publish(stream.pipe())
         await stream.start("collect")
         await stream.put(range(100))
-        await stream.read(topics.raw, lambda found: len(ids_of(found)) == 100)
+        await stream.read(topics.raw, lambda records: len(ids_of(records)) == 100)
         await stream.set_paused(paused=True)
         await until(lambda: "source-ended" in log.read_text())
         await stream.put(range(100, 200))
         assert len(await stream.all(topics.raw)) == 100
         await stream.set_paused(paused=False)
-        raw = await stream.read(topics.raw, lambda found: len(ids_of(found)) == 200)
+        raw = await stream.read(topics.raw, lambda records: len(ids_of(records)) == 200)
         assert len(raw) == 200, "nothing is read again"

@@ -55,5 +55,5 @@ async def test_a_secured_cluster_is_read_with_the_credentials_of_the_pipe_alone(
             if password == wrong:
                 await until(lambda: "source of orders: topic" in readyz(ready)[1]["warnings"])
                 assert await stream.all(stream.topics.raw) == []
-        found = await stream.read(stream.topics.raw, lambda found: len(found) >= 20)
-        assert sorted(orjson.loads(one.value)["n"] for one in found) == [*range(20)]
+        raw = await stream.read(stream.topics.raw, lambda raw: len(raw) >= 20)
+        assert sorted(orjson.loads(record.value)["n"] for record in raw) == [*range(20)]

@@ -30,8 +30,8 @@ EVENTS = 2000
 @pytest.fixture(params=["object_folder", "object_bucket"])
 def store(request: pytest.FixtureRequest) -> ObjectFolder:
     """A folder, then a bucket."""
-    found: ObjectFolder = request.getfixturevalue(request.param)
-    return found
+    folder: ObjectFolder = request.getfixturevalue(request.param)
+    return folder
 
 
 def writer(store: ObjectFolder, timeout_s: float = 10.0, **settings: Any) -> DestinationWriter:
@@ -57,9 +57,9 @@ def events(*offsets: int) -> list[OutboundEvent]:
 async def test_objects_are_in_folders_of_pipe_date_and_hour_and_numbered_for_each_partition(
     store: ObjectFolder,
 ) -> None:
-    one = writer(store)
-    await one.write([outbound(1), outbound(2, partition=1), outbound(3, hour=13)])
-    await one.write(events(4))
+    object_writer = writer(store)
+    await object_writer.write([outbound(1), outbound(2, partition=1), outbound(3, hour=13)])
+    await object_writer.write(events(4))
     names = [str(file.relative_to(store.root)).replace(LOG, "LOG") for file in store.objects()]
     assert names == [
         "pipe=flights/date=2026-11-24/hour=12/s.d.LOG.0000.00000000.ndjson",
@@ -74,12 +74,12 @@ async def test_rows_that_an_earlier_owner_wrote_are_left_out_in_each_format(
     store: ObjectFolder, form: str
 ) -> None:
     store.form = form
-    one = writer(store)
+    object_writer = writer(store)
     for first in range(0, 40, 2):
-        await one.write(events(first, first + 1))
+        await object_writer.write(events(first, first + 1))
     two = writer(store)
     await two.write(events(38, 40, 3, 41))
-    await one.write(
+    await object_writer.write(
         events(41, 42)
     )  # the earlier owner is still there and has not read what the new one wrote
     assert store.offsets() == list(range(43))
@@ -89,28 +89,28 @@ async def test_rows_that_an_earlier_owner_wrote_are_left_out_in_each_format(
 async def test_writers_that_write_the_same_rows_at_the_same_time_write_each_once(store: ObjectFolder) -> None:
     writers = [writer(store) for _ in range(4)]
     batches = [events(*range(first, first + 10)) for first in range(0, 60, 5)]
-    await asyncio.gather(*(one.write(batch) for batch in batches for one in writers))
+    await asyncio.gather(*(parallel_writer.write(batch) for batch in batches for parallel_writer in writers))
     assert store.offsets() == list(range(65))
 
 
 async def test_a_write_that_arrives_after_its_timeout_is_not_repeated(object_bucket: ObjectBucket) -> None:
-    one = writer(object_bucket)
-    await one.write(events(1))
+    object_writer = writer(object_bucket)
+    await object_writer.write(events(1))
     async with object_bucket.locked():
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
-                await one.write(events(2, 3))
-    await one.write(events(2, 3, 4))
-    await one.write(events(2))
+                await object_writer.write(events(2, 3))
+    await object_writer.write(events(2, 3, 4))
+    await object_writer.write(events(2))
     assert object_bucket.offsets() == [1, 2, 3, 4]
 
 
 async def test_a_batch_with_a_row_that_does_not_fit_writes_nothing(store: ObjectFolder) -> None:
     columns = {"number": {"path": "number", "type": "long"}, "city": {"path": "to.city"}}
-    one = writer(store, columns=columns)
+    object_writer = writer(store, columns=columns)
     for wrong, column in ((outbound(2, number="2"), "number"), (outbound(2, to={"city": 3}), "city")):
         with pytest.raises(Rejected, match=f"the column {column} has the type") as caught:
-            await one.write([outbound(1), wrong])
+            await object_writer.write([outbound(1), wrong])
         assert caught.value.reason == "value"
     assert store.objects() == []
 
@@ -125,9 +125,9 @@ async def test_columns_have_the_declared_types(object_folder: ObjectFolder, form
         "late": {"path": "late", "type": "boolean"},
         "legs": {"path": "legs", "type": "json"},
     }
-    one = writer(object_folder, columns=columns)
-    await one.write([outbound(7, share=1, to={"city": "Köln"}, late=True, legs=[1, {"a": None}])])
-    await one.write([outbound(8)])
+    object_writer = writer(object_folder, columns=columns)
+    await object_writer.write([outbound(7, share=1, to={"city": "Köln"}, late=True, legs=[1, {"a": None}])])
+    await object_writer.write([outbound(8)])
     full, empty = (rows_of(file)[0] for file in object_folder.objects())
     parquet = form == "parquet"
     accepted = datetime(2026, 11, 24, 12, 0, 0, 7, tzinfo=UTC)
@@ -216,12 +216,12 @@ async def test_a_damaged_object_stops_the_writes_beside_it_and_is_named(object_f
         damaged = object_folder.objects()[-1]
         whole = damaged.read_bytes()
         damaged.write_bytes(whole[:-5])
-        one = writer(object_folder)
+        object_writer = writer(object_folder)
         with pytest.raises(Retryable, match=f"{damaged.name} cannot be read"):
-            await one.write(events(3))
-        await one.write([outbound(4, hour=13)])
+            await object_writer.write(events(3))
+        await object_writer.write([outbound(4, hour=13)])
         damaged.write_bytes(whole)
-        await one.write(events(2, 3))
+        await object_writer.write(events(2, 3))
         assert object_folder.offsets() == [1, 2, 3, 4]
         for file in object_folder.objects():
             file.unlink()
@@ -230,12 +230,12 @@ async def test_a_damaged_object_stops_the_writes_beside_it_and_is_named(object_f
 async def test_a_folder_that_cannot_be_written_is_a_retry_and_leaves_no_file(
     object_folder: ObjectFolder,
 ) -> None:
-    one = writer(object_folder)
-    await one.write(events(1))
+    object_writer = writer(object_folder)
+    await object_writer.write(events(1))
     async with object_folder.locked():
         with pytest.raises(Retryable, match="Not a directory"):
-            await one.write(events(2))
-    await one.write(events(2))
+            await object_writer.write(events(2))
+    await object_writer.write(events(2))
     assert object_folder.offsets() == [1, 2]
 
 
@@ -327,10 +327,10 @@ async def test_kills_of_egest_lose_and_repeat_no_row(
     await stream.publish(pipe_to("flights", declared))
     await stream.enriched(*(stream.record(key=f"k{n % 50}", data={"number": n}) for n in range(EVENTS)))
     for kill in range(2):
-        with process(stream, tmp_path / f"log{kill}", session_timeout_s=6, commit_interval_s=3600) as one:
+        with process(stream, tmp_path / f"log{kill}", session_timeout_s=6, commit_interval_s=3600) as egest:
             before = len(object_folder.objects())
             await until(lambda before=before: len(object_folder.objects()) >= before + 15)
-            one.stop(signal.SIGKILL)
+            egest.stop(signal.SIGKILL)
     with process(stream, tmp_path / "last", session_timeout_s=6):
         await stream.receipts(EVENTS, within_s=120)
     assert object_folder.offsets() == list(range(EVENTS))

@@ -13,18 +13,18 @@ def version(path: str, content: str = "1", modified_us: int = 0) -> ObjectVersio
 
 
 def paths(catalog: ObjectCatalog, ordinal: int = 0) -> list[tuple[int, str]]:
-    found = []
-    while (known := catalog.next(ordinal)) is not None:
-        found.append((known.ordinal, known.object.path))
-        ordinal = known.ordinal + 1
-    return found
+    objects = []
+    while (known_object := catalog.next(ordinal)) is not None:
+        objects.append((known_object.ordinal, known_object.object.path))
+        ordinal = known_object.ordinal + 1
+    return objects
 
 
 def test_a_late_object_with_an_earlier_name_is_read_after_those_that_were_seen() -> None:
     catalog = ObjectCatalog({}, 0)
     entries: dict[str, Any] = catalog.add(catalog.unseen([version("b"), version("c")], 0), 0)
     late = catalog.unseen([version("a"), version("b"), version("c")], 1)
-    assert [one.path for one in late] == ["a"]
+    assert [known_object.path for known_object in late] == ["a"]
     entries |= catalog.add(late, 2)
     again = ObjectCatalog(orjson.loads(orjson.dumps(entries)), 0)
     assert paths(again) == [(0, "b"), (1, "c"), (2, "a")]
@@ -67,7 +67,7 @@ def test_an_object_that_may_not_be_read_gets_a_later_ordinal_after_a_while() -> 
 def test_objects_are_read_in_the_order_of_their_times() -> None:
     catalog = ObjectCatalog({}, 0)
     listed = [version("a", modified_us=3), version("b", modified_us=1), version("c", modified_us=2)]
-    assert [one.path for one in catalog.unseen(listed, 0)] == ["b", "c", "a"]
+    assert [known_object.path for known_object in catalog.unseen(listed, 0)] == ["b", "c", "a"]
 
 
 def test_an_object_that_was_read_and_removed_is_forgotten_after_a_day() -> None:

@@ -17,7 +17,7 @@ ITEMS = list(corpus())
 async def read(rows: ObjectRows, item: Item, path: Path) -> dict[int, tuple[str, str]]:
     """Reason and detail of each row, by its number."""
     path.write_bytes(item.content())
-    found: dict[int, tuple[str, str]] = {}
+    row_outcomes: dict[int, tuple[str, str]] = {}
     last = 0
     with path.open("rb") as file:
         async for batch, _ in rows.batches(OpenObject(file, lambda: None), item.name, 0, None):
@@ -26,8 +26,8 @@ async def read(rows: ObjectRows, item: Item, path: Path) -> dict[int, tuple[str,
                 last = row.number
                 assert bool(row.reason) == bool(row.detail)
                 assert len(row.data or b"") <= MAX_BYTES + 1
-                found[row.number] = row.reason, row.detail
-    return found
+                row_outcomes[row.number] = row.reason, row.detail
+    return row_outcomes
 
 
 @pytest.mark.parametrize("form", ["ndjson", "csv", "avro", "parquet"])
@@ -45,10 +45,10 @@ async def test_hostile_objects_refuse_what_is_bad_and_nothing_else(form: str, tm
     items = [item for item in ITEMS if item.form == form]
     assert len(items) >= 13
     for item in items:
-        found = await read(rows, item, tmp_path / "object")
-        good = [number for number, (reason, _) in found.items() if not reason]
-        refused = {number: reason for number, (reason, _) in found.items() if reason}
-        for number, (reason, detail) in found.items():
+        row_outcomes = await read(rows, item, tmp_path / "object")
+        good = [number for number, (reason, _) in row_outcomes.items() if not reason]
+        refused = {number: reason for number, (reason, _) in row_outcomes.items() if reason}
+        for number, (reason, detail) in row_outcomes.items():
             if reason and not detail.startswith(f"{item.name}: "):
                 wrong.append(f"{item.name}: row {number} does not name its place: {detail}")
         if item.good is None:

@@ -38,12 +38,12 @@ async def read_and_kill(kafka: str, log: Path, store: PolledFolder) -> None:
         await stream.kill(killed)
         store.put("a/late.ndjson", lines(range(ROWS, ROWS + 100)))  # an earlier name that arrives later
         await stream.start("normalize")
-        wanted = {*range(ROWS + 100)}
+        expected = {*range(ROWS + 100)}
         normalized = await stream.read(
-            stream.topics.normalized, lambda found: wanted <= set(field(found, "n"))
+            stream.topics.normalized, lambda records: expected <= set(field(records, "n"))
         )
         await assert_each_once(stream, normalized)
-        assert len(normalized) == len(wanted)
+        assert len(normalized) == len(expected)
 
 
 async def test_each_row_of_a_folder_passes_once_although_its_reader_is_killed(
@@ -72,19 +72,19 @@ async def replace_and_damage(kafka: str, log: Path, store: PolledFolder) -> None
             return sink.getvalue()
 
         store.put("one", table(1))
-        await stream.read(topics.normalized, lambda found: len(found) == 10)
+        await stream.read(topics.normalized, lambda records: len(records) == 10)
         store.put("cut", table(2)[:-100])
         store.put("two", table(3))
         store.put("one", table(40))
-        normalized = await stream.read(topics.normalized, lambda found: len(found) == 30)
+        normalized = await stream.read(topics.normalized, lambda records: len(records) == 30)
         assert sorted(field(normalized, "n")) == [1] * 10 + [3] * 10 + [40] * 10
-        assert {one.key for one in normalized} == {b"k1", b"k3", b"k40"}
-        versions = {fields(one)["ce_id"].split(b"/")[1] for one in normalized if one.key != b"k3"}
+        assert {record.key for record in normalized} == {b"k1", b"k3", b"k40"}
+        versions = {fields(record)["ce_id"].split(b"/")[1] for record in normalized if record.key != b"k3"}
         assert len(versions) == 2, "the rows of a replaced object are other events"
-        (dead,) = await stream.read(topics.dead_letter, lambda found: len(found) == 1)
-        known = fields(dead)
-        assert (known["hifi_reason"], known["hifi_service"]) == (b"unreadable-object", b"normalize")
-        assert known["hifi_detail"].startswith(b"cut: the object cannot be read after row 0")
+        (dead,) = await stream.read(topics.dead_letter, lambda records: len(records) == 1)
+        letter = fields(dead)
+        assert (letter["hifi_reason"], letter["hifi_service"]) == (b"unreadable-object", b"normalize")
+        assert letter["hifi_detail"].startswith(b"cut: the object cannot be read after row 0")
         assert readyz(admin)[0] == 200
 
 
@@ -134,21 +134,21 @@ async def test_each_hostile_object_is_one_dead_letter_and_all_others_are_read(
         await stream.publish(folder.pipe(format="csv"))
         await stream.start("normalize")
         collect, admin = await stream.start("collect")
-        normalized = await stream.read(topics.normalized, lambda found: len(found) == 4)
+        normalized = await stream.read(topics.normalized, lambda records: len(records) == 4)
         assert sorted(field(normalized, "n")) == ["1", "2", "3", "4"]
-        assert any(fields(one)["ce_id"].startswith(b"\\xff.csv/") for one in normalized)
-        dead = await stream.read(topics.dead_letter, lambda found: len(found) == len(expected))
+        assert any(fields(record)["ce_id"].startswith(b"\\xff.csv/") for record in normalized)
+        dead = await stream.read(topics.dead_letter, lambda records: len(records) == len(expected))
         refused = {
-            fields(one)["ce_id"].rsplit(b"/", 2)[0].decode(): fields(one)["hifi_reason"].decode()
-            for one in dead
+            fields(record)["ce_id"].rsplit(b"/", 2)[0].decode(): fields(record)["hifi_reason"].decode()
+            for record in dead
         }
         assert refused == expected
-        assert {fields(one)["hifi_detail"].partition(b": ")[0].decode() for one in dead} == {*expected}
+        assert {fields(record)["hifi_detail"].partition(b": ")[0].decode() for record in dead} == {*expected}
         assert collect.poll() is None
         assert readyz(admin) == (200, readyz(admin)[1])
         assert readyz(admin)[1]["warnings"] == {}
         raw = await stream.all(topics.raw)
-        assert len({fields(one)["ce_id"] for one in raw}) == len(raw) == 4 + len(expected)
+        assert len({fields(record)["ce_id"] for record in raw}) == len(raw) == 4 + len(expected)
 
 
 async def test_an_object_that_ends_its_reader_is_one_dead_letter_and_all_others_are_read(
@@ -165,8 +165,8 @@ async def test_an_object_that_ends_its_reader_is_one_dead_letter_and_all_others_
         await stream.publish(folder.pipe(format="parquet"))
         await stream.start("normalize")
         collect, _ = await stream.start("collect", collect_reader_bytes=128 * 1024 * 1024)
-        await stream.read(topics.normalized, lambda found: len(found) == 20)
-        (dead,) = await stream.read(topics.dead_letter, lambda found: len(found) == 1)
+        await stream.read(topics.normalized, lambda records: len(records) == 20)
+        (dead,) = await stream.read(topics.dead_letter, lambda records: len(records) == 1)
         assert fields(dead)["hifi_reason"] == b"unreadable-object"
         assert fields(dead)["hifi_detail"].startswith(b"b: the object cannot be read after row 0")
         assert collect.poll() is None
@@ -186,7 +186,7 @@ async def test_a_file_that_grows_is_read_when_it_is_complete(
             with file.open("ab") as opened:
                 opened.write(lines(range(100 + written, 101 + written)))
             written += 1
-        raw = await stream.read(stream.topics.raw, lambda found: len(found) >= 1 + written)
+        raw = await stream.read(stream.topics.raw, lambda records: len(records) >= 1 + written)
         assert sorted(field(raw, "n")) == [0, *range(100, 100 + written)]
 
 
@@ -202,5 +202,5 @@ async def test_a_folder_that_is_away_is_a_warning_and_read_when_it_is_back(
         assert readyz(admin)[0] == 200
         away.rename(folder.root)
         folder.put("one.ndjson", lines(range(3)))
-        await stream.read(stream.topics.raw, lambda found: len(found) == 3)
+        await stream.read(stream.topics.raw, lambda records: len(records) == 3)
         await until(lambda: readyz(admin)[1]["warnings"] == {})

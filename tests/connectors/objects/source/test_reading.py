@@ -42,11 +42,11 @@ class Turn(SourceTurn):
         await asyncio.sleep(min(seconds, 0.05))
 
     async def keep(self, entries: Mapping[str, Any]) -> None:
-        for name, entry in entries.items():
-            if entry is None:
+        for name, value in entries.items():
+            if value is None:
                 self.kept.pop(name, None)
             else:
-                self.kept[name] = orjson.loads(orjson.dumps(entry))
+                self.kept[name] = orjson.loads(orjson.dumps(value))
 
     async def write(
         self,

@@ -30,11 +30,11 @@ SCHEMA = {
 
 
 def ndjson() -> bytes:
-    return b"".join(orjson.dumps(one, option=orjson.OPT_APPEND_NEWLINE) for one in FIELDS)
+    return b"".join(orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE) for fields in FIELDS)
 
 
 def csv() -> bytes:
-    return ("n,name\r\n" + "".join(f'{one["n"]},"{one["name"]}"\r\n' for one in FIELDS)).encode()
+    return ("n,name\r\n" + "".join(f'{fields["n"]},"{fields["name"]}"\r\n' for fields in FIELDS)).encode()
 
 
 def parquet_file() -> bytes:
@@ -67,27 +67,27 @@ def batches(
 def rows(
     form: str, content: bytes, skip: int = 0, max_bytes: int = 1000, encoding: str = "utf-8"
 ) -> list[ObjectRow]:
-    reading, found = batches(form, content, skip, max_bytes, encoding), list[ObjectRow]()
+    reading, object_rows = batches(form, content, skip, max_bytes, encoding), list[ObjectRow]()
     while not reading.complete:
         some = reading.next(500)
         assert len(some) <= 500
-        found += some
-    return found
+        object_rows += some
+    return object_rows
 
 
-def values(form: str, found: list[ObjectRow]) -> list[Any]:
-    read = [orjson.loads(one.data or b"null") for one in found]
-    return [one | {"n": int(one["n"])} for one in read] if form == "csv" else read
+def values(form: str, object_rows: list[ObjectRow]) -> list[Any]:
+    read = [orjson.loads(row.data or b"null") for row in object_rows]
+    return [fields | {"n": int(fields["n"])} for fields in read] if form == "csv" else read
 
 
 @pytest.mark.parametrize("form", WRITERS)
 @pytest.mark.parametrize("skip", [0, 1, 299, 300, 750, COUNT])
 def test_rows_are_read_from_any_row_on(form: str, skip: int) -> None:
-    found = rows(form, WRITERS[form](), skip)
+    object_rows = rows(form, WRITERS[form](), skip)
     header = int(form == "csv")
-    assert [one.number for one in found] == [*range(max(skip, header) + 1, COUNT + header + 1)]
-    assert values(form, found) == FIELDS[max(0, skip - header) :]
-    assert {one.reason for one in found} <= {""}
+    assert [row.number for row in object_rows] == [*range(max(skip, header) + 1, COUNT + header + 1)]
+    assert values(form, object_rows) == FIELDS[max(0, skip - header) :]
+    assert {row.reason for row in object_rows} <= {""}
 
 
 @pytest.mark.parametrize("form", ["ndjson", "csv", "avro"])
@@ -100,8 +100,8 @@ def test_compressed_objects_are_recognized(form: str, compress: Callable[[bytes]
 def test_a_compressed_object_that_is_cut_has_its_rows_and_then_one_that_says_so(
     compress: Callable[[bytes], bytes],
 ) -> None:
-    found = rows("ndjson", compress(ndjson())[:-200])
-    *good, last = found
+    object_rows = rows("ndjson", compress(ndjson())[:-200])
+    *good, last = object_rows
     assert values("ndjson", good) == FIELDS[: len(good)]
     assert (last.number, last.data, last.reason) == (len(good) + 1, None, "unreadable-object")
     assert last.detail.startswith("a/b: the object cannot be read after row")
@@ -111,7 +111,7 @@ def test_a_compressed_object_that_is_cut_has_its_rows_and_then_one_that_says_so(
 def test_a_binary_object_that_is_cut_has_a_row_that_says_so(form: str) -> None:
     *_, last = rows(form, WRITERS[form]()[:-3000])
     assert (last.data, last.reason) == (None, "unreadable-object")
-    assert [one.reason for one in rows(form, b"")] == ["unreadable-object"]
+    assert [row.reason for row in rows(form, b"")] == ["unreadable-object"]
 
 
 def test_an_object_with_another_compression_is_not_read_as_text() -> None:
@@ -122,31 +122,31 @@ def test_an_object_with_another_compression_is_not_read_as_text() -> None:
 
 def test_a_line_that_is_no_json_object_or_too_long_is_refused_alone() -> None:
     content = b'\xef\xbb\xbf{"n": 1}\n\n{\n[2]\n{"n": "' + b"x" * 5000 + b'"}\n{"n": 3}'
-    found = rows("ndjson", content)
-    assert [(one.number, one.reason) for one in found] == [
+    object_rows = rows("ndjson", content)
+    assert [(row.number, row.reason) for row in object_rows] == [
         (1, ""),
         (3, "not-json"),
         (4, "not-json"),
         (5, "too-large"),
         (6, ""),
     ]
-    assert found[0].data == b'{"n": 1}'
+    assert object_rows[0].data == b'{"n": 1}'
 
 
 def test_a_bad_record_of_csv_is_refused_alone() -> None:
     content = b'a,b\n1,"x\ny"\n2\n\n3,"z" z\n4,\xff\n5,u\n'
-    found = rows("csv", content)
-    assert [(one.number, one.reason) for one in found] == [
+    object_rows = rows("csv", content)
+    assert [(row.number, row.reason) for row in object_rows] == [
         (2, ""),
         (4, "not-csv"),
         (6, "not-csv"),
         (7, "not-csv"),
         (8, ""),
     ]
-    assert orjson.loads(found[0].data or b"") == {"a": "1", "b": "x\ny"}
-    assert [one.data for one in found[1:4]] == [b"2\n", b'3,"z" z\n', b"4,\xff\n"]
-    assert found[3].detail == "a/b: line 7: the record is not UTF-8"
-    assert [one.reason for one in rows("csv", b"a,a\n1,2\n")] == ["csv-header"]
+    assert orjson.loads(object_rows[0].data or b"") == {"a": "1", "b": "x\ny"}
+    assert [row.data for row in object_rows[1:4]] == [b"2\n", b'3,"z" z\n', b"4,\xff\n"]
+    assert object_rows[3].detail == "a/b: line 7: the record is not UTF-8"
+    assert [row.reason for row in rows("csv", b"a,a\n1,2\n")] == ["csv-header"]
     assert rows("csv", b"") == []
 
 
@@ -157,8 +157,8 @@ def test_values_that_json_does_not_have_are_text() -> None:
     table = pa.Table.from_pylist([row])
     nanos = table.column("time").cast(pa.timestamp("ns", "UTC"))
     parquet.write_table(table.set_column(0, "time", nanos), sink)
-    (found,) = rows("parquet", sink.getvalue())
-    assert orjson.loads(found.data or b"") == {
+    (object_row,) = rows("parquet", sink.getvalue())
+    assert orjson.loads(object_row.data or b"") == {
         "time": "2026-01-02T03:04:05.678901Z",
         "price": "1.20",
         "raw": "AP8=",
@@ -168,5 +168,5 @@ def test_values_that_json_does_not_have_are_text() -> None:
 
 def test_a_batch_ends_at_the_row_at_which_it_ended_before() -> None:
     reading = batches("ndjson", ndjson(), skip=100)
-    assert [one.number for one in reading.next(500, through=130)] == [*range(101, 131)]
+    assert [row.number for row in reading.next(500, through=130)] == [*range(101, 131)]
     assert reading.next(500)[0].number == 131

@@ -56,8 +56,8 @@ async def test_a_file_that_is_removed_while_it_is_read_is_read_and_one_that_is_w
 ) -> None:
     store = ReadableFolder(folder.root)
     folder.put("one", b"content")
-    (one,) = await store.listed()
-    async with store.opened(one) as opened:
+    (version,) = await store.listed()
+    async with store.opened(version) as opened:
         folder.remove("one")
         assert opened.file.read() == b"content"
         opened.check()
@@ -79,7 +79,7 @@ async def test_links_to_outside_of_the_folder_and_refused_files_are_left_out(
     folder.put("own", b"a password of hifi")
     folder.put("one", b"1")
     monkeypatch.setenv("HIFI_KAFKA_SECURITY_PASSWORD_FILE", str(folder.root / "own"))
-    assert [one.path for one in await ReadableFolder(folder.root).listed()] == ["one"]
+    assert [version.path for version in await ReadableFolder(folder.root).listed()] == ["one"]
 
 
 async def test_names_that_are_no_utf_8_are_read_and_what_is_no_file_is_left_out(folder: PolledFolder) -> None:

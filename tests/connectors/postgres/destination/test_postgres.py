@@ -33,12 +33,12 @@ def outbound(key: str, offset: int, number: Any = None, **data: Any) -> Outbound
     return OutboundEvent(body, "application/json", {"id": f"i{offset}"}, key.encode(), LOG, 0, offset, 0)
 
 
-async def written(one: DestinationWriter, *batches: list[OutboundEvent]) -> None:
+async def written(postgres_writer: DestinationWriter, *batches: list[OutboundEvent]) -> None:
     try:
         for batch in batches:
-            await one.write(batch)
+            await postgres_writer.write(batch)
     finally:
-        await one.close()
+        await postgres_writer.close()
 
 
 async def test_append_writes_a_row_for_each_event_and_the_same_event_once(postgres: PostgresTable) -> None:
@@ -69,17 +69,23 @@ def deleting(postgres: PostgresTable) -> dict[str, Any]:
 async def test_deletes_and_writes_of_a_key_apply_by_position_however_late_they_come(
     postgres: PostgresTable, deleting: dict[str, Any]
 ) -> None:
-    one = writer(postgres, **deleting)
-    await one.write([outbound("a", 1), outbound("a", 2, op="d"), outbound("b", 3), outbound("c", 4)])
+    postgres_writer = writer(postgres, **deleting)
+    await postgres_writer.write(
+        [outbound("a", 1), outbound("a", 2, op="d"), outbound("b", 3), outbound("c", 4)]
+    )
     assert await postgres.rows() == {"b": 3, "c": 4}
-    await one.write([outbound("a", 1)])  # older than the delete
+    await postgres_writer.write([outbound("a", 1)])  # older than the delete
     assert await postgres.rows() == {"b": 3, "c": 4}
-    await one.write([outbound("a", 6), outbound("b", 7)])  # inserted again, and changed
-    await one.write([outbound("a", 5), outbound("a", 2, op="d"), outbound("b", 6, op="d")])  # older than both
+    await postgres_writer.write([outbound("a", 6), outbound("b", 7)])  # inserted again, and changed
+    await postgres_writer.write(
+        [outbound("a", 5), outbound("a", 2, op="d"), outbound("b", 6, op="d")]
+    )  # older than both
     assert await postgres.rows() == {"a": 6, "b": 7, "c": 4}
-    await one.write([outbound("never", 8, op="d"), outbound("c", 9, op="d"), outbound("never", 7)])
+    await postgres_writer.write(
+        [outbound("never", 8, op="d"), outbound("c", 9, op="d"), outbound("never", 7)]
+    )
     assert await postgres.rows() == {"a": 6, "b": 7}
-    await one.close()
+    await postgres_writer.close()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -204,7 +210,7 @@ async def test_a_batch_writes_the_same_as_its_events_alone(
     columns = {"key": "key", "number": "number", "v": "v"}
     events = [outbound(f"k{at}", at, v=value) for at, value in enumerate(values)]
     read = f"SELECT key, number, v::text, hifi_partition, hifi_offset FROM {postgres.name} ORDER BY number"
-    await written(writer(postgres, columns=columns), *([one] for one in events))
+    await written(writer(postgres, columns=columns), *([event] for event in events))
     alone = postgres.execute(read)
     postgres.execute(f"TRUNCATE {postgres.name}")
     await written(writer(postgres, columns=columns), events)
@@ -223,11 +229,11 @@ async def test_the_rows_of_a_batch_are_written_with_one_statement(postgres: Post
         f" EXECUTE FUNCTION {postgres.name}()"
     )
     counted = f"SELECT count(*) FROM {postgres.name}_statements"
-    one = writer(postgres)
-    await one.write([outbound(f"k{number}", number) for number in range(500)])
+    postgres_writer = writer(postgres)
+    await postgres_writer.write([outbound(f"k{number}", number) for number in range(500)])
     assert postgres.execute(counted) == [(1,)]
     # A key that comes again begins the next one.
-    await written(one, [outbound(f"k{number % 250}", number) for number in range(500, 1000)])
+    await written(postgres_writer, [outbound(f"k{number % 250}", number) for number in range(500, 1000)])
     assert postgres.execute(counted) == [(3,)]
     expected = {f"k{number}": number + (750 if number < 250 else 0) for number in range(500)}
     assert await postgres.rows() == expected
@@ -242,10 +248,10 @@ async def test_keys_that_only_postgresql_finds_equal_are_written_in_their_order(
 
 
 async def test_a_column_whose_type_changes_is_written_as_its_new_type(postgres: PostgresTable) -> None:
-    one = writer(postgres)
-    await one.write([outbound("a", 1, "1"), outbound("b", 2, "2")])
+    postgres_writer = writer(postgres)
+    await postgres_writer.write([outbound("a", 1, "1"), outbound("b", 2, "2")])
     postgres.execute(f"ALTER TABLE {postgres.name} ALTER number TYPE text")
-    await written(one, [outbound("a", 3, "three"), outbound("b", 4, "four")])
+    await written(postgres_writer, [outbound("a", 3, "three"), outbound("b", 4, "four")])
     assert await postgres.rows() == {"a": "three", "b": "four"}
 
 
@@ -264,13 +270,13 @@ async def test_a_column_whose_type_changes_is_written_as_its_new_type(postgres: 
 async def test_a_row_that_does_not_fit_is_rejected_without_its_values_in_the_text(
     postgres: PostgresTable, bad: OutboundEvent, reason: str
 ) -> None:
-    one = writer(postgres)
+    postgres_writer = writer(postgres)
     with pytest.raises(Rejected) as caught:
-        await one.write([outbound("before", 1), bad])
+        await postgres_writer.write([outbound("before", 1), bad])
     assert caught.value.reason == reason
     assert "no number" not in caught.value.detail
     assert await postgres.rows() == {}
-    await written(one, [outbound("after", 3)])
+    await written(postgres_writer, [outbound("after", 3)])
     assert await postgres.rows() == {"after": 3}
 
 
@@ -298,16 +304,16 @@ async def test_a_row_that_does_not_fit_is_rejected_without_its_values_in_the_tex
 async def test_while_a_table_is_changed_deliveries_wait_and_the_reason_names_it(
     postgres: PostgresTable, change: str, repair: str, says: str, used: bool
 ) -> None:
-    one = writer(postgres)
+    postgres_writer = writer(postgres)
     if used:
-        await one.write([outbound("a", 1), outbound("b", 1)])
+        await postgres_writer.write([outbound("a", 1), outbound("b", 1)])
     postgres.execute(change.replace("{}", postgres.name))
     for batch in ([outbound("a", 2)], [outbound("a", 2), outbound("b", 2)]):
         with pytest.raises(Retryable, match=says.replace("{}", postgres.name)) as caught:
-            await one.write(batch)
+            await postgres_writer.write(batch)
         assert postgres.name in str(caught.value)
     postgres.execute(repair.replace("{}", postgres.name))
-    await written(one, [outbound("a", 2), outbound("b", 2)])
+    await written(postgres_writer, [outbound("a", 2), outbound("b", 2)])
     assert await postgres.rows() == {"a": 2, "b": 2}
 
 
@@ -346,13 +352,13 @@ async def test_a_value_of_another_type_is_a_dead_letter_that_names_column_and_ty
 async def test_a_locked_table_is_a_retry_and_postgresql_itself_ends_the_transaction(
     postgres: PostgresTable,
 ) -> None:
-    one = writer(postgres, timeout_s=0.5)
+    postgres_writer = writer(postgres, timeout_s=0.5)
     async with postgres.locked():
         with pytest.raises(Retryable, match="LockNotAvailable"):
-            await one.write([outbound("a", 1)])
+            await postgres_writer.write([outbound("a", 1)])
         waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
         assert postgres.execute(waiting) == [(0,)]
-    await written(one, [outbound("a", 1)])
+    await written(postgres_writer, [outbound("a", 1)])
     assert await postgres.rows() == {"a": 1}
 
 
@@ -366,13 +372,13 @@ async def test_a_server_that_does_not_listen_is_a_retry(
 
 
 async def test_connections_that_the_server_closed_are_replaced(postgres: PostgresTable) -> None:
-    one = writer(postgres)
-    await one.write([outbound("a", 1)])
+    postgres_writer = writer(postgres)
+    await postgres_writer.write([outbound("a", 1)])
     ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hifi flights/d'"
     assert postgres.execute(ended) == [(True,)]
     with pytest.raises(Retryable):
-        await one.write([outbound("a", 2)])
-    await written(one, [outbound("a", 2)])
+        await postgres_writer.write([outbound("a", 2)])
+    await written(postgres_writer, [outbound("a", 2)])
     assert await postgres.rows() == {"a": 2}
 
 
@@ -415,11 +421,11 @@ async def test_after_a_kill_in_mid_run_each_event_is_appended_once(
         pipe_to("flights", postgres.declared(settings=settings, batch={"size": 20, "wait": "5ms"}))
     )
     records = [stream.record(key=f"k{n % 50}", data={"key": f"k{n % 50}", "number": n}) for n in range(3000)]
-    with process(stream, tmp_path / "log", session_timeout_s=6, commit_interval_s=3600) as one:
-        await one.ready()
+    with process(stream, tmp_path / "log", session_timeout_s=6, commit_interval_s=3600) as egest:
+        await egest.ready()
         await stream.enriched(*records)
         await until(lambda: postgres.execute(f"SELECT count(*) > 300 FROM {postgres.name}") == [(True,)])
-        one.stop(signal.SIGKILL)
+        egest.stop(signal.SIGKILL)
     async with running_egest(stream, session_timeout_s=6):
         receipts = await stream.receipts(3000)
     assert outcomes(receipts).count("delivered") == 3000

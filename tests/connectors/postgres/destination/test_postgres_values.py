@@ -99,10 +99,10 @@ async def test_values_are_exact_whatever_the_role_has(postgres: PostgresTable, f
     differences = []
     for column_type, value, text in EXACT:
         postgres.execute(f"ALTER TABLE {postgres.name} DROP COLUMN IF EXISTS v, ADD v {column_type}")
-        one = writer(postgres)
-        await one.write([event(1, value), event(2, value)])
-        await one.write([event(3, value)])
-        await one.close()
+        postgres_writer = writer(postgres)
+        await postgres_writer.write([event(1, value), event(2, value)])
+        await postgres_writer.write([event(3, value)])
+        await postgres_writer.close()
         with psycopg.connect(postgres.url) as connection:
             connection.execute("SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'")
             rows = connection.execute(f"SELECT v::text FROM {postgres.name} ORDER BY number").fetchall()
@@ -117,17 +117,17 @@ async def test_the_table_of_values_is_true(postgres: PostgresTable) -> None:
         column = "text" if row.column == "any type" else row.column
         postgres.execute("CREATE EXTENSION IF NOT EXISTS hstore")
         postgres.execute(f"ALTER TABLE {postgres.name} DROP COLUMN IF EXISTS v, ADD v {column}")
-        one = writer(postgres)
+        postgres_writer = writer(postgres)
         if row.outcome == "refused":
             with pytest.raises(Rejected, match="column v"):
-                await one.write([event(1, row.example)])
+                await postgres_writer.write([event(1, row.example)])
         else:
-            await one.write([event(1, row.example)])
+            await postgres_writer.write([event(1, row.example)])
             with psycopg.connect(postgres.url) as connection:
                 connection.execute("SET TimeZone = 'UTC'")
                 stored = connection.execute(f"SELECT v::text FROM {postgres.name}").fetchall()
             assert stored == [(row.stored,)], row
-        await one.close()
+        await postgres_writer.close()
         postgres.execute(f"TRUNCATE {postgres.name}")
 
 
@@ -158,20 +158,20 @@ REFUSED = [
 async def test_one_bad_value_of_a_batch_is_refused_by_number_and_column(postgres: PostgresTable) -> None:
     for column_type, value, says in REFUSED:
         postgres.execute(f"ALTER TABLE {postgres.name} DROP COLUMN IF EXISTS v, ADD v {column_type}")
-        one = writer(postgres)
+        postgres_writer = writer(postgres)
         batch = [event(offset, value if offset == 37 else "null") for offset in range(100)]
         with pytest.raises(RejectedEvents) as caught:
-            await one.write(batch)
+            await postgres_writer.write(batch)
         assert list(caught.value.events) == [37]
         assert caught.value.events[37].reason == "value"
         assert caught.value.events[37].detail.startswith(says)
         with pytest.raises(Rejected) as alone:
-            await one.write([batch[37]])
+            await postgres_writer.write([batch[37]])
         assert alone.value.detail == caught.value.detail
         if len(value) > 4:
             assert value.strip('"') not in alone.value.detail
-        await one.write([sent for sent in batch if sent is not batch[37]])
-        await one.close()
+        await postgres_writer.write([sent for sent in batch if sent is not batch[37]])
+        await postgres_writer.close()
         assert len(await postgres.rows()) == 99
         postgres.execute(f"TRUNCATE {postgres.name}")
 
@@ -216,10 +216,10 @@ async def test_a_constraint_names_the_column_and_the_hint_of_the_database(
         postgres.execute(f"CREATE TYPE {postgres.name}_types.mood AS ENUM ('sad', 'ok')")
         postgres.execute(f"CREATE DOMAIN {postgres.name}_types.positive AS integer CHECK (value > 0)")
         postgres.execute(f"ALTER TABLE {postgres.name} ADD {column}")
-        one = writer(postgres)
+        postgres_writer = writer(postgres)
         with pytest.raises(Rejected) as caught:
-            await one.write([event(1, value)])
-        await one.close()
+            await postgres_writer.write([event(1, value)])
+        await postgres_writer.close()
     finally:
         postgres.execute("ALTER ROLE postgres RESET ALL")
     assert caught.value.reason == reason
@@ -235,10 +235,10 @@ async def test_a_missing_partition_is_named(postgres: PostgresTable) -> None:
         f"CREATE TABLE {parts} (key text, number integer, v integer, hifi_log uuid, hifi_partition integer,"
         " hifi_offset bigint, hifi_accepted timestamptz, PRIMARY KEY (key, number)) PARTITION BY RANGE (number)"
     )
-    one = writer(postgres, table=parts, key=["key", "number"])
+    postgres_writer = writer(postgres, table=parts, key=["key", "number"])
     with pytest.raises(Rejected) as caught:
-        await one.write([event(1, "1")])
-    await one.close()
+        await postgres_writer.write([event(1, "1")])
+    await postgres_writer.close()
     assert caught.value.reason == "constraint"
     assert f'no partition of relation "{parts}"' in caught.value.detail
 
@@ -253,10 +253,10 @@ async def test_a_value_that_a_trigger_raises_is_not_in_the_detail(postgres: Post
         f" EXECUTE FUNCTION {postgres.name}_raises()"
     )
     postgres.execute(f"ALTER TABLE {postgres.name} ADD v text")
-    one = writer(postgres)
+    postgres_writer = writer(postgres)
     with pytest.raises(Rejected) as caught:
-        await one.write([event(1, "1", key="secret")])
-    await one.close()
+        await postgres_writer.write([event(1, "1", key="secret")])
+    await postgres_writer.close()
     assert caught.value.reason == "refused"
     assert "secret" not in caught.value.detail
 
@@ -373,11 +373,11 @@ async def test_partial_events_of_two_logs_in_any_order_leave_the_newest_value_of
 
 async def test_without_the_column_that_it_needs_a_partial_event_is_refused(postgres: PostgresTable) -> None:
     postgres.execute(f"ALTER TABLE {postgres.name} ADD v text")
-    one = writer(postgres, absent="keep")
-    await one.write([event(1, '"x"', "a")])
+    postgres_writer = writer(postgres, absent="keep")
+    await postgres_writer.write([event(1, '"x"', "a")])
     with pytest.raises(Rejected, match="hifi_unchanged"):
-        await one.write([event(2, None, "a")])
-    await one.close()
+        await postgres_writer.write([event(2, None, "a")])
+    await postgres_writer.close()
 
 
 # Concurrent writers
@@ -417,18 +417,18 @@ async def test_a_late_create_and_the_delete_of_its_key_at_the_same_time_leave_no
 async def test_two_pipes_that_write_the_same_rows_in_opposite_order_never_wait_for_each_other(
     postgres: PostgresTable, deleting: dict[str, Any]
 ) -> None:
-    one, other = writer(postgres, **deleting), writer(postgres, **deleting)
+    first, other = writer(postgres, **deleting), writer(postgres, **deleting)
     keys = [f"k{number}" for number in range(50)]
 
     def batch(turn: int, order: list[str]) -> list[OutboundEvent]:
-        made = [
+        events = [
             event(turn * 100 + at, '"x"', key, op="d" if at % 7 == 0 else "u") for at, key in enumerate(order)
         ]
-        return made + [event(turn * 100 + 50 + at, '"y"', key) for at, key in enumerate(order[::3])]
+        return events + [event(turn * 100 + 50 + at, '"y"', key) for at, key in enumerate(order[::3])]
 
     for turn in range(30):
-        await asyncio.gather(one.write(batch(turn, keys)), other.write(batch(turn, keys[::-1])))
-    await one.close()
+        await asyncio.gather(first.write(batch(turn, keys)), other.write(batch(turn, keys[::-1])))
+    await first.close()
     await other.close()
 
 
@@ -495,7 +495,7 @@ async def test_writers_share_the_connections_of_a_pool_and_leave_no_settings(
             "SELECT current_setting('statement_timeout'), current_setting('lock_timeout'),"
             " (SELECT count(*) FROM pg_prepared_statements)"
         ).fetchall()
-    for one in writers:
-        await one.close()
+    for postgres_writer in writers:
+        await postgres_writer.close()
     assert left == [("0", "0", 0)]
     assert len(await postgres.rows()) == 8

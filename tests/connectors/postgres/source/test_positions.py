@@ -9,8 +9,8 @@ from hifi_postgres.source.positions import ZERO, positions, rfc3339, time_us
 
 @given(st.lists(st.integers(-(2**63), 2**62)), st.integers(-1, 2**63))
 def test_positions_rise_and_are_above_the_last_one(values: list[int], last: int) -> None:
-    found = list(positions(map(str, values), last))
-    assert all(one < other for one, other in zip([last, *found], found, strict=False))
+    numbers = list(positions(map(str, values), last))
+    assert all(position < other for position, other in zip([last, *numbers], numbers, strict=False))
 
 
 @given(st.sets(st.integers(-(2**63), 2**63 - 1), min_size=1))

@@ -16,9 +16,9 @@ from hifi_postgres.source.rows import PostgresRows, postgres_rows
 
 
 def source(polled: PolledTable, /, **changed: Any) -> SqlSource:
-    found = polled.pipe(**changed).source
-    assert isinstance(found, SqlSource)
-    return found
+    sql_source = polled.pipe(**changed).source
+    assert isinstance(sql_source, SqlSource)
+    return sql_source
 
 
 async def every_row(rows: PostgresRows, upto: str, limit: int) -> list[int]:
@@ -121,15 +121,15 @@ async def test_a_query_changes_nothing(table: PolledTable) -> None:
 
 
 async def test_a_wrong_password_is_told(table: PolledTable) -> None:
-    found = source(table)
-    assert found.database.password_file is not None
-    found.database.password_file.write_text("wrong")
+    sql_source = source(table)
+    assert sql_source.database.password_file is not None
+    sql_source.database.password_file.write_text("wrong")
     with pytest.raises(Retryable, match="password authentication failed"):
-        async with postgres_rows(found, "test", 1000):
+        async with postgres_rows(sql_source, "test", 1000):
             pass
-    found.database.password_file.unlink()
+    sql_source.database.password_file.unlink()
     with pytest.raises(Misconfigured, match="cannot be read"):
-        async with postgres_rows(found, "test", 1000):
+        async with postgres_rows(sql_source, "test", 1000):
             pass
 
 

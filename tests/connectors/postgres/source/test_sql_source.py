@@ -53,7 +53,7 @@ async def test_each_row_passes_once_although_its_reader_is_killed_or_frozen_and_
 
         await stream.start("normalize")
         last = set(table.rows().values())
-        normalized = await stream.read(topics.normalized, lambda found: last <= set(field(found, "name")))
+        normalized = await stream.read(topics.normalized, lambda records: last <= set(field(records, "name")))
         await assert_each_once(stream, normalized)
         assert log.read_text().count("source-taken-over") >= 3
 
@@ -93,7 +93,7 @@ async def test_a_row_of_a_transaction_that_commits_late_is_not_passed_over(
         assert await stream.all(stream.topics.raw) == []
         assert readyz(admin)[0] == 200
         late.commit()
-        raw = await stream.read(stream.topics.raw, lambda found: len(found) == 2)
+        raw = await stream.read(stream.topics.raw, lambda records: len(records) == 2)
         assert sorted(field(raw, "name")) == ["early", "late"]
         late.close()
         other.close()
@@ -112,14 +112,14 @@ async def test_rows_become_events_and_one_that_is_too_large_a_dead_letter(
         )
         await stream.start("normalize")
         await stream.start("collect", collect_max_event_bytes=1024)
-        normalized = await stream.read(stream.topics.normalized, lambda found: len(found) == 2)
-        (dead,) = await stream.read(stream.topics.dead_letter, lambda found: len(found) == 1)
+        normalized = await stream.read(stream.topics.normalized, lambda records: len(records) == 2)
+        (dead,) = await stream.read(stream.topics.dead_letter, lambda records: len(records) == 1)
         assert fields(dead)["hifi_reason"] == b"too-large"
-        first = next(one for one in normalized if one.key == b"n1")
-        known = fields(first)
-        assert known["ce_time"] == b"2026-01-02T03:04:05.678901Z"
-        assert known["ce_type"] == b"order"
-        assert known["ce_id"].endswith(b"/2026-01-02T03:04:05.678901Z/1")
+        first = next(record for record in normalized if record.key == b"n1")
+        first_fields = fields(first)
+        assert first_fields["ce_time"] == b"2026-01-02T03:04:05.678901Z"
+        assert first_fields["ce_type"] == b"order"
+        assert first_fields["ce_id"].endswith(b"/2026-01-02T03:04:05.678901Z/1")
         assert orjson.loads(first.value) == {
             "id": 1,
             "name": "n1",
@@ -129,7 +129,7 @@ async def test_rows_become_events_and_one_that_is_too_large_a_dead_letter(
         }
         table.add(range(5, 6), "'2026-01-04'")
         await stream.read(
-            stream.topics.normalized, lambda found: sorted(field(found, "name")) == ["n1", "n2", "n5"]
+            stream.topics.normalized, lambda records: sorted(field(records, "name")) == ["n1", "n2", "n5"]
         )
 
 
@@ -140,15 +140,15 @@ async def test_a_column_that_was_renamed_is_told_and_reading_goes_on_when_it_is_
         table.add(range(1, 3))
         await stream.publish(table.pipe())
         _, admin = await stream.start("collect", collect_retry_s=0.2)
-        await stream.read(stream.topics.raw, lambda found: len(found) == 2)
+        await stream.read(stream.topics.raw, lambda records: len(records) == 2)
         table.execute("ALTER TABLE {} RENAME COLUMN updated TO changed")
         await until(lambda: "updated" in readyz(admin)[1]["warnings"].get("source of orders: settings", ""))
         assert readyz(admin)[0] == 200
         table.execute("ALTER TABLE {} RENAME COLUMN changed TO updated")
         table.execute("ALTER TABLE {} RENAME COLUMN price TO cost")
         table.add(range(3, 4))
-        raw = await stream.read(stream.topics.raw, lambda found: len(found) == 3)
-        assert sorted("cost" in orjson.loads(one.value) for one in raw) == [False, False, True]
+        raw = await stream.read(stream.topics.raw, lambda records: len(records) == 3)
+        assert sorted("cost" in orjson.loads(record.value) for record in raw) == [False, False, True]
         await until(lambda: readyz(admin)[1]["warnings"] == {})
 
 
@@ -167,11 +167,11 @@ async def test_a_paused_pipe_goes_on_where_it_was(kafka: str, log: Path, table: 
         table.add(range(1, 1201))
         await stream.publish(table.pipe())
         await stream.start("collect")
-        await stream.read(stream.topics.raw, lambda found: len(found) == 1200)
+        await stream.read(stream.topics.raw, lambda records: len(records) == 1200)
         await stream.set_paused(paused=True)
         await until(lambda: "source-ended" in log.read_text())
         table.add(range(1201, 1301))
         assert len(await stream.all(stream.topics.raw)) == 1200
         await stream.set_paused(paused=False)
-        raw = await stream.read(stream.topics.raw, lambda found: len(found) >= 1300)
+        raw = await stream.read(stream.topics.raw, lambda records: len(records) >= 1300)
         assert len(raw) == 1300, "nothing is read again"

@@ -91,7 +91,7 @@ async def test_topics_made_as_shown_are_accepted_and_others_are_refused(secured:
         app,
         ["topics", "show", "--stream", "made", "--partitions", "2", "--replication", "1", "--format", "json"],
     )
-    made = json.loads(shown.output)
+    topic_counts = json.loads(shown.output)
     async with secured.client(AIOKafkaAdminClient, secured.credentials.security(ADMIN)) as admin:
         await admin.create_topics(
             [
@@ -101,7 +101,7 @@ async def test_topics_made_as_shown_are_accepted_and_others_are_refused(secured:
                     topic_text["replication"],
                     topic_configs=topic_text["configs"],
                 )
-                for topic_text in made
+                for topic_text in topic_counts
             ]
         )
     await set_up(_settings(secured, "made", partitions=2, create_topics=False))

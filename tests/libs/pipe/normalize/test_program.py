@@ -41,10 +41,12 @@ def program(enrich: dict[str, Any] | None = None, **normalize: Any) -> Normalize
 
 def run(text: bytes | str, **normalize: Any) -> bytes | None:
     data = text.encode() if isinstance(text, str) else text
-    made = program(**normalize)
-    if made.function is None:
-        return made.run(data, b"application/json")
-    return made.finish(load_function(made.function)(made.prepare(data, b"application/json")))
+    normalizer = program(**normalize)
+    if normalizer.function is None:
+        return normalizer.run(data, b"application/json")
+    return normalizer.finish(
+        load_function(normalizer.function)(normalizer.prepare(data, b"application/json"))
+    )
 
 
 def rejected(text: bytes | str, **normalize: Any) -> tuple[str, str]:

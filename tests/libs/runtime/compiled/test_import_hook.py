@@ -38,7 +38,7 @@ class Shop:
         """What a new process computes, from which file, and whether it uses compiled modules."""
         code = USE.format(folder=str(self.build), before=before)
         path = os.pathsep.join([str(self.packages), *filter(None, sys.path)])
-        result = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-S", "-c", code],
             env=os.environ
             | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "HIFI_COMPILED": "1"}
@@ -47,7 +47,7 @@ class Shop:
             text=True,
             check=True,
         )
-        total, file, in_use = json.loads(result.stdout)
+        total, file, in_use = json.loads(completed.stdout)
         return total, Path(file).name, in_use
 
 
@@ -67,10 +67,10 @@ def extension(tmp_path_factory: pytest.TempPathFactory) -> Path:
         'static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "calculate", NULL, -1, methods};\n'
         "PyMODINIT_FUNC PyInit_calculate(void) { return PyModule_Create(&module); }\n"
     )
-    made = folder / f"calculate{SUFFIX}"
+    extension = folder / f"calculate{SUFFIX}"
     include = sysconfig.get_path("include")
-    subprocess.run([compiler, "-shared", "-fPIC", f"-I{include}", source, "-o", made], check=True)
-    return made
+    subprocess.run([compiler, "-shared", "-fPIC", f"-I{include}", source, "-o", extension], check=True)
+    return extension
 
 
 @pytest.fixture

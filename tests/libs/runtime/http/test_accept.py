@@ -12,8 +12,8 @@ from hifi.runtime.http.accept import accepting
 
 
 class Protocol(asyncio.Protocol):
-    def __init__(self, made: list[asyncio.BaseTransport]) -> None:
-        self._made = made
+    def __init__(self, transports: list[asyncio.BaseTransport]) -> None:
+        self._made = transports
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._made.append(transport)
@@ -21,24 +21,24 @@ class Protocol(asyncio.Protocol):
 
 async def test_many_waiting_connections_are_accepted_within_a_few_turns() -> None:
     listener = server.listen("127.0.0.1", 0)
-    made: list[asyncio.BaseTransport] = []
+    transports: list[asyncio.BaseTransport] = []
     with contextlib.ExitStack() as stack:
         stack.callback(listener.close)
         for _ in range(200):
             stack.enter_context(socket.create_connection(listener.getsockname(), timeout=5))
-        with accepting(listener, lambda: Protocol(made)):
+        with accepting(listener, lambda: Protocol(transports)):
             turns = 0
-            while len(made) < 200 and turns < 30:
+            while len(transports) < 200 and turns < 30:
                 await asyncio.sleep(0)
                 turns += 1
-        assert len(made) == 200, f"{len(made)} after {turns} turns"
-        for transport in made:
+        assert len(transports) == 200, f"{len(transports)} after {turns} turns"
+        for transport in transports:
             transport.close()
 
 
 async def test_without_files_it_accepts_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     listener = server.listen("127.0.0.1", 0)
-    made: list[asyncio.BaseTransport] = []
+    transports: list[asyncio.BaseTransport] = []
     calls = 0
 
     class Exhausted:
@@ -56,9 +56,9 @@ async def test_without_files_it_accepts_again_after_a_pause(monkeypatch: pytest.
 
     monkeypatch.setattr("hifi.runtime.http.accept._PAUSE_S", 0.05)
     with contextlib.closing(listener), socket.create_connection(listener.getsockname(), timeout=5):
-        with accepting(Exhausted(), lambda: Protocol(made)):  # type: ignore[arg-type]
+        with accepting(Exhausted(), lambda: Protocol(transports)):  # type: ignore[arg-type]
             async with asyncio.timeout(5):
-                while not made:
+                while not transports:
                     await asyncio.sleep(0.01)
-        made[0].close()
+        transports[0].close()
     assert calls >= 2

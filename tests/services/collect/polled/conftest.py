@@ -25,5 +25,5 @@ def table(tmp_path: Path) -> Iterator[PolledTable]:
     """A new, empty table of a PostgreSQL of its own."""
     if not PROGRAMS.is_dir():
         pytest.skip(f"PostgreSQL is not installed in {PROGRAMS}")
-    with PostgresServer() as server, PolledTable(server, tmp_path) as made:
-        yield made
+    with PostgresServer() as server, PolledTable(server, tmp_path) as table:
+        yield table

@@ -39,27 +39,27 @@ async def turns() -> None:
 async def test_one_batch_is_made_ahead_and_no_more() -> None:
     batches = Batches(3)
     batches.hangs.set()
-    found = []
+    numbers = []
     async with aclosing(read_ahead(batches.all())) as ahead:
         async for batch in ahead:
             await turns()
-            found.append((batch, batches.made))
-    assert found == [(1, 2), (2, 3), (3, 3)]
+            numbers.append((batch, batches.made))
+    assert numbers == [(1, 2), (2, 3), (3, 3)]
     assert batches.closed
 
 
 async def test_an_error_comes_after_the_batches_before_it() -> None:
-    batches, found = Batches(2, Retryable("away")), list[int]()
+    batches, numbers = Batches(2, Retryable("away")), list[int]()
 
     async def read() -> None:
         async with aclosing(read_ahead(batches.all())) as ahead:
             async for batch in ahead:
                 await turns()
-                found.append(batch)
+                numbers.append(batch)
 
     with pytest.raises(Retryable, match="away"):
         await read()
-    assert found == [1, 2]
+    assert numbers == [1, 2]
     assert batches.closed
 
 

@@ -14,9 +14,9 @@ def event(time_us: int | None) -> SourceEvent:
 def flags(backlog: SourceBacklog, times_us: list[int | None], remaining: int | None) -> list[bool]:
     events = [event(time_us) for time_us in times_us]
     marked = backlog.mark(events, remaining, NOW_US)
-    found = [one.backfill for one in events]
-    assert marked == sum(found)
-    return found
+    flags = [event.backfill for event in events]
+    assert marked == sum(flags)
+    return flags
 
 
 def test_a_backlog_is_backfill_to_its_last_event_and_what_comes_after_it_is_live() -> None:

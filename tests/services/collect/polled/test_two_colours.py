@@ -38,15 +38,15 @@ class TwoColours:
 
     async def shift(self, name: str) -> None:
         """Give all requests to a colour."""
-        each = {
-            one: Colour(10_000, ColourState.ACTIVE, (), "")
-            if one == name
+        shares = {
+            colour: Colour(10_000, ColourState.ACTIVE, (), "")
+            if colour == name
             else Colour(0, ColourState.IDLE, (), "")
-            for one in ("blue", "green")
+            for colour in ("blue", "green")
         }
         producer = Producer(self.green.kafka, "test")
         await producer.start()
-        await producer.send_and_wait(self.control.colours, 0, [Colours(each, (), 1, "test").record()])
+        await producer.send_and_wait(self.control.colours, 0, [Colours(shares, (), 1, "test").record()])
         await producer.stop()
 
     async def collect(self, stream: CollectedStream, name: str) -> int:
@@ -63,26 +63,29 @@ class TwoColours:
     async def passed(self) -> dict[str, Counter[str]]:
         """Colour to how often each event has passed its normalize."""
         return {
-            name: Counter(fields(one)["ce_id"].decode() for one in await stream.all(stream.topics.normalized))
+            name: Counter(
+                fields(record)["ce_id"].decode() for record in await stream.all(stream.topics.normalized)
+            )
             for name, stream in (("blue", self.blue), ("green", self.green))
         }
 
     async def numbers(self) -> set[tuple[str, int]]:
         """Of the rows that have passed: the field by which a pipe numbers them, and the number."""
-        found = set()
+        pairs = set()
         for stream in (self.blue, self.green):
-            for one in await stream.all(stream.topics.normalized):
-                row = orjson.loads(one.value)
-                found.add(("id", row["id"]) if "id" in row else ("n", row["n"]))
-        return found
+            for record in await stream.all(stream.topics.normalized):
+                row = orjson.loads(record.value)
+                pairs.add(("id", row["id"]) if "id" in row else ("n", row["n"]))
+        return pairs
 
     async def until_passed(self, rows: range) -> None:
         """Wait until these rows of the table and of the folder have passed."""
-        wanted = {(name, number) for name in ("id", "n") for number in rows}
+        expected = {(name, number) for name in ("id", "n") for number in rows}
         topic = self.blue.topics.normalized
         async with RawEnd(self.blue, topic) as blue, RawEnd(self.green, topic) as green, asyncio.timeout(120):
             while (
-                await blue.count() + await green.count() < len(wanted) or not wanted <= await self.numbers()
+                await blue.count() + await green.count() < len(expected)
+                or not expected <= await self.numbers()
             ):
                 await asyncio.sleep(0.1)
 
@@ -153,11 +156,11 @@ async def test_after_a_shift_the_other_colour_goes_on_and_after_a_kill_it_repeat
             await colours.until_passed(range(2 * ROWS))
 
         passed = await colours.passed()
-        assert all(set(one.values()) == {1} for one in passed.values()), "a colour passes nothing twice"
+        assert all(set(passes.values()) == {1} for passes in passed.values()), "a colour passes nothing twice"
         repeated = passed["blue"] & passed["green"]
         assert len(passed["blue"] + passed["green"]) == 4 * ROWS, "nothing else was read"
         for source in ("table", "folder"):
-            found = [name for name in repeated if (table.name in name) == (source == "table")]
-            assert len(found) <= MOST_EVENTS, f"more than one batch of the {source} was repeated"
-        told = log.read_text()
-        assert told.count("source-taken-over") == 2 * 4
+            repeated_here = [name for name in repeated if (table.name in name) == (source == "table")]
+            assert len(repeated_here) <= MOST_EVENTS, f"more than one batch of the {source} was repeated"
+        log_text = log.read_text()
+        assert log_text.count("source-taken-over") == 2 * 4

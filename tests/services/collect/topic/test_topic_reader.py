@@ -42,20 +42,20 @@ async def events(reader: Reader) -> list[SourceEvent]:
 
 async def test_a_record_on_which_the_reader_fails_again_is_refused_alone_with_its_id() -> None:
     reader = Reader({500: 99})
-    made = await events(reader)
-    assert [event.position for event in made] == [*range(1000)]
-    assert [event.position for event in made if REFUSED in dict(event.headers)] == [500]
-    headers = dict(made[500].headers)
+    source_events = await events(reader)
+    assert [event.position for event in source_events] == [*range(1000)]
+    assert [event.position for event in source_events if REFUSED in dict(event.headers)] == [500]
+    headers = dict(source_events[500].headers)
     assert (headers["ce_id"], headers["ce_source"]) == (b"cluster/t/1/500", b"kafka://cluster/t")
     assert parse_refusal(headers[REFUSED]).reason == "collect-failed"
     assert "KeyError" in parse_refusal(headers[REFUSED]).detail
-    assert made[500].data == b"{}"
+    assert source_events[500].data == b"{}"
     too_large, *_ = await events(Reader({0: 99}))
     assert (dict(too_large.headers)["ce_id"], too_large.data) == (b"cluster/t/1/0", None)
 
 
 async def test_a_record_on_which_the_reader_fails_once_is_prepared_again_and_read() -> None:
     reader = Reader({0: 1, 999: 1})
-    made = await events(reader)
-    assert [event for event in made if REFUSED in dict(event.headers)] == []
+    source_events = await events(reader)
+    assert [event for event in source_events if REFUSED in dict(event.headers)] == []
     assert reader.prepared == [0, 999]

@@ -67,7 +67,7 @@ async def test_instances_come_and_go_and_each_event_arrives_once_and_in_order(ka
     assert Counter(there.ids) == Counter(sent)
     assert outcomes(receipts) == ["delivered"] * len(sent)
     for key in range(20):
-        of_key = [int(each) for each in there.ids if int(each) % 20 == key]
+        of_key = [int(event_id) for event_id in there.ids if int(event_id) % 20 == key]
         assert of_key == sorted(of_key)
     await stream.producer.stop()
 
@@ -77,10 +77,10 @@ async def test_what_has_its_receipt_is_not_sent_again_though_it_was_never_commit
 ) -> None:
     async with destination() as there:
         await stream.publish(pipe(there.url))
-        with process(stream, tmp_path / "log", commit_interval_s=3600) as one:
+        with process(stream, tmp_path / "log", commit_interval_s=3600) as egest:
             await stream.send(60)
             await stream.receipts(60)
-            one.stop(signal.SIGKILL)
+            egest.stop(signal.SIGKILL)
         assert await stream.committed() == {}
         async with running_egest(stream, session_timeout_s=6):
             await stream.send(5)
@@ -99,17 +99,17 @@ async def test_a_kill_in_mid_run_loses_nothing_and_repeats_only_what_had_no_rece
 ) -> None:
     async with destination(a_moment) as there:
         await stream.publish(pipe(there.url, concurrency=4))
-        with process(stream, tmp_path / "log", session_timeout_s=6) as one:
+        with process(stream, tmp_path / "log", session_timeout_s=6) as egest:
             sent: list[str] = []
             load = asyncio.create_task(paced(stream, 1, 200, 4, sent))
             await until(lambda: len(there.ids) > 100)
-            one.stop(signal.SIGKILL)
+            egest.stop(signal.SIGKILL)
         on_record = {texts(record)[SEQ] for record in await stream.read(stream.topics.receipts)}
         numbers = {str(int(seq.split(":")[1])) for seq in on_record}
         async with running_egest(stream, session_timeout_s=6):
             await load
             await until(lambda: set(there.ids) == set(sent))
-    twice = {each for each, count in Counter(there.ids).items() if count > 1}
+    twice = {event_id for event_id, count in Counter(there.ids).items() if count > 1}
     assert twice.isdisjoint(numbers)
     # The requests under way, and the receipts that had not been acknowledged yet: a turn or two of the loop.
     assert len(twice) <= 4 + 40
@@ -126,15 +126,15 @@ async def test_answers_that_came_while_it_was_frozen_are_read_before_they_are_ca
 
     async with destination(when_it_is_frozen) as there:
         await stream.publish(pipe(there.url, concurrency=20, timeout="2s"))
-        with process(stream, tmp_path / "log") as one:
-            await one.ready()
+        with process(stream, tmp_path / "log") as egest:
+            await egest.ready()
             await stream.send(20)
             await until(lambda: len(there.ids) == 20)
-            one.send(signal.SIGSTOP)
+            egest.send(signal.SIGSTOP)
             late_s = time.monotonic() + 2.2
             came.set()
             await until(lambda: time.monotonic() > late_s)
-            one.send(signal.SIGCONT)
+            egest.send(signal.SIGCONT)
             receipts = await stream.receipts(20)
     assert outcomes(receipts) == ["delivered"] * 20
     assert len(there.ids) == 20
@@ -147,19 +147,19 @@ async def test_a_frozen_instance_sends_nothing_once_its_partitions_are_anothers(
 ) -> None:
     async with destination(a_moment) as there:
         await stream.publish(pipe(there.url, concurrency=2))
-        with process(stream, tmp_path / "log", session_timeout_s=6, instance="frozen") as one:
+        with process(stream, tmp_path / "log", session_timeout_s=6, instance="frozen") as egest:
             sent: list[str] = []
             load = asyncio.create_task(paced(stream, 1, 100, 9, sent))
             await until(lambda: len(there.ids) > 50)
-            one.send(signal.SIGSTOP)
+            egest.send(signal.SIGSTOP)
             at_freeze = len(there.requests)
             async with running_egest(stream, session_timeout_s=6):
                 await until(lambda: len(there.requests) > at_freeze + 100)
-                one.send(signal.SIGCONT)
+                egest.send(signal.SIGCONT)
                 await load
                 await until(lambda: set(there.ids) == set(sent))
-            assert one.stop() == 0
-    twice = [each for each, count in Counter(there.ids).items() if count > 1]
+            assert egest.stop() == 0
+    twice = [event_id for event_id, count in Counter(there.ids).items() if count > 1]
     assert len(twice) <= 2 + 40, "what was under way when it froze, and what had no receipt yet"
 
 
@@ -194,15 +194,15 @@ async def test_copies_on_retry_out_are_dropped_and_further_passes_are_not(stream
         }
         return Record(record.key, record.value, with_fields(record.headers, changes))
 
-    one, two = stream.record(), stream.record()
+    first_record, second_record = stream.record(), stream.record()
     topic = stream.topics.retry_out
     async with destination() as there:
         async with running_egest(stream, pipe(there.url)):
-            first = [retried(one, 1, "200ms", 5), retried(two, 1, "200ms", 6)]
-            await stream.producer.send_and_wait(topic, 0, [*first, *first, retried(one, 1, "1s", 0)])
+            first = [retried(first_record, 1, "200ms", 5), retried(second_record, 1, "200ms", 6)]
+            await stream.producer.send_and_wait(topic, 0, [*first, *first, retried(first_record, 1, "1s", 0)])
             await stream.receipts(2)
         async with running_egest(stream):
-            await stream.producer.send_and_wait(topic, 0, [*first, retried(one, 2, "1s", 1)])
+            await stream.producer.send_and_wait(topic, 0, [*first, retried(first_record, 2, "1s", 1)])
             receipts = await stream.receipts(3)
     assert Counter(there.ids) == {"0": 2, "1": 1}
     assert sorted(receipt[PASS] for receipt in receipts) == ["1", "1", "2"]
@@ -271,27 +271,27 @@ async def test_a_partition_that_was_quiet_for_long_is_taken_over_without_reading
     await stream.producer.send_and_wait(topic, 0, [receipt(offset) for offset in range(900, 910)])
     reader = OutcomeReader(stream.kafka, stream.topics)
     await reader.start()
-    found = await reader.read("enriched", 0, 905, quiet_until_ms, {})
+    outcomes = await reader.read("enriched", 0, 905, quiet_until_ms, {})
     await reader.stop()
-    assert len(found.keys) == EXTRA_RECEIPTS + 5
-    assert [found.index.has(offset, b"") for offset in (904, 905, 909, 910)] == [False, True, True, False]
+    assert len(outcomes.keys) == EXTRA_RECEIPTS + 5
+    assert [outcomes.index.has(offset, b"") for offset in (904, 905, 909, 910)] == [False, True, True, False]
 
 
 async def test_nothing_is_sent_or_handed_over_without_the_lease(
     stream: EgestStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = True
-    monkeypatch.setattr(PartitionLease, "held", lambda _: held)
+    has_lease = True
+    monkeypatch.setattr(PartitionLease, "held", lambda _: has_lease)
     async with destination() as there, running_egest(stream, pipe(there.url)) as service:
         await stream.send(1)
         await stream.receipts(1)
-        held = False
+        has_lease = False
         await stream.send(5)
         await stream.send(1, to="gone")
         await asyncio.sleep(0.5)
         assert len(there.requests) == 1
         assert len(await stream.read(stream.topics.dead_letter)) == 0
-        held = True
+        has_lease = True
         receipts = await stream.receipts(7)
         assert service.service.health.ready
     assert sorted(outcomes(receipts)) == ["dead-letter"] + ["delivered"] * 6

@@ -39,7 +39,7 @@ SEQ = seq_text(EPOCH, 7)
 
 
 def parsed(source: str, *more: tuple[str, bytes], drop: str = "") -> Any:
-    found = {
+    values = {
         **dict(attributes(7)),
         PIPE: b"flights",
         REVISION: b"2",
@@ -52,34 +52,40 @@ def parsed(source: str, *more: tuple[str, bytes], drop: str = "") -> Any:
         TO: b"a,b,a",
         **dict(more),
     }
-    found.pop(drop, None)
-    kept = tuple(packed(found))
+    values.pop(drop, None)
+    kept = tuple(packed(values))
     record = ConsumerRecord(source, 0, 9, 0, 0, b"k", b"{}", None, 0, 2, kept)
     partition = SourcePartition(
         AssignedPartition(TopicPartition(source, 0)), source, InFlightBudget(10, 10**6)
     )
-    (one,) = parse(partition, [record], 99)
-    return one
+    (delivery,) = parse(partition, [record], 99)
+    return delivery
 
 
 def test_an_event_has_each_destination_once() -> None:
-    one = parsed(ENRICHED)
-    assert isinstance(one, EventRecord)
-    assert one.destinations == [b"a", b"b"]
-    assert (one.pending, one.pipe, one.revision_offset, one.accepted_us, one.due_us) == (
+    delivery = parsed(ENRICHED)
+    assert isinstance(delivery, EventRecord)
+    assert delivery.destinations == [b"a", b"b"]
+    assert (
+        delivery.pending,
+        delivery.pipe,
+        delivery.revision_offset,
+        delivery.accepted_us,
+        delivery.due_us,
+    ) == (
         2,
         "flights",
         3,
         5,
         0,
     )
-    assert (one.key, one.log, one.log_offset) == (SEQ, "raw", 11)
-    assert one.receipt_hop == b"99;11"
-    assert one.copied == [(TIME_HEADER, TIME)]
+    assert (delivery.key, delivery.log, delivery.log_offset) == (SEQ, "raw", 11)
+    assert delivery.receipt_hop == b"99;11"
+    assert delivery.copied == [(TIME_HEADER, TIME)]
 
 
 def test_a_retry_continues_the_counts_of_its_delivery() -> None:
-    one = parsed(
+    delivery = parsed(
         RETRY_OUT,
         (DESTINATION, b"a"),
         (PASS, b"2"),
@@ -89,21 +95,25 @@ def test_a_retry_continues_the_counts_of_its_delivery() -> None:
         (DUE, b"1000"),
         (RETRY, b"5s:123"),
     )
-    assert one.destinations == [b"a"]
-    assert one.earlier == (5, 44, 2, 1)
-    assert one.due_us == 1000
-    assert (one.key, one.log, one.log_offset) == (b"~".join((SEQ, b"0", b"a", b"2")), "5s", 123)
+    assert delivery.destinations == [b"a"]
+    assert delivery.earlier == (5, 44, 2, 1)
+    assert delivery.due_us == 1000
+    assert (delivery.key, delivery.log, delivery.log_offset) == (
+        b"~".join((SEQ, b"0", b"a", b"2")),
+        "5s",
+        123,
+    )
 
 
 def test_a_replay_at_enrich_is_identified_by_its_key_alone() -> None:
-    one = parsed(ENRICHED, (REPLAY, b"1"), (SERVICE, b"enrich"))
-    assert (one.key, one.log) == (SEQ + b"~1", None)
+    delivery = parsed(ENRICHED, (REPLAY, b"1"), (SERVICE, b"enrich"))
+    assert (delivery.key, delivery.log) == (SEQ + b"~1", None)
     again = parsed(ENRICHED, (REPLAY, b"1"), (SERVICE, b"normalize"))
     assert (again.key, again.log, again.log_offset) == (SEQ + b"~1", "raw", 11)
 
 
 @pytest.mark.parametrize("missing", [SEQ_FIELD, TO, ACCEPTED, REVISION_OFFSET, IN])
 def test_a_record_without_a_field_of_hifi_is_invalid(missing: str) -> None:
-    one = parsed(ENRICHED, drop=missing)
-    assert isinstance(one, InvalidRecord)
-    assert one.error.reason == "not-an-event"
+    delivery = parsed(ENRICHED, drop=missing)
+    assert isinstance(delivery, InvalidRecord)
+    assert delivery.error.reason == "not-an-event"

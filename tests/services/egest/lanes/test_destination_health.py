@@ -29,17 +29,17 @@ def request(deliveries: int = 1, permit: Permit = Permit.NORMAL) -> OutboundRequ
     partition = SourcePartition(
         AssignedPartition(TopicPartition(TOPICS.enriched, 0)), "enriched", InFlightBudget(100, 10**6)
     )
-    made = []
+    offered = []
     for offset in range(deliveries):
         record: Any = ConsumerRecord(
             TOPICS.enriched, 0, offset, 0, 0, b"k", b"{}", None, 0, 2, tuple(attributes(offset))
         )
-        made.append(Delivery(EventRecord(record, partition, b"", [], "flights", b"x:1", 0, 5), b"d"))
+        offered.append(Delivery(EventRecord(record, partition, b"", [], "flights", b"x:1", 0, 5), b"d"))
     lease: Any = None
-    one = OutboundRequest(made, [b"k"], lease)
-    one.permit = permit
-    one.count_attempt(0.0, now_us())
-    return one
+    outbound_request = OutboundRequest(offered, [b"k"], lease)
+    outbound_request.permit = permit
+    outbound_request.count_attempt(0.0, now_us())
+    return outbound_request
 
 
 def health(**declared: Any) -> DestinationHealth:
@@ -48,9 +48,11 @@ def health(**declared: Any) -> DestinationHealth:
     return DestinationHealth("flights", destination, TOPICS.tiers, 10.0)
 
 
-def fails(one: DestinationHealth, result: Answer | NoResponse, now_s: float = 1.0, **options: Any) -> Any:
+def fails(
+    destination_health: DestinationHealth, result: Answer | NoResponse, now_s: float = 1.0, **options: Any
+) -> Any:
     status = result.status if isinstance(result, Answer) else 0
-    return one.failed(request(**options), result, Attempt(1, status, 2), now_s)
+    return destination_health.failed(request(**options), result, Attempt(1, status, 2), now_s)
 
 
 @pytest.fixture(autouse=True)
@@ -59,24 +61,24 @@ def no_breakers() -> None:
 
 
 def kinds(conclusions: Any) -> list[type]:
-    return [type(each.outcome) for each in conclusions]
+    return [type(conclusion.outcome) for conclusion in conclusions]
 
 
 def test_a_failure_within_the_local_retries_is_sent_again_and_concludes_nothing() -> None:
-    one = request()
-    decision = health(retry={}).failed(one, Answer(503), Attempt(1, 503, 2), 0.0)
-    assert decision.resend is one
+    outbound_request = request()
+    decision = health(retry={}).failed(outbound_request, Answer(503), Attempt(1, 503, 2), 0.0)
+    assert decision.resend is outbound_request
     assert decision.conclusions == []
     assert 0 <= decision.after_s <= 1
 
 
 def test_the_failure_that_opens_the_breaker_hands_over_what_waits() -> None:
-    one = health(breaker={"failures": 2})
-    assert not fails(one, Answer(500)).hand_over_waiting
-    decision = fails(one, Answer(500))
+    destination_health = health(breaker={"failures": 2})
+    assert not fails(destination_health, Answer(500)).hand_over_waiting
+    decision = fails(destination_health, Answer(500))
     assert decision.hand_over_waiting
-    assert one.breaker is BreakerState.OPEN
-    assert one.ever_open
+    assert destination_health.breaker is BreakerState.OPEN
+    assert destination_health.ever_open
     assert kinds(decision.conclusions) == [RetryLater]
 
 
@@ -88,24 +90,24 @@ def test_a_refused_batch_is_sent_again_as_two_halves() -> None:
 
 
 def test_a_refusal_is_concluded_once_it_is_clear_who_is_at_fault() -> None:
-    one = health(breaker={"failures": 3})
-    assert fails(one, Answer(404)).conclusions == []
-    assert one.holding
-    assert one.overdue(1.0 + HOLD_S / 2) == []
-    assert kinds(one.succeeded(Permit.NORMAL, 1.5)) == [DeadLettered]
+    destination_health = health(breaker={"failures": 3})
+    assert fails(destination_health, Answer(404)).conclusions == []
+    assert destination_health.holding
+    assert destination_health.overdue(1.0 + HOLD_S / 2) == []
+    assert kinds(destination_health.succeeded(Permit.NORMAL, 1.5)) == [DeadLettered]
     for _ in range(2):
-        assert fails(one, Answer(401)).conclusions == []
-    decision = fails(one, Answer(401))
+        assert fails(destination_health, Answer(401)).conclusions == []
+    decision = fails(destination_health, Answer(401))
     assert kinds(decision.conclusions) == [RetryLater] * 3
     assert decision.hand_over_waiting
 
 
 def test_a_long_pause_hands_over_what_waits_and_a_short_one_does_not() -> None:
-    one = health()
-    assert not fails(one, Answer(429, 5.0)).hand_over_waiting
-    assert one.deferral(1.0) is None
-    assert fails(one, Answer(429, 60.0)).hand_over_waiting
-    deferral = one.deferral(1.0)
+    destination_health = health()
+    assert not fails(destination_health, Answer(429, 5.0)).hand_over_waiting
+    assert destination_health.deferral(1.0) is None
+    assert fails(destination_health, Answer(429, 60.0)).hand_over_waiting
+    deferral = destination_health.deferral(1.0)
     assert deferral is not None
     assert (deferral.reason, deferral.wait_s) == ("paused", 60.0)
 
@@ -113,35 +115,35 @@ def test_a_long_pause_hands_over_what_waits_and_a_short_one_does_not() -> None:
 def test_a_pause_ends_after_the_declared_time_whatever_the_destination_asked_for() -> None:
     year_s = 31_536_000.0
     for declared, most_s in (({}, 3600.0), ({"max_pause": "1m"}, 60.0)):
-        one = health(retry={"local_attempts": 1, **declared})
-        decision = fails(one, Answer(503, year_s))
+        destination_health = health(retry={"local_attempts": 1, **declared})
+        decision = fails(destination_health, Answer(503, year_s))
         assert decision.hand_over_waiting
-        assert one.paused_until_s == 1.0 + most_s
-        assert one.is_paused(most_s)
-        assert one.ever_open
-        assert not one.is_paused(1.0 + most_s)
-        assert one.deferral(1.0 + most_s) is None, "the next delivery is the probe"
+        assert destination_health.paused_until_s == 1.0 + most_s
+        assert destination_health.is_paused(most_s)
+        assert destination_health.ever_open
+        assert not destination_health.is_paused(1.0 + most_s)
+        assert destination_health.deferral(1.0 + most_s) is None, "the next delivery is the probe"
 
 
 def test_a_delivery_does_not_wait_beyond_its_age_for_a_pause() -> None:
-    one = health(retry={"local_attempts": 1, "max_age": "1m"})
-    (conclusion,) = fails(one, Answer(503, 31_536_000.0)).conclusions
+    destination_health = health(retry={"local_attempts": 1, "max_age": "1m"})
+    (conclusion,) = fails(destination_health, Answer(503, 31_536_000.0)).conclusions
     assert isinstance(conclusion.outcome, RetryLater)
     assert max(conclusion.outcome.tier.delay_s, conclusion.outcome.wait_s or 0) <= 60
     (delivery,) = request().deliveries
-    deferral = one.deferral(2.0)
+    deferral = destination_health.deferral(2.0)
     assert deferral is not None
-    waits = one.without_request(delivery, deferral, 2.0)
+    waits = destination_health.without_request(delivery, deferral, 2.0)
     assert isinstance(waits, RetryLater)
     assert max(waits.tier.delay_s, waits.wait_s or 0) <= 60
     delivery.started_us -= 61 * 1_000_000
-    assert isinstance(one.without_request(delivery, deferral, 2.0), DeadLettered)
+    assert isinstance(destination_health.without_request(delivery, deferral, 2.0), DeadLettered)
 
 
 def test_a_refused_probe_blames_the_destination() -> None:
-    one = health(breaker={"failures": 1, "probe": "1s"})
-    fails(one, NoResponse("timeout", "no answer", ambiguous=True))
-    assert one.permit(2.5) is Permit.PROBE
-    decision = fails(one, Answer(403), now_s=2.5, permit=Permit.PROBE)
+    destination_health = health(breaker={"failures": 1, "probe": "1s"})
+    fails(destination_health, NoResponse("timeout", "no answer", ambiguous=True))
+    assert destination_health.permit(2.5) is Permit.PROBE
+    decision = fails(destination_health, Answer(403), now_s=2.5, permit=Permit.PROBE)
     assert kinds(decision.conclusions) == [RetryLater]
-    assert one.breaker is BreakerState.OPEN
+    assert destination_health.breaker is BreakerState.OPEN

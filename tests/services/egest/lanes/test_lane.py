@@ -84,14 +84,14 @@ async def test_a_refusal_that_comes_while_the_destination_is_declared_anew_gets_
 
     async def stop(_: Credentials) -> None:
         gate.set()
-        await until(lambda: one._outcomes.health._streak.holding, 5)
+        await until(lambda: http_lane._outcomes.health._streak.holding, 5)
 
     async with destination(refuses) as there:
-        one = lane(there.url, recorder)
-        assert one.offer(offered(), b"d")
+        http_lane = lane(there.url, recorder)
+        assert http_lane.offer(offered(), b"d")
         await until(lambda: there.requests)
         monkeypatch.setattr(Credentials, "stop", stop)
-        await one.replace(pipe(there.url, concurrency=3).destinations[0])
+        await http_lane.replace(pipe(there.url, concurrency=3).destinations[0])
         await until(lambda: recorder.outcomes, 3)
     (outcome,) = recorder.outcomes
     assert isinstance(outcome, RetryLater)
@@ -109,11 +109,11 @@ async def test_the_breaker_of_a_deleted_destination_is_shown_no_longer(recorder:
 
     metrics.BREAKER_OPEN.clear()
     async with destination(fails) as there:
-        one = lane(there.url, recorder, breaker={"failures": 1}, retry={"local_attempts": 1})
-        assert one.offer(offered(), b"d")
+        http_lane = lane(there.url, recorder, breaker={"failures": 1}, retry={"local_attempts": 1})
+        assert http_lane.offer(offered(), b"d")
         await until(lambda: recorder.outcomes, 5)
         assert shown() == [1]
-        await one.retire()
+        await http_lane.retire()
         assert shown() == []
 
 
@@ -128,10 +128,10 @@ async def test_a_request_that_fails_after_its_destination_was_deleted_shows_no_b
 
     metrics.BREAKER_OPEN.clear()
     async with destination(fails) as there:
-        one = lane(there.url, recorder, breaker={"failures": 1}, retry={"local_attempts": 1})
-        assert one.offer(offered(), b"d")
+        http_lane = lane(there.url, recorder, breaker={"failures": 1}, retry={"local_attempts": 1})
+        assert http_lane.offer(offered(), b"d")
         await until(lambda: there.requests, 5)
-        await one.retire()
+        await http_lane.retire()
         gate.set()
         await until(lambda: recorder.outcomes, 5)
         assert shown() == []
@@ -147,13 +147,13 @@ async def test_what_was_queued_is_sent_once_though_the_lane_failed_when_it_was_o
         raise AttributeError
 
     async with destination(takes) as there:
-        one = lane(there.url, recorder)
-        await until(lambda: one.senders.current.ready, 5)
+        http_lane = lane(there.url, recorder)
+        await until(lambda: http_lane.senders.current.ready, 5)
         with monkeypatch.context() as broken:
             broken.setattr(Lane, "_next_request", fails)
-            assert one.offer(offered(), b"d")
+            assert http_lane.offer(offered(), b"d")
             await asyncio.sleep(0.01)
-        one.sweep()
+        http_lane.sweep()
         await until(lambda: recorder.outcomes, 5)
     assert recorder.outcomes == [DELIVERED]
     assert len(there.requests) == 1
@@ -183,13 +183,13 @@ async def test_receipts_say_how_the_breaker_is_from_its_first_opening_on(status:
     recorder = BreakerRecorder()
     breaker = {"failures": 2, "probe": "100ms"}
     async with destination(answers) as there:
-        one = lane(there.url, recorder, breaker=breaker, retry={"local_attempts": 1})
-        said = lambda state: f"{state}:{one._resources.settings.instance}".encode()  # noqa: E731
+        http_lane = lane(there.url, recorder, breaker=breaker, retry={"local_attempts": 1})
+        said = lambda state: f"{state}:{http_lane._resources.settings.instance}".encode()  # noqa: E731
 
         async def offer(outcomes: int, wait_s: float = 0) -> bytes:
             """The last receipt's word, once there are so many outcomes."""
             await asyncio.sleep(wait_s)
-            assert one.offer(offered(len(recorder.outcomes)), b"d")
+            assert http_lane.offer(offered(len(recorder.outcomes)), b"d")
             await until(lambda: len(recorder.outcomes) >= outcomes, 5)
             return recorder.breakers[-1]
 
@@ -197,14 +197,14 @@ async def test_receipts_say_how_the_breaker_is_from_its_first_opening_on(status:
         if status == 500:
             assert await offer(2) == b""
         else:  # held until the next answer says whose fault it is
-            assert one.offer(offered(7), b"d")
+            assert http_lane.offer(offered(7), b"d")
         assert await offer(3) == said("open")
         assert await offer(4) == said("open"), "refused without a request"
         assert await offer(5, 0.15) == said("open"), "its probe failed"
         assert await offer(6, 0.25) == said("closed"), "its probe was answered"
         assert await offer(7) == said("closed")
         # Mended by a new declaration: the word that it is closed is still owed.
-        await one.replace(pipe(there.url, breaker=breaker, concurrency=3).destinations[0])
-        assert one._outcomes.health.ever_open
+        await http_lane.replace(pipe(there.url, breaker=breaker, concurrency=3).destinations[0])
+        assert http_lane._outcomes.health.ever_open
         statuses.append(200)
         assert await offer(8) == said("closed")

@@ -53,7 +53,7 @@ def test_it_is_parked_beyond_the_byte_budget_once_every_instance_can_know(lane: 
     assert lane.parking.outcome(LATER, 999) is LATER
     assert lane.published == []
     assert lane.parking.outcome(LATER, 1) is LATER
-    assert [(one.state, one.by) for one in lane.published] == [(DestinationState.PARKED, EGEST)]
+    assert [(change.state, change.by) for change in lane.published] == [(DestinationState.PARKED, EGEST)]
     assert lane.parking.outcome(LATER, 1) is LATER  # not read back yet
     assert len(lane.published) == 1
     lane.read()
@@ -72,7 +72,7 @@ def test_it_is_parked_when_nothing_succeeded_for_too_long(lane: Lane) -> None:
     assert lane.published == []
     lane.now_s += 60
     lane.parking.outcome(LATER, 1)
-    assert [one.state for one in lane.published] == [DestinationState.PARKED]
+    assert [change.state for change in lane.published] == [DestinationState.PARKED]
 
 
 def test_a_success_ends_what_egest_began_on_any_instance_and_nothing_that_an_operator_began(
@@ -81,7 +81,7 @@ def test_a_success_ends_what_egest_began_on_any_instance_and_nothing_that_an_ope
     lane.read(StateChange(DestinationState.PARKED, EGEST))
     assert lane.parking.failing
     lane.parking.succeeded()
-    assert [one.state for one in lane.published] == [DestinationState.ACTIVE]
+    assert [change.state for change in lane.published] == [DestinationState.ACTIVE]
     lane.read(StateChange(DestinationState.PARKED, "operator"))
     assert lane.parking.deferral is not None
     lane.now_s += 10

@@ -36,15 +36,15 @@ def delivery(of: SourcePartition, key: bytes | None = None, passes: int = 0) -> 
     )
 
 
-def number(one: Delivery) -> int:
-    return int(one.event.record.offset)
+def number(delivery: Delivery) -> int:
+    return int(delivery.event.record.offset)
 
 
 def test_of_a_key_the_next_one_waits_until_the_first_is_done() -> None:
     queue, home = DeliveryQueue(ordered=True), partition()
     first, second, other = delivery(home, b"a"), delivery(home, b"a"), delivery(home, b"b")
-    for one in (first, second, other):
-        queue.add(one, 0.0)
+    for queued in (first, second, other):
+        queue.add(queued, 0.0)
     assert [queue.take(), queue.take(), queue.take()] == [first, other, None]
     queue.release(b"a")
     assert queue.take() is second
@@ -53,16 +53,16 @@ def test_of_a_key_the_next_one_waits_until_the_first_is_done() -> None:
 def test_without_order_keys_do_not_matter() -> None:
     queue, home = DeliveryQueue(ordered=False), partition()
     both = [delivery(home, b"a"), delivery(home, b"a")]
-    for one in both:
-        queue.add(one, 0.0)
+    for queued in both:
+        queue.add(queued, 0.0)
     assert [queue.take(), queue.take()] == both
 
 
 def test_a_batch_takes_those_of_one_key_in_their_order() -> None:
     queue, home = DeliveryQueue(ordered=True), partition()
     some = [delivery(home, b"a") for _ in range(3)]
-    for one in some:
-        queue.add(one, 0.0)
+    for queued in some:
+        queue.add(queued, 0.0)
     assert queue.take_batch(10, 10**6) == (some, [b"a"])
     queue.release(b"a")
     assert not queue.ready
@@ -71,8 +71,8 @@ def test_a_batch_takes_those_of_one_key_in_their_order() -> None:
 def test_a_batch_is_bounded_in_number_and_bytes() -> None:
     queue, home = DeliveryQueue(ordered=True), partition()
     some = [delivery(home, b"a"), delivery(home, b"a"), delivery(home, b"b"), delivery(home, b"c")]
-    for one in some:
-        queue.add(one, 0.0)
+    for queued in some:
+        queue.add(queued, 0.0)
     assert queue.take_batch(3, 10**6) == (some[:3], [b"a", b"b"])
     assert queue.take_batch(3, 1) == (some[3:], [b"c"])
     assert queue.take_batch(3, 1) == ([], [])
@@ -111,11 +111,11 @@ def test_one_that_waits_for_its_key_releases_nothing_when_it_is_removed_though_i
     home = partition()
     some = [delivery(home, b"a") for _ in range(3)]
     unordered, queue = DeliveryQueue(ordered=False), DeliveryQueue(ordered=True)
-    for one in some:
-        unordered.add(one, 0.0)
-    for number, one in enumerate(unordered.remove_all()):
-        one.state = DeliveryState.QUEUED
-        queue.add(one, float(number))
+    for queued in some:
+        unordered.add(queued, 0.0)
+    for number, queued in enumerate(unordered.remove_all()):
+        queued.state = DeliveryState.QUEUED
+        queue.add(queued, float(number))
     assert queue.take() is some[0]
     assert queue.remove_late(1.5) == [some[1]]
     assert not queue.ready, "the first one of the key is under way"
@@ -129,7 +129,7 @@ def test_fresh_ones_come_first_and_retried_ones_still_get_their_turn() -> None:
         queue.add(delivery(home, passes=0), 0.0)
         queue.add(delivery(home, passes=1), 0.0)
     taken = [queue.take() for _ in range(40)]
-    retried = sum(one.passes for one in taken if one is not None)
+    retried = sum(delivery.passes for delivery in taken if delivery is not None)
     assert 8 <= retried <= 12
 
 
@@ -147,27 +147,27 @@ class Traffic(RuleBasedStateMachine):
     @rule(key=st.sampled_from([b"a", b"b", b"c", None]), home=st.integers(0, 1), passes=st.integers(0, 1))
     def add(self, key: bytes | None, home: int, passes: int) -> None:
         self.now_s += 1
-        one = delivery(self.homes[home], key, passes)
-        self.queue.add(one, self.now_s)
-        self.queued.append(one)
+        queued = delivery(self.homes[home], key, passes)
+        self.queue.add(queued, self.now_s)
+        self.queued.append(queued)
 
-    def taken(self, one: Delivery) -> None:
-        assert one in self.queued
-        if one.key is not None:
-            mates = {mate for job, _ in self.busy for mate in job if mate.key == one.key}
+    def taken(self, delivery: Delivery) -> None:
+        assert delivery in self.queued
+        if delivery.key is not None:
+            mates = {mate for job, _ in self.busy for mate in job if mate.key == delivery.key}
             assert not mates, "one of a key at a time"
-            before = [other for other in self.queued if other.key == one.key and other is not one]
-            assert all(number(other) > number(one) for other in before), "in their order"
-        self.queued.remove(one)
+            before = [other for other in self.queued if other.key == delivery.key and other is not delivery]
+            assert all(number(other) > number(delivery) for other in before), "in their order"
+        self.queued.remove(delivery)
 
     @rule(size=st.integers(1, 4))
     def take(self, size: int) -> None:
         free = len(self.free())
         job, keys = self.queue.take_batch(size, 10**6)
         assert len(job) == min(size, free)
-        for one in job:
-            self.taken(one)
-        assert keys == [key for key in dict.fromkeys(one.key for one in job) if key is not None]
+        for delivery in job:
+            self.taken(delivery)
+        assert keys == [key for key in dict.fromkeys(delivery.key for delivery in job) if key is not None]
         if job:
             self.busy.append((job, keys))
 
@@ -182,31 +182,31 @@ class Traffic(RuleBasedStateMachine):
     def late(self, age: int) -> None:
         self.gone(
             self.queue.remove_late(self.now_s - age),
-            [one for one in self.queued if one.queued_s < self.now_s - age],
+            [delivery for delivery in self.queued if delivery.queued_s < self.now_s - age],
         )
 
     @rule(home=st.integers(0, 1))
     def give_up(self, home: int) -> None:
-        mine = [one for one in self.queued if one.event.partition is self.homes[home]]
+        mine = [delivery for delivery in self.queued if delivery.event.partition is self.homes[home]]
         self.gone(self.queue.remove_partition(self.homes[home]), mine)
 
     @rule()
     def all(self) -> None:
         self.gone(self.queue.remove_all(), list(self.queued))
 
-    def gone(self, found: list[Delivery], expected: list[Delivery]) -> None:
-        assert sorted(map(number, found)) == sorted(map(number, expected))
-        assert all(one.state is DeliveryState.REMOVED for one in found)
-        self.queued = [one for one in self.queued if one not in found]
+    def gone(self, removed: list[Delivery], expected: list[Delivery]) -> None:
+        assert sorted(map(number, removed)) == sorted(map(number, expected))
+        assert all(delivery.state is DeliveryState.REMOVED for delivery in removed)
+        self.queued = [delivery for delivery in self.queued if delivery not in removed]
 
     def free(self) -> list[Delivery]:
-        held = {one.key for job, _ in self.busy for one in job if one.key is not None}
-        return [one for one in self.queued if one.key not in held]
+        busy_keys = {delivery.key for job, _ in self.busy for delivery in job if delivery.key is not None}
+        return [delivery for delivery in self.queued if delivery.key not in busy_keys]
 
     @invariant()
     def counts(self) -> None:
         assert len(self.queue) == len(self.queued)
-        assert self.queue.retried == sum(one.passes > 0 for one in self.queued)
+        assert self.queue.retried == sum(delivery.passes > 0 for delivery in self.queued)
         assert self.queue.ready == bool(self.free())
         assert self.queue.ready_count == len(self.free())
         assert self.queue.ready_bytes == len(self.free()) * EACH_BYTES

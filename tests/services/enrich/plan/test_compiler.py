@@ -130,14 +130,14 @@ def test_a_plan_lists_every_broadcast_of_its_own(bench: SparkBench, monkeypatch:
     lookup = {"file": "/a.csv", "key": {"c": "code"}, "fields": {"name": "name"}}
     udf = {"function": "udfs:double", "args": ["n"], "returns": {"twice": "int"}}
     pipe = make_pipe(fields={"c": "string", "n": "int"}, lookups={"a": lookup}, udf=udf)
-    made: list[Any] = []
+    compiled: list[Any] = []
     broadcast = bench.catalyst.broadcast
 
     def noted(value: Any) -> Any:
-        made.append(broadcast(value))
-        return made[-1]
+        compiled.append(broadcast(value))
+        return compiled[-1]
 
     monkeypatch.setattr(bench.catalyst, "broadcast", noted)
     plan = bench.plan([pipe], {"a": [{"code": "A", "name": "x"}]})
-    tables = {made[0].id(), plan.tables.id()}  # they outlive the plan
-    assert {copied.id() for copied in plan.broadcasts()} == {copied.id() for copied in made} - tables
+    tables = {compiled[0].id(), plan.tables.id()}  # they outlive the plan
+    assert {copied.id() for copied in plan.broadcasts()} == {copied.id() for copied in compiled} - tables

@@ -345,7 +345,7 @@ def test_a_replayed_delivery_goes_to_its_destination_alone_if_the_condition_hold
     ]
     for (name, destination, value), record in zip(cases, bench.run(plan, records), strict=True):
         declared = {"plain": ["one"]}.get(name) or (["large", "all"] if b"10" in value else ["all"])
-        expected = declared if destination is None else [each for each in declared if each == destination]
+        expected = declared if destination is None else [name for name in declared if name == destination]
         assert record.to == ",".join(expected), (name, destination, value)
         assert record.value == (value if expected else None)
         assert DESTINATION not in dict(record.headers)

@@ -10,10 +10,10 @@ SECOND = 1_000_000
 
 
 def run(alarms: Alarms, holds: list[bool], start_s: int = 0, key: tuple[str, str, str] = LAG):
-    told = []
-    for number, one in enumerate(holds):
-        told += alarms.step({key: "it is slow"} if one else {}, (start_s + number) * SECOND)
-    return told
+    changes = []
+    for number, slow in enumerate(holds):
+        changes += alarms.step({key: "it is slow"} if slow else {}, (start_s + number) * SECOND)
+    return changes
 
 
 def test_a_condition_that_is_over_too_soon_is_no_alarm() -> None:
@@ -21,18 +21,20 @@ def test_a_condition_that_is_over_too_soon_is_no_alarm() -> None:
 
 
 def test_a_condition_that_stays_starts_once_and_ends_once() -> None:
-    told = run(Alarms(), [True] * 100 + [False] * 200)
-    assert [(one.started_us, one.ended_us) for one in told] == [(0, None), (0, 100 * SECOND)]
-    assert told[0].cause == "it is slow"
-    assert told[0].json()["runbook"] == "/runbooks#lag"
+    changes = run(Alarms(), [True] * 100 + [False] * 200)
+    assert [(alarm.started_us, alarm.ended_us) for alarm in changes] == [(0, None), (0, 100 * SECOND)]
+    assert changes[0].cause == "it is slow"
+    assert changes[0].json()["runbook"] == "/runbooks#lag"
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=600))
 def test_starts_and_ends_alternate_and_do_not_flap(holds: list[bool]) -> None:
-    told = run(Alarms(), holds)
-    assert [one.ended_us is None for one in told] == [number % 2 == 0 for number in range(len(told))]
-    ends = [one.ended_us for one in told if one.ended_us is not None]
-    starts = [one.started_us for one in told if one.ended_us is None]
+    changes = run(Alarms(), holds)
+    assert [alarm.ended_us is None for alarm in changes] == [
+        number % 2 == 0 for number in range(len(changes))
+    ]
+    ends = [alarm.ended_us for alarm in changes if alarm.ended_us is not None]
+    starts = [alarm.started_us for alarm in changes if alarm.ended_us is None]
     assert all(after > before for before, after in zip(ends, starts[1:], strict=False))
     for start, end in zip(starts, ends, strict=False):
         assert not any(holds[end // SECOND : end // SECOND + KINDS["lag"].clear_s])
@@ -42,15 +44,15 @@ def test_starts_and_ends_alternate_and_do_not_flap(holds: list[bool]) -> None:
 def test_a_silenced_alarm_is_notified_when_it_outlasts_the_silence() -> None:
     alarms = Alarms()
     alarms.silences["s"] = AlarmSilence("s", "new broker", 0, 60 * SECOND, pipe="flights")
-    told = run(alarms, [True] * 100)
-    assert [(one.silenced, one.ended_us) for one in told] == [("new broker", None), (None, None)]
-    assert told[0].id == told[1].id
+    changes = run(alarms, [True] * 100)
+    assert [(alarm.silenced, alarm.ended_us) for alarm in changes] == [("new broker", None), (None, None)]
+    assert changes[0].id == changes[1].id
 
 
 def test_a_silence_of_one_pipe_leaves_the_others() -> None:
     alarms = Alarms()
     alarms.silences["s"] = AlarmSilence("s", "new broker", 0, 60 * SECOND, pipe="orders")
-    assert [one.silenced for one in run(alarms, [True] * 40)] == [None]
+    assert [run.silenced for run in run(alarms, [True] * 40)] == [None]
 
 
 def test_an_alarm_continues_after_a_restart_without_a_second_notification() -> None:
@@ -67,4 +69,4 @@ def test_what_could_not_be_looked_at_stays_as_it_is() -> None:
     alarms = Alarms()
     run(alarms, [True] * 31)
     assert alarms.step({}, 10_000 * SECOND, judged=()) == []
-    assert [one.kind for one in alarms.active] == ["lag"]
+    assert [alarm.kind for alarm in alarms.active] == ["lag"]

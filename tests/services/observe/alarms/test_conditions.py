@@ -146,7 +146,7 @@ def test_deleted_records_of_a_source_are_reported_with_their_offsets_for_a_while
     report = {"epoch": "0a", "service": "collect", "deleted": [["flights", "src[1]", 10, 14]]}
     again = report | {"deleted": [["flights", "src[1]", 20, 21]]}
     ledger.take(
-        "accepted", [Row(n, NOW_US // 1000, [], orjson.dumps(one)) for n, one in enumerate((report, again))]
+        "accepted", [Row(n, NOW_US // 1000, [], orjson.dumps(body)) for n, body in enumerate((report, again))]
     )
     tell(store, 0, ledger)
     cause = "7 records of src[1], offsets 10 to 21, were deleted before they were read"
@@ -162,11 +162,11 @@ def test_a_source_that_keeps_too_much_is_told_with_what_it_keeps() -> None:
         "backfill": False, "done": 1, "remaining": 0, "read_per_s": 0, "arriving_per_s": 0, "limit_per_s": 1,
         "late": "", "held_bytes": 5, "held": "5 bytes",
     }  # fmt: skip
-    for at, held in enumerate(("", "5 bytes")):
-        report = {"epoch": "0a", "service": "collect", "sources": {"flights": source | {"held": held}}}
+    for at, excess in enumerate(("", "5 bytes")):
+        report = {"epoch": "0a", "service": "collect", "sources": {"flights": source | {"held": excess}}}
         ledger.take("accepted", [Row(at, NOW_US // 1000, [], orjson.dumps(report))])
         tell(store, 0, ledger)
-        assert look(store).get(("source-held", "flights", "")) == (held or None)
+        assert look(store).get(("source-held", "flights", "")) == (excess or None)
 
 
 def dead_letters(ledger: PartitionLedger, count: int) -> None:
@@ -209,5 +209,5 @@ def test_enrich_makes_no_progress_only_if_it_neither_commits_nor_writes() -> Non
 
     published(NOW_US - 4_000_000, 3)
     assert ("no-progress", "", "enrich") not in published(NOW_US - 2_000_000, 5), "it writes"
-    told = published(NOW_US, 5)["no-progress", "", "enrich"]
-    assert told == "enrich committed nothing on normalized[0]; 4 records are waiting"
+    summary = published(NOW_US, 5)["no-progress", "", "enrich"]
+    assert summary == "enrich committed nothing on normalized[0]; 4 records are waiting"

@@ -22,8 +22,8 @@ NOW_MS = 1_800_000_000_000
     ],
 )
 def test_a_destinations_answer_tells_what_its_owner_has_to_do(answer: str, kind: str | None) -> None:
-    found = owner_condition("flights", "crm", answer, 12)
-    assert list(found) == ([(kind, "flights", "crm")] if kind else [])
+    conditions = owner_condition("flights", "crm", answer, 12)
+    assert list(conditions) == ([(kind, "flights", "crm")] if kind else [])
 
 
 def test_refused_events_are_one_condition_of_the_pipe_that_names_the_places() -> None:

@@ -87,8 +87,8 @@ def test_a_link_is_whole_where_the_address_of_the_console_is_known() -> None:
 
 def test_code_is_never_broken_over_lines() -> None:
     long = Runbook("word " * 40 + "`kafka-configs.sh --bootstrap-server KAFKA --describe`", ("x",), ("y",))
-    made = runbook_markdown._section("kind", long)
-    assert "`kafka-configs.sh --bootstrap-server KAFKA --describe`" in made
+    section = runbook_markdown._section("kind", long)
+    assert "`kafka-configs.sh --bootstrap-server KAFKA --describe`" in section
 
 
 def test_the_document_of_the_api_promises_breaker_and_runbook() -> None:

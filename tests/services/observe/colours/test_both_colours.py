@@ -47,12 +47,12 @@ class Both:
         """Write the record of the colours; `stats`: path of the front's socket."""
         first = Colour(7500, ColourState.ACTIVE, (), blue_url)
         second = Colour(2500, ColourState.ACTIVE, (), green_url)
-        told = Colours(
+        colours = Colours(
             {"blue": first, "green": second}, (FrontAddress("http://127.0.0.1:9", stats),), 1, "test"
         )
         producer = Producer(self.kafka, "test")
         await producer.start()
-        await producer.send_and_wait(self.control.colours, 0, [told.record()])
+        await producer.send_and_wait(self.control.colours, 0, [colours.record()])
         await producer.stop()
 
 

@@ -41,19 +41,21 @@ def merged(
     front: dict[str, Any] | None = FRONT,
     limits: SloLimits = LIMITS,
 ) -> dict[str, Any]:
-    found = {
-        name: one if isinstance(one, ColourMinutes) else ColourMinutes(MINUTE, {MINUTE: one})
-        for name, one in (("blue", blue), ("green", green))
+    by_colour = {
+        name: figures if isinstance(figures, ColourMinutes) else ColourMinutes(MINUTE, {MINUTE: figures})
+        for name, figures in (("blue", blue), ("green", green))
     }
-    (one,) = merge_colours("flights", [MINUTE], found, {} if front is None else {MINUTE: front}, limits)
-    return one
+    (minute,) = merge_colours(
+        "flights", [MINUTE], by_colour, {} if front is None else {MINUTE: front}, limits
+    )
+    return minute
 
 
 def test_counts_are_added_lags_are_merged_and_each_colour_has_its_share_losses_and_late_events() -> None:
-    found = merged(row(970, 10_000, late=2), row(30, 5_000_000, late=1))
-    assert (found["in"], found["delivered"], found["late"], found["state"]) == (1000, 1000, 3, "up")
-    assert found["p95_us"] == pytest.approx(10_000, rel=0.02)  # neither the mean nor the worst of both
-    assert {name: (one["share"], one["late"]) for name, one in found["colours"].items()} == {
+    both = merged(row(970, 10_000, late=2), row(30, 5_000_000, late=1))
+    assert (both["in"], both["delivered"], both["late"], both["state"]) == (1000, 1000, 3, "up")
+    assert both["p95_us"] == pytest.approx(10_000, rel=0.02)  # neither the mean nor the worst of both
+    assert {name: (colour["share"], colour["late"]) for name, colour in both["colours"].items()} == {
         "blue": (0.97, 2),
         "green": (0.03, 1),
     }
@@ -62,19 +64,19 @@ def test_counts_are_added_lags_are_merged_and_each_colour_has_its_share_losses_a
 
 
 def test_a_destination_with_an_slo_of_its_own_is_judged_as_each_colour_has_found_it() -> None:
-    own = SloLimits(1_000_000, 0, destinations={"lake": DestinationLimits(180_000_000, 0)})
-    slow = merged(row(500, 10_000), row(500, 60_000_000), limits=own)
+    lake_limits = SloLimits(1_000_000, 0, destinations={"lake": DestinationLimits(180_000_000, 0)})
+    slow = merged(row(500, 10_000), row(500, 60_000_000), limits=lake_limits)
     assert (slow["state"], slow["causes"]) == ("up", [])
-    found = merged(row(500, 10_000), row(500, 10_000, state="down", causes=["lag"]), limits=own)
-    assert (found["state"], found["causes"]) == ("down", ["lag"])
+    both = merged(row(500, 10_000), row(500, 10_000, state="down", causes=["lag"]), limits=lake_limits)
+    assert (both["state"], both["causes"]) == ("down", ["lag"])
 
 
 def test_a_colour_that_is_away_or_not_closed_yet_makes_the_minute_incomplete_and_unknown() -> None:
     closed_but_not_merged = ColourMinutes(MINUTE, {MINUTE - 1: row(10, 1)})
     for other in (ColourMinutes(-1, {}, "no answer"), ColourMinutes(MINUTE - 1, {}), closed_but_not_merged):
-        found = merged(row(10, 1), other)
-        assert (found["state"], found["missing"]) == ("unknown", ["green"])
-        assert set(found["colours"]) == {"blue"}
+        both = merged(row(10, 1), other)
+        assert (both["state"], both["missing"]) == ("unknown", ["green"])
+        assert set(both["colours"]) == {"blue"}
     lost = merged(row(10, 1, lost=1), ColourMinutes(-1, {}, "no answer"))
     assert (lost["state"], lost["causes"], lost["missing"]) == ("down", ["loss"], ["green"])
 
@@ -83,8 +85,8 @@ def test_a_colour_without_events_or_asleep_in_the_minute_leaves_nothing_unknown(
     asleep = ColourMinutes(-1, {}, "no answer", asleep_since=MINUTE - 1)
     later = {MINUTE + 1: row(0, 0)}
     for other in (ColourMinutes(MINUTE + 1, later), asleep):
-        found = merged(row(10, 1), other)
-        assert (found["state"], found["missing"]) == ("up", [])
+        both = merged(row(10, 1), other)
+        assert (both["state"], both["missing"]) == ("up", [])
     assert merged(row(10, 1), ColourMinutes(-1, {}, "no answer", asleep_since=MINUTE))["missing"] == ["green"]
 
 
@@ -96,9 +98,9 @@ def test_ingest_is_silent_when_both_colours_are_and_not_when_one_is() -> None:
 
 
 def test_what_the_front_refuses_counts_as_refused_by_ingest() -> None:
-    found = merged(row(50, 1), row(50, 1), {**FRONT, "failed": 2, "rejected": 3})
-    assert found["intake"] == {"gap_s": 1.0, "failed": 2, "answered": 105, "paused": 0}
-    assert (found["state"], found["causes"]) == ("down", ["ingest"])
+    both = merged(row(50, 1), row(50, 1), {**FRONT, "failed": 2, "rejected": 3})
+    assert both["intake"] == {"gap_s": 1.0, "failed": 2, "answered": 105, "paused": 0}
+    assert (both["state"], both["causes"]) == ("down", ["ingest"])
     silent = merged(row(50, 1), row(50, 1), {**FRONT, "gap_s": 40.0})
     assert (silent["state"], silent["causes"]) == ("down", ["ingest"])
     unwatched = merged(row(50, 1), row(50, 1), None)
@@ -107,9 +109,9 @@ def test_what_the_front_refuses_counts_as_refused_by_ingest() -> None:
 
 def test_down_minutes_and_nines_are_those_of_the_sum() -> None:
     rows = [merged(row(10, 1), row(10, 1)), merged(row(10, 1, lost=1), row(10, 1))]
-    found = summary_of(rows, 0.999, 2)
-    assert (found["down_minutes"], found["incomplete_minutes"]) == (1, 0)
-    assert found["availability"]["share"] == 0.5
+    summary = summary_of(rows, 0.999, 2)
+    assert (summary["down_minutes"], summary["incomplete_minutes"]) == (1, 0)
+    assert summary["availability"]["share"] == 0.5
 
 
 def test_a_minute_before_the_pipe_was_declared_in_a_colour_misses_nothing_of_that_colour() -> None:

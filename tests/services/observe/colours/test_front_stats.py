@@ -46,18 +46,18 @@ async def test_only_what_haproxy_answers_itself_is_counted_as_refused(tmp_path: 
             async def get(path: str) -> int:
                 while True:
                     try:
-                        async with session.get(f"http://127.0.0.1:{port}/{path}") as got:
-                            return got.status
+                        async with session.get(f"http://127.0.0.1:{port}/{path}") as response:
+                            return response.status
                     except aiohttp.ClientError:
                         assert process.poll() is None
                         await asyncio.sleep(0.05)
 
             assert [await get(path) for path in ("202", "503", "404", "away")] == [202, 503, 404, 503]
-            found = FrontCounters()
-            while found.answered < 4:
-                found = await read_counters(str(stats))
-        assert (found.answered, found.failed, found.rejected) == (4, 1, 0)
-        assert found.connection_errors > 0
+            counters = FrontCounters()
+            while counters.answered < 4:
+                counters = await read_counters(str(stats))
+        assert (counters.answered, counters.failed, counters.rejected) == (4, 1, 0)
+        assert counters.connection_errors > 0
     finally:
         process.kill()
         process.wait()
@@ -85,8 +85,8 @@ def test_a_front_that_cannot_be_read_is_silent_for_the_rest_of_the_minute() -> N
     minutes.take(FrontCounters(), 610)
     for now_s in range(611, 730):
         minutes.miss(now_s)
-    found = minutes.of(10), minutes.of(11)
-    assert [one and one["gap_s"] for one in found] == [50, 60]
+    two_minutes = minutes.of(10), minutes.of(11)
+    assert [minute and minute["gap_s"] for minute in two_minutes] == [50, 60]
 
 
 def test_two_fronts_are_counted_together_and_silent_only_when_both_are() -> None:
@@ -98,19 +98,19 @@ def test_two_fronts_are_counted_together_and_silent_only_when_both_are() -> None
         second.take(FrontCounters(now_s, 3, 2, 1), now_s)
     for now_s in range(612, 640):
         second.miss(now_s)
-    one, other = first.of(10), second.of(10)
-    assert one is not None
+    before, other = first.of(10), second.of(10)
+    assert before is not None
     assert other is not None
-    assert (one["gap_s"], other["gap_s"]) == (49, 49)
-    found = sum_of_fronts([one, {**other, "gap_s": 3}])
-    assert found == {
-        "answered": one["answered"] + other["answered"],
-        "failed": one["failed"],
+    assert (before["gap_s"], other["gap_s"]) == (49, 49)
+    total = sum_of_fronts([before, {**other, "gap_s": 3}])
+    assert total == {
+        "answered": before["answered"] + other["answered"],
+        "failed": before["failed"],
         "rejected": 0,
         "connection_errors": 0,
         "gap_s": 3,
     }
-    assert sum_of_fronts([one]) == one
+    assert sum_of_fronts([before]) == before
     assert sum_of_fronts([]) is None
 
 

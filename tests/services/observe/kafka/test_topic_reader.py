@@ -34,17 +34,17 @@ async def test_a_ledger_that_cannot_be_loaded_ends_the_reader(
     monkeypatch.setattr(topic_reader, "load_ledger", load_ledger)
     settings = ObserveSettings(kafka="127.0.0.1:9", stream="s", instance="i")
     topics = Topics("s")
-    made = TopicReader(settings, topics, Publisher(None, topics, lambda: 1))  # type: ignore[arg-type]
-    joined = made._membership
+    reader = TopicReader(settings, topics, Publisher(None, topics, lambda: 1))  # type: ignore[arg-type]
+    joined = reader._membership
 
     class Joining(Nothing):
         async def start(self) -> None:
             with contextlib.suppress(Exception):  # as the group's coordinator, which logs it and goes on
                 await joined._changed({0}, set())
 
-    made._membership, made._snapshots, made._consumer = Joining(), Nothing(), Nothing()  # type: ignore[assignment]
+    reader._membership, reader._snapshots, reader._consumer = Joining(), Nothing(), Nothing()  # type: ignore[assignment]
     with pytest.raises(ExceptionGroup) as raised:
-        await asyncio.wait_for(made.run(), 5)
+        await asyncio.wait_for(reader.run(), 5)
     assert raised.value.exceptions == (error,)
 
 
@@ -64,10 +64,10 @@ class IgnoresCancellation(Nothing):
 async def test_a_client_that_never_stops_does_not_keep_the_reader_from_ending() -> None:
     settings = ObserveSettings(kafka="127.0.0.1:9", stream="s", instance="i")
     topics = Topics("s")
-    made = TopicReader(settings, topics, Publisher(None, topics, lambda: 1))  # type: ignore[arg-type]
+    reader = TopicReader(settings, topics, Publisher(None, topics, lambda: 1))  # type: ignore[arg-type]
     stuck = IgnoresCancellation()
-    made._membership, made._snapshots, made._consumer = stuck, Nothing(), Nothing()  # type: ignore[assignment]
-    running = asyncio.create_task(made.run())
+    reader._membership, reader._snapshots, reader._consumer = stuck, Nothing(), Nothing()  # type: ignore[assignment]
+    running = asyncio.create_task(reader.run())
     await asyncio.sleep(0)
     running.cancel()
     ended, _ = await asyncio.wait({running}, timeout=30)

@@ -45,71 +45,77 @@ def receipt(offset: int) -> Row:
 
 def ledger(delivered: int) -> PartitionLedger:
     """Ten events have gone the whole way to enriched; the first of them were delivered."""
-    made = PartitionLedger(0, ClosingRules(settle_s=10))
-    made.positions = dict.fromkeys(TOPICS, 0)
+    partition_ledger = PartitionLedger(0, ClosingRules(settle_s=10))
+    partition_ledger.positions = dict.fromkeys(TOPICS, 0)
     for topic in ("raw", "normalized"):
-        made.take(topic, [row(offset) for offset in range(10)])
-    made.take("enriched", [row(offset, to=b"crm") for offset in range(10)])
-    made.take("receipts", [receipt(offset) for offset in range(delivered)])
-    return made
+        partition_ledger.take(topic, [row(offset) for offset in range(10)])
+    partition_ledger.take("enriched", [row(offset, to=b"crm") for offset in range(10)])
+    partition_ledger.take("receipts", [receipt(offset) for offset in range(delivered)])
+    return partition_ledger
 
 
-def closed(made: PartitionLedger, **committed: int) -> MinuteResult:
-    made.begin(OffsetSnapshot(CLOSED_US, 0, {"raw": 10, "normalized": 10} | committed, dict(made.positions)))
-    return made.settle()[0]
+def closed(partition_ledger: PartitionLedger, **committed: int) -> MinuteResult:
+    partition_ledger.begin(
+        OffsetSnapshot(
+            CLOSED_US, 0, {"raw": 10, "normalized": 10} | committed, dict(partition_ledger.positions)
+        )
+    )
+    return partition_ledger.settle()[0]
 
 
-def merged(result: MinuteResult, limits: SloLimits = LIMITS) -> dict:
-    share = load_part(orjson.loads(orjson.dumps(dump(result, 0, CLOSED_US))))
+def merged(minute_result: MinuteResult, limits: SloLimits = LIMITS) -> dict:
+    share = load_part(orjson.loads(orjson.dumps(dump(minute_result, 0, CLOSED_US))))
     return merge("flights", MINUTE, [share], limits, IngestHealth(0))
 
 
 def test_a_late_backfill_makes_no_minute_down_and_every_event_of_it_is_counted() -> None:
-    found = merged(closed(ledger(10), enriched=10))
-    assert (found["state"], found["in"], found["delivered"], found["lost"]) == ("up", 10, 10, 0)
-    assert found["backfill"] == len(BACKFILL_OFFSETS)
-    assert found["lags"]["end.accepted/crm"]["count"] == len(LIVE)
-    assert found["p95_us"] < 200_000
+    minute = merged(closed(ledger(10), enriched=10))
+    assert (minute["state"], minute["in"], minute["delivered"], minute["lost"]) == ("up", 10, 10, 0)
+    assert minute["backfill"] == len(BACKFILL_OFFSETS)
+    assert minute["lags"]["end.accepted/crm"]["count"] == len(LIVE)
+    assert minute["p95_us"] < 200_000
 
 
 def test_backfill_that_is_not_delivered_yet_does_not_count_with_its_age() -> None:
-    found = merged(closed(ledger(3), enriched=0))
-    assert (found["in_flight"], found["state"]) == (7, "up")
-    own = SloLimits(1_000_000, 0, destinations={"crm": DestinationLimits(1_000_000, 0)})
-    assert merged(closed(ledger(3), enriched=0), own)["state"] == "up"
-    found = merged(closed(ledger(1), enriched=0))
-    assert (found["in_flight"], found["causes"]) == (9, ["lag"]), "a live event of the minute is late"
+    minute = merged(closed(ledger(3), enriched=0))
+    assert (minute["in_flight"], minute["state"]) == (7, "up")
+    crm_limits = SloLimits(1_000_000, 0, destinations={"crm": DestinationLimits(1_000_000, 0)})
+    assert merged(closed(ledger(3), enriched=0), crm_limits)["state"] == "up"
+    minute = merged(closed(ledger(1), enriched=0))
+    assert (minute["in_flight"], minute["causes"]) == (9, ["lag"]), "a live event of the minute is late"
 
 
 def test_a_lost_event_is_lost_whatever_its_origin() -> None:
-    found = merged(closed(ledger(9), enriched=10))
-    assert (found["lost"], found["causes"]) == (1, ["loss"])
+    minute = merged(closed(ledger(9), enriched=10))
+    assert (minute["lost"], minute["causes"]) == (1, ["loss"])
 
 
 def test_the_fact_survives_a_restart_of_observe() -> None:
-    result = closed(ledger(3), enriched=0)
-    restored = load_pipe_minute(orjson.loads(orjson.dumps(dump(result, 0, CLOSED_US))))
+    minute_result = closed(ledger(3), enriched=0)
+    restored = load_pipe_minute(orjson.loads(orjson.dumps(dump(minute_result, 0, CLOSED_US))))
     assert len(restored.backfill) == len(BACKFILL_OFFSETS)
 
 
 def test_the_lag_now_and_an_open_minute_leave_backfill_out_and_count_it() -> None:
-    made = ledger(10)
-    lags = made.live.take_lags()
+    partition_ledger = ledger(10)
+    lags = partition_ledger.live.take_lags()
     assert {key: len(sketch) for key, sketch in lags.items()} == {("flights", 1): len(LIVE)}
-    shown = OpenMinute.load(OpenMinute.of(made.pipe_minutes["flights", MINUTE]).dump()).json(1_000_000)
+    shown = OpenMinute.load(OpenMinute.of(partition_ledger.pipe_minutes["flights", MINUTE]).dump()).json(
+        1_000_000
+    )
     assert (shown["in"], shown["delivered"], shown["backfill"]) == (10, 10, len(BACKFILL_OFFSETS))
     assert shown["p95_us"] < 200_000
 
 
 def test_what_a_later_release_appends_hides_no_backfill() -> None:
     rows = [row(offset) for offset in range(10)]
-    for number, one in enumerate(rows):
-        name, value = one.headers[0]
+    for number, backfill_row in enumerate(rows):
+        name, value = backfill_row.headers[0]
         text = value if number in BACKFILL_OFFSETS else value + b";"
-        one.headers[0] = name, text + (b";;;new" if number % 2 else b"")  # after kind and log
+        backfill_row.headers[0] = name, text + (b";;;new" if number % 2 else b"")  # after kind and log
     batch = group_records("raw", rows, 0)
     assert batch.foreign == 0
-    found = {
+    sequences = {
         flag: sorted(
             number
             for records in batch.minutes.values()
@@ -119,11 +125,11 @@ def test_what_a_later_release_appends_hides_no_backfill() -> None:
         )
         for flag in (False, True)
     }
-    assert found == {False: [*LIVE], True: [*BACKFILL_OFFSETS]}
+    assert sequences == {False: [*LIVE], True: [*BACKFILL_OFFSETS]}
 
 
 def test_the_progress_of_a_source_is_added_up_over_the_instances_that_told_it_lately() -> None:
-    made = PartitionLedger(0, ClosingRules())
+    partition_ledger = PartitionLedger(0, ClosingRules())
     source = {
         "backfill": True, "done": 10, "remaining": 90, "read_per_s": 5, "arriving_per_s": 2, "limit_per_s": 5,
         "late": "enrich", "new": 1,
@@ -131,10 +137,10 @@ def test_the_progress_of_a_source_is_added_up_over_the_instances_that_told_it_la
 
     def tell(offset: int, epoch: str, at_ms: int, **more: object) -> None:
         body = {"service": "collect", "epoch": epoch, "sources": {"flights": source}, **more}
-        made.take("accepted", [Row(offset, at_ms, [], orjson.dumps(body))])
+        partition_ledger.take("accepted", [Row(offset, at_ms, [], orjson.dumps(body))])
 
     def now(at_ms: int) -> dict | None:
-        published = orjson.loads(orjson.dumps(figures.of_ledger(made, at_ms * 1000, {})))
+        published = orjson.loads(orjson.dumps(figures.of_ledger(partition_ledger, at_ms * 1000, {})))
         return figures.of_pipe("flights", {0: published}, {})["source"]
 
     assert now(1000) is None

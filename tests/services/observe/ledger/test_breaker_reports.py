@@ -125,8 +125,8 @@ def test_an_instance_with_an_open_breaker_is_shown_beside_one_with_a_closed_one(
     receipts.failed(0, 10, breaker="open:a")
     receipts.delivered(1, 20, breaker="closed:b")
     receipts.delivered(2, 21)
-    told = receipts.breaker
-    assert (told["state"], told["open_partitions"], told["partitions"]) == ("open", 1, 3)
+    breaker = receipts.breaker
+    assert (breaker["state"], breaker["open_partitions"], breaker["partitions"]) == ("open", 1, 3)
 
 
 def test_the_next_owner_of_a_partition_says_how_its_own_breaker_is() -> None:
@@ -149,11 +149,11 @@ def test_receipts_of_an_egest_that_names_no_breaker_are_read_by_their_reason() -
 
 
 def test_what_is_kept_does_not_grow_with_instances_or_destinations(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = BreakerReports()
+    breaker_reports = BreakerReports()
     for number in range(1000):
-        one.add("retry", ReceiptAnswer(breaker=b"open:%d" % number), number)
-    assert len(one.dump()) <= 8
-    assert breaker_state([one.dump()])["seen_ms"] == 999
+        breaker_reports.add("retry", ReceiptAnswer(breaker=b"open:%d" % number), number)
+    assert len(breaker_reports.dump()) <= 8
+    assert breaker_state([breaker_reports.dump()])["seen_ms"] == 999
     monkeypatch.setattr("hifi_observe.ledger.recent_activity._DESTINATIONS", 10)
     live = RecentActivity()
     for number in range(1000):
@@ -175,11 +175,11 @@ def test_another_answer_on_any_partition_ends_a_run() -> None:
     receipts.failed(1, 6, 500)
     for at_ms in range(7, 11):
         receipts.failed(0, at_ms)
-    (one,) = receipts.failing
-    assert (one["reason"], one["in_a_row"], one["since_ms"]) == ("503", 4, 7)
+    (report,) = receipts.failing
+    assert (report["reason"], report["in_a_row"], report["since_ms"]) == ("503", 4, 7)
     receipts.failed(1, 11)
-    (one,) = receipts.failing
-    assert (one["reason"], one["in_a_row"], one["since_ms"]) == ("503", 5, 7)
+    (report,) = receipts.failing
+    assert (report["reason"], report["in_a_row"], report["since_ms"]) == ("503", 5, 7)
 
 
 def test_a_success_on_another_partition_ends_the_part_of_a_run_before_it() -> None:
@@ -187,8 +187,8 @@ def test_a_success_on_another_partition_ends_the_part_of_a_run_before_it() -> No
     for at_ms in (*range(8), *range(20, 25)):
         receipts.failed(0, at_ms)
     receipts.delivered(1, 10)
-    (one,) = receipts.failing
-    assert (one["in_a_row"], one["since_ms"]) == (5, 20)
+    (report,) = receipts.failing
+    assert (report["in_a_row"], report["since_ms"]) == (5, 20)
 
 
 def test_refusals_of_an_open_breaker_do_not_hide_the_failing_answer_behind_it() -> None:
@@ -198,9 +198,9 @@ def test_refusals_of_an_open_breaker_do_not_hide_the_failing_answer_behind_it() 
         for later in (1, 2):
             receipts.refused(0, at_ms + later)
             receipts.refused(1, at_ms + later)
-    (one,) = receipts.failing
-    assert one["reason"] == "503"
-    assert one["in_a_row"] >= SAME_ANSWERS
+    (report,) = receipts.failing
+    assert report["reason"] == "503"
+    assert report["in_a_row"] >= SAME_ANSWERS
 
 
 def test_what_says_nothing_of_the_destination_ends_no_run() -> None:

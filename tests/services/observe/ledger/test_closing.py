@@ -27,150 +27,158 @@ def row(offset: int, sequence: int, **more: bytes) -> Row:
 
 
 def ledger() -> PartitionLedger:
-    made = PartitionLedger(0, RULES)
-    made.positions = dict.fromkeys(TOPICS, 0)
-    return made
+    partition_ledger = PartitionLedger(0, RULES)
+    partition_ledger.positions = dict.fromkeys(TOPICS, 0)
+    return partition_ledger
 
 
-def judge(made: PartitionLedger, **committed: int) -> MinuteResult:
+def judge(partition_ledger: PartitionLedger, **committed: int) -> MinuteResult:
     at = {name.replace("_", "-"): offset for name, offset in committed.items()}
-    made.begin(OffsetSnapshot(CLOSED_US, 0, at, dict(made.positions)))
-    made.settle()
-    return made.look(made.pipe_minutes["flights", MINUTE])
+    partition_ledger.begin(OffsetSnapshot(CLOSED_US, 0, at, dict(partition_ledger.positions)))
+    partition_ledger.settle()
+    return partition_ledger.look(partition_ledger.pipe_minutes["flights", MINUTE])
 
 
-def told(result: MinuteResult) -> dict[tuple[str, str], int]:
-    return {(one.hop, one.state): len(one.ids) for one in result.unresolved}
+def told(minute_result: MinuteResult) -> dict[tuple[str, str], int]:
+    return {(missing.hop, missing.state): len(missing.ids) for missing in minute_result.unresolved}
 
 
 def test_what_is_committed_past_without_a_successor_is_lost_and_the_rest_in_flight() -> None:
-    made = ledger()
-    made.take("raw", [row(0, 0), row(1, 1), row(2, 2)])
-    made.take("normalized", [row(0, 0)])
-    assert told(judge(made, raw=2)) == {
+    partition_ledger = ledger()
+    partition_ledger.take("raw", [row(0, 0), row(1, 1), row(2, 2)])
+    partition_ledger.take("normalized", [row(0, 0)])
+    assert told(judge(partition_ledger, raw=2)) == {
         ("normalize", "lost"): 1, ("normalize", "in_flight"): 1, ("enrich", "in_flight"): 1,
     }  # fmt: skip
 
 
 def test_an_event_whose_second_copy_is_still_to_be_read_is_not_lost() -> None:
-    made = ledger()
-    made.take("raw", [row(0, 0), row(1, 0)])
-    assert told(judge(made, raw=1)) == {("normalize", "in_flight"): 1}
-    assert told(judge(made, raw=2)) == {("normalize", "lost"): 1}
+    partition_ledger = ledger()
+    partition_ledger.take("raw", [row(0, 0), row(1, 0)])
+    assert told(judge(partition_ledger, raw=1)) == {("normalize", "in_flight"): 1}
+    assert told(judge(partition_ledger, raw=2)) == {("normalize", "lost"): 1}
 
 
 def test_nothing_is_judged_before_everything_up_to_the_snapshot_was_read() -> None:
-    made = ledger()
-    made.take("raw", [row(0, 0)])
-    made.begin(OffsetSnapshot(CLOSED_US, 0, {"raw": 1}, {"raw": 1, "normalized": 1}))
-    assert not made.reached
-    made.take("normalized", [row(0, 0)])
-    assert made.reached
+    partition_ledger = ledger()
+    partition_ledger.take("raw", [row(0, 0)])
+    partition_ledger.begin(OffsetSnapshot(CLOSED_US, 0, {"raw": 1}, {"raw": 1, "normalized": 1}))
+    assert not partition_ledger.reached
+    partition_ledger.take("normalized", [row(0, 0)])
+    assert partition_ledger.reached
 
 
 def test_a_dead_letter_that_is_read_before_its_event_ends_it_all_the_same() -> None:
-    made = ledger()
-    made.take("dead-letter", [row(0, 0, service=b"normalize")])
-    assert told(judge(made)) == {}
-    made.take("raw", [row(0, 0)])
-    result = judge(made, raw=1)
-    assert told(result) == {}
-    assert result.counts["ingest", "", "in"] == 1
-    assert not result.pipe_minute.copies
+    partition_ledger = ledger()
+    partition_ledger.take("dead-letter", [row(0, 0, service=b"normalize")])
+    assert told(judge(partition_ledger)) == {}
+    partition_ledger.take("raw", [row(0, 0)])
+    minute_result = judge(partition_ledger, raw=1)
+    assert told(minute_result) == {}
+    assert minute_result.counts["ingest", "", "in"] == 1
+    assert not minute_result.pipe_minute.copies
 
 
 def test_a_retry_that_is_not_due_waits_and_one_that_the_retrier_skipped_is_lost() -> None:
-    made = ledger()
-    made.take("raw", [row(0, 0)])
-    made.take("normalized", [row(0, 0)])
-    made.take("enriched", [row(0, 0, to=b"crm")])
-    made.take("retry-in.5s", [row(0, 0, destination=b"crm", **{"pass": b"0"})])
+    partition_ledger = ledger()
+    partition_ledger.take("raw", [row(0, 0)])
+    partition_ledger.take("normalized", [row(0, 0)])
+    partition_ledger.take("enriched", [row(0, 0, to=b"crm")])
+    partition_ledger.take("retry-in.5s", [row(0, 0, destination=b"crm", **{"pass": b"0"})])
     done = {"raw": 1, "normalized": 1, "enriched": 1}
-    assert told(judge(made, **done)) == {("retrier", "waiting"): 1}
-    made.begin(OffsetSnapshot(CLOSED_US, 0, done | {"retry-in.5s": 1}, dict(made.positions)))
-    made.settle()
-    assert told(made.look(made.pipe_minutes["flights", MINUTE])) == {("retrier", "lost"): 1}
-    made.take("retry-out", [row(0, 0, destination=b"crm", **{"pass": b"1"})])
-    assert told(judge(made, **done)) == {("retry", "in_flight"): 1}
-    made.take("retry-in.30s", [row(0, 0, destination=b"crm", **{"pass": b"1"})])
-    assert told(judge(made, **done, retry_out=1)) == {("retrier", "waiting"): 1}
-    made.take("receipts", [row(0, 0, destination=b"crm", outcome=b"delivered")])
-    assert told(judge(made, **done, retry_out=1)) == {}
+    assert told(judge(partition_ledger, **done)) == {("retrier", "waiting"): 1}
+    partition_ledger.begin(
+        OffsetSnapshot(CLOSED_US, 0, done | {"retry-in.5s": 1}, dict(partition_ledger.positions))
+    )
+    partition_ledger.settle()
+    assert told(partition_ledger.look(partition_ledger.pipe_minutes["flights", MINUTE])) == {
+        ("retrier", "lost"): 1
+    }
+    partition_ledger.take("retry-out", [row(0, 0, destination=b"crm", **{"pass": b"1"})])
+    assert told(judge(partition_ledger, **done)) == {("retry", "in_flight"): 1}
+    partition_ledger.take("retry-in.30s", [row(0, 0, destination=b"crm", **{"pass": b"1"})])
+    assert told(judge(partition_ledger, **done, retry_out=1)) == {("retrier", "waiting"): 1}
+    partition_ledger.take("receipts", [row(0, 0, destination=b"crm", outcome=b"delivered")])
+    assert told(judge(partition_ledger, **done, retry_out=1)) == {}
 
 
 def test_what_is_parked_is_told_as_such_although_the_retrier_committed_past_it() -> None:
-    made = ledger()
-    made.take("raw", [row(0, 0)])
-    made.take("normalized", [row(0, 0)])
-    made.take("enriched", [row(0, 0, to=b"crm")])
-    made.take("parked", [row(0, 0, destination=b"crm", **{"pass": b"2"})])
-    made.take("receipts", [row(0, 0, destination=b"crm", outcome=b"parked", **{"pass": b"2"})])
+    partition_ledger = ledger()
+    partition_ledger.take("raw", [row(0, 0)])
+    partition_ledger.take("normalized", [row(0, 0)])
+    partition_ledger.take("enriched", [row(0, 0, to=b"crm")])
+    partition_ledger.take("parked", [row(0, 0, destination=b"crm", **{"pass": b"2"})])
+    partition_ledger.take("receipts", [row(0, 0, destination=b"crm", outcome=b"parked", **{"pass": b"2"})])
     done = {"raw": 1, "normalized": 1, "enriched": 1, "parked": 1}
-    assert told(judge(made, **done)) == {("retrier", "parked"): 1}
-    made.take("retry-out", [row(0, 0, destination=b"crm", **{"pass": b"3"})])
-    assert told(judge(made, **done)) == {("retry", "in_flight"): 1}
-    made.take("receipts", [row(1, 0, destination=b"crm", outcome=b"delivered")])
-    assert told(judge(made, **done, retry_out=1)) == {}
+    assert told(judge(partition_ledger, **done)) == {("retrier", "parked"): 1}
+    partition_ledger.take("retry-out", [row(0, 0, destination=b"crm", **{"pass": b"3"})])
+    assert told(judge(partition_ledger, **done)) == {("retry", "in_flight"): 1}
+    partition_ledger.take("receipts", [row(1, 0, destination=b"crm", outcome=b"delivered")])
+    assert told(judge(partition_ledger, **done, retry_out=1)) == {}
 
 
 def test_what_kafka_deletes_while_it_is_parked_is_lost_with_its_id() -> None:
-    made = ledger()
+    partition_ledger = ledger()
     for sequence in range(4):
-        made.take("raw", [row(sequence, sequence)])
-        made.take("normalized", [row(sequence, sequence)])
-        made.take("enriched", [row(sequence, sequence, to=b"crm")])
-        made.take("parked", [row(10 + sequence, sequence, destination=b"crm", **{"pass": b"2"})])
-    made.take("retry-out", [row(0, 0, destination=b"crm", **{"pass": b"3"})])
-    made.take("receipts", [row(1, 0, destination=b"crm", outcome=b"delivered")])
-    made.take("dead-letter", [row(0, 1, destination=b"crm", service=b"retrier")])
+        partition_ledger.take("raw", [row(sequence, sequence)])
+        partition_ledger.take("normalized", [row(sequence, sequence)])
+        partition_ledger.take("enriched", [row(sequence, sequence, to=b"crm")])
+        partition_ledger.take("parked", [row(10 + sequence, sequence, destination=b"crm", **{"pass": b"2"})])
+    partition_ledger.take("retry-out", [row(0, 0, destination=b"crm", **{"pass": b"3"})])
+    partition_ledger.take("receipts", [row(1, 0, destination=b"crm", outcome=b"delivered")])
+    partition_ledger.take("dead-letter", [row(0, 1, destination=b"crm", service=b"retrier")])
     done = {"raw": 4, "normalized": 4, "enriched": 4, "retry_out": 1}
-    assert told(judge(made, **done)) == {("retrier", "parked"): 2}
+    assert told(judge(partition_ledger, **done)) == {("retrier", "parked"): 2}
     at = {name.replace("_", "-"): offset for name, offset in done.items()}
 
     def deleted(first: int) -> list[MinuteResult]:
-        made.begin(OffsetSnapshot(CLOSED_US, 0, at, dict(made.positions), None, first))
-        return made.settle()
+        partition_ledger.begin(
+            OffsetSnapshot(CLOSED_US, 0, at, dict(partition_ledger.positions), None, first)
+        )
+        return partition_ledger.settle()
 
     assert deleted(13) == [], "some of the minute are there"
-    assert told(made.look(made.pipe_minutes["flights", MINUTE])) == {("retrier", "parked"): 2}
+    assert told(partition_ledger.look(partition_ledger.pipe_minutes["flights", MINUTE])) == {
+        ("retrier", "parked"): 2
+    }
     [amended] = deleted(14)
     [lost] = amended.unresolved
     assert (lost.hop, lost.destination, lost.state) == ("retrier", "crm", "lost")
     assert list(lost.ids) == [(EPOCH, 2), (EPOCH, 3)]
     assert deleted(20) == []
     restored = PipeMinute.load("flights", MINUTE, orjson.loads(orjson.dumps(amended.pipe_minute.dump())))
-    made.pipe_minutes["flights", MINUTE] = restored
-    assert told(made.look(restored)) == {("retrier", "lost"): 2}
+    partition_ledger.pipe_minutes["flights", MINUTE] = restored
+    assert told(partition_ledger.look(restored)) == {("retrier", "lost"): 2}
 
 
 def test_the_receipt_of_a_dead_letter_does_not_stand_for_the_dead_letter() -> None:
-    made = ledger()
-    made.take("raw", [row(0, 0)])
-    made.take("normalized", [row(0, 0)])
-    made.take("enriched", [row(0, 0, to=b"crm")])
-    made.take("receipts", [row(0, 0, destination=b"crm", outcome=b"dead-letter")])
+    partition_ledger = ledger()
+    partition_ledger.take("raw", [row(0, 0)])
+    partition_ledger.take("normalized", [row(0, 0)])
+    partition_ledger.take("enriched", [row(0, 0, to=b"crm")])
+    partition_ledger.take("receipts", [row(0, 0, destination=b"crm", outcome=b"dead-letter")])
     done = {"raw": 1, "normalized": 1, "enriched": 1}
-    assert told(judge(made, **done)) == {("egest", "lost"): 1}
-    made.take("dead-letter", [row(0, 0, destination=b"crm", service=b"egest")])
-    assert told(judge(made, **done)) == {}
+    assert told(judge(partition_ledger, **done)) == {("egest", "lost"): 1}
+    partition_ledger.take("dead-letter", [row(0, 0, destination=b"crm", service=b"egest")])
+    assert told(judge(partition_ledger, **done)) == {}
 
 
 def test_a_replayed_dead_letter_moves_to_replayed_and_is_no_copy() -> None:
-    made = ledger()
-    made.take("raw", [row(0, 0)])
-    made.take("dead-letter", [row(0, 0, service=b"normalize")])
-    judge(made, raw=1)
-    made.take("normalized", [row(0, 0, replay=b"1")])
-    made.take("receipts", [row(0, 0, destination=b"crm", outcome=b"delivered", replay=b"1")])
-    result = judge(made, raw=1)
-    assert len(result.pipe_minute.replayed["crm"]) == 1
-    assert not result.pipe_minute.copies
-    assert told(result) == {}
+    partition_ledger = ledger()
+    partition_ledger.take("raw", [row(0, 0)])
+    partition_ledger.take("dead-letter", [row(0, 0, service=b"normalize")])
+    judge(partition_ledger, raw=1)
+    partition_ledger.take("normalized", [row(0, 0, replay=b"1")])
+    partition_ledger.take("receipts", [row(0, 0, destination=b"crm", outcome=b"delivered", replay=b"1")])
+    minute_result = judge(partition_ledger, raw=1)
+    assert len(minute_result.pipe_minute.replayed["crm"]) == 1
+    assert not minute_result.pipe_minute.copies
+    assert told(minute_result) == {}
 
 
 def test_what_is_no_event_of_ours_is_counted_and_hurts_nothing() -> None:
-    made = ledger()
-    made.take(
+    partition_ledger = ledger()
+    partition_ledger.take(
         "raw",
         [
             Row(0, 0, []),
@@ -178,70 +186,74 @@ def test_what_is_no_event_of_ours_is_counted_and_hurts_nothing() -> None:
             row(2, 0),
         ],
     )
-    made.take("accepted", [Row(0, 0, [], b"not json")])
-    assert (made.foreign["raw"], made.foreign["accepted"]) == (2, 1)
-    assert judge(made).counts["ingest", "", "in"] == 1
+    partition_ledger.take("accepted", [Row(0, 0, [], b"not json")])
+    assert (partition_ledger.foreign["raw"], partition_ledger.foreign["accepted"]) == (2, 1)
+    assert judge(partition_ledger).counts["ingest", "", "in"] == 1
 
 
 def test_an_epoch_that_ends_without_a_closing_ack_report_leaves_its_minute_incomplete() -> None:
     for closed, expected in ((True, (1, 0)), (False, (0, 1))):
-        made = ledger()
-        made.take("raw", [row(0, 0)])
+        partition_ledger = ledger()
+        partition_ledger.take("raw", [row(0, 0)])
         report = {"epoch": EPOCH, "pipes": {}, "closed": closed}
-        made.take("accepted", [Row(0, MINUTE * 60_000, [], orjson.dumps(report))])
-        made.begin(OffsetSnapshot(CLOSED_US, 1, {}, dict(made.positions)))
-        (result,) = made.settle()
-        assert (result.unacknowledged, result.ack_report_incomplete) == expected
+        partition_ledger.take("accepted", [Row(0, MINUTE * 60_000, [], orjson.dumps(report))])
+        partition_ledger.begin(OffsetSnapshot(CLOSED_US, 1, {}, dict(partition_ledger.positions)))
+        (minute_result,) = partition_ledger.settle()
+        assert (minute_result.unacknowledged, minute_result.ack_report_incomplete) == expected
 
 
 def test_a_closed_minute_survives_json_and_continues() -> None:
-    made = ledger()
-    made.take("raw", [row(0, 0), row(1, 1)])
-    made.take("normalized", [row(0, 0)])
-    judge(made, raw=1)
-    pipe_minute = made.pipe_minutes["flights", MINUTE]
+    partition_ledger = ledger()
+    partition_ledger.take("raw", [row(0, 0), row(1, 1)])
+    partition_ledger.take("normalized", [row(0, 0)])
+    judge(partition_ledger, raw=1)
+    pipe_minute = partition_ledger.pipe_minutes["flights", MINUTE]
     again = PartitionLedger.resume(
         0,
         RULES,
-        orjson.loads(orjson.dumps(made.marker())),
+        orjson.loads(orjson.dumps(partition_ledger.marker())),
         [PipeMinute.load("flights", MINUTE, orjson.loads(orjson.dumps(pipe_minute.dump())))],
     )
     start = again.positions["raw"]
-    again.take("raw", [one for one in (row(0, 0), row(1, 1)) if one.offset >= start])
+    again.take("raw", [raw_row for raw_row in (row(0, 0), row(1, 1)) if raw_row.offset >= start])
     assert told(judge(again, raw=2)) == {("normalize", "lost"): 1, ("enrich", "in_flight"): 1}
     assert judge(again, raw=2).counts["ingest", "", "in"] == 2
 
 
 def test_a_copy_of_an_event_that_came_to_its_end_is_a_copy_after_closing_too() -> None:
-    made = ledger()
-    made.take("raw", [row(0, 0)])
-    made.take("dead-letter", [row(0, 0, service=b"normalize")])
-    judge(made, raw=1)
-    made.take("raw", [row(1, 0), row(2, 7)])
-    result = judge(made, raw=1)
-    assert (result.pipe_minute.copies[EventStage("raw")], result.pipe_minute.late) == (1, 1)
-    assert result.counts["ingest", "", "in"] == 2
-    assert told(result) == {("normalize", "in_flight"): 1}
+    partition_ledger = ledger()
+    partition_ledger.take("raw", [row(0, 0)])
+    partition_ledger.take("dead-letter", [row(0, 0, service=b"normalize")])
+    judge(partition_ledger, raw=1)
+    partition_ledger.take("raw", [row(1, 0), row(2, 7)])
+    minute_result = judge(partition_ledger, raw=1)
+    assert (minute_result.pipe_minute.copies[EventStage("raw")], minute_result.pipe_minute.late) == (1, 1)
+    assert minute_result.counts["ingest", "", "in"] == 2
+    assert told(minute_result) == {("normalize", "in_flight"): 1}
 
 
 def test_deliveries_to_tables_are_judged_by_the_commits_of_lake() -> None:
-    made = ledger()
+    partition_ledger = ledger()
     tables = frozenset({("flights", "lake")})
 
     def look(in_lake: int) -> dict[tuple[str, str], int]:
         at = {"raw": 9, "normalized": 9, "enriched": 2}
-        ends = dict(made.positions)
-        made.begin(OffsetSnapshot(CLOSED_US, 0, at, ends, LakeRead(in_lake, tables)))
-        made.settle()
-        unresolved = made.look(made.pipe_minutes["flights", MINUTE]).unresolved
-        return {(one.destination, one.state): len(one.ids) for one in unresolved if one.hop == "egest"}
+        ends = dict(partition_ledger.positions)
+        partition_ledger.begin(OffsetSnapshot(CLOSED_US, 0, at, ends, LakeRead(in_lake, tables)))
+        partition_ledger.settle()
+        unresolved = partition_ledger.look(partition_ledger.pipe_minutes["flights", MINUTE]).unresolved
+        return {
+            (missing.destination, missing.state): len(missing.ids)
+            for missing in unresolved
+            if missing.hop == "egest"
+        }
 
-    made.lake = LakeRead(0, tables)
+    partition_ledger.lake = LakeRead(0, tables)
     for name in ("raw", "normalized"):
-        made.take(name, [row(0, 0), row(1, 1)])
-    made.take("enriched", [row(0, 0, to=b"web,lake"), row(1, 1, to=b"web,lake")])
-    made.take("receipts", [row(0, 0, destination=b"web", outcome=b"delivered")])
+        partition_ledger.take(name, [row(0, 0), row(1, 1)])
+    partition_ledger.take("enriched", [row(0, 0, to=b"web,lake"), row(1, 1, to=b"web,lake")])
+    partition_ledger.take("receipts", [row(0, 0, destination=b"web", outcome=b"delivered")])
     assert look(0) == {("web", "lost"): 1, ("lake", "in_flight"): 2}
     assert look(1) == {("web", "lost"): 1, ("lake", "lost"): 1, ("lake", "in_flight"): 1}
-    made.take("receipts", [row(1, 0, destination=b"lake", outcome=b"delivered")])
+    partition_ledger.take("receipts", [row(1, 0, destination=b"lake", outcome=b"delivered")])
     assert look(2) == {("web", "lost"): 1, ("lake", "lost"): 1}

@@ -24,17 +24,21 @@ def row(offset: int, **more: bytes) -> Row:
     return Row(offset, MINUTE * 60_000, packed(fields))
 
 
-def altered(one: Row, header: str, value: bytes) -> Row:
-    return Row(one.offset, one.timestamp, [(n, value if n == header else v) for n, v in one.headers])
+def altered(changed_row: Row, header: str, value: bytes) -> Row:
+    return Row(
+        changed_row.offset,
+        changed_row.timestamp,
+        [(n, value if n == header else v) for n, v in changed_row.headers],
+    )
 
 
 def grouped(batch: RecordBatch) -> list[tuple[str, list[int]]]:
-    return [(one.epoch, one.sequences) for found in batch.minutes.values() for one in found.groups]
+    return [(group.epoch, group.sequences) for records in batch.minutes.values() for group in records.groups]
 
 
 @pytest.mark.parametrize("appended", [b";new", b";", b";a:7", b";x;;y:z"])
 def test_fields_that_a_later_release_appended_are_skipped(appended: bytes) -> None:
-    newer = [altered(one, IDENTITY, one.headers[0][1] + appended) for one in map(row, range(3))]
+    newer = [altered(older, IDENTITY, older.headers[0][1] + appended) for older in map(row, range(3))]
     rows = [row(3), *newer[:2], row(4), altered(newer[2], HOP, b"1;2;crm;w;;;new")]
     batch = group_records("enriched", rows, 0)
     assert batch.foreign == 0
@@ -65,8 +69,8 @@ def test_a_record_whose_time_is_malformed_counts_but_is_not_measured() -> None:
 
 
 def test_receipts_with_different_answers_are_grouped_apart() -> None:
-    told = {"destination": b"crm", "outcome": b"delivered"}
-    rows = [row(0, status=b"200", **told), row(1, status=b"202", **told), row(2, status=b"200", **told)]
+    values = {"destination": b"crm", "outcome": b"delivered"}
+    rows = [row(0, status=b"200", **values), row(1, status=b"202", **values), row(2, status=b"200", **values)]
     assert [numbers for _, numbers in grouped(group_records("receipts", rows, 0))] == [[0, 2], [1]]
 
 

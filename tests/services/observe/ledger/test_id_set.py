@@ -10,14 +10,14 @@ IDS = st.sets(st.tuples(st.sampled_from(["0" * 16, "f" * 16]), st.integers(0, 2*
 
 
 @given(IDS, IDS)
-def test_the_algebra_is_that_of_sets(one: set[tuple[str, int]], other: set[tuple[str, int]]) -> None:
-    a, b = IdSet.of(one), IdSet.of(other)
-    assert set(a - b) == one - other
-    assert set(a & b) == one & other
-    assert set(a | b) == set(union([a, b])) == one | other
-    assert (len(a), bool(a)) == (len(one), bool(one))
-    assert all(identity in a for identity in one)
-    assert (a == b) == (one == other)
+def test_the_algebra_is_that_of_sets(some_ids: set[tuple[str, int]], other_ids: set[tuple[str, int]]) -> None:
+    a, b = IdSet.of(some_ids), IdSet.of(other_ids)
+    assert set(a - b) == some_ids - other_ids
+    assert set(a & b) == some_ids & other_ids
+    assert set(a | b) == set(union([a, b])) == some_ids | other_ids
+    assert (len(a), bool(a)) == (len(some_ids), bool(some_ids))
+    assert all(identity in a for identity in some_ids)
+    assert (a == b) == (some_ids == other_ids)
 
 
 @given(IDS)
@@ -27,12 +27,12 @@ def test_a_set_survives_json(ids: set[tuple[str, int]]) -> None:
 
 @given(IDS, st.lists(st.integers(0, 1000), unique=True))
 def test_adding_says_how_many_were_new(ids: set[tuple[str, int]], more: list[int]) -> None:
-    made = IdSet.of(ids)
-    assert made.add("0" * 16, more) == len({("0" * 16, one) for one in more} - ids)
+    id_set = IdSet.of(ids)
+    assert id_set.add("0" * 16, more) == len({("0" * 16, sequence) for sequence in more} - ids)
 
 
 def test_a_million_dense_events_take_little_memory() -> None:
-    made = IdSet()
-    made.add("a" * 16, range(1_000_000))
-    made.compress()
-    assert made.size_bytes() < 1000
+    id_set = IdSet()
+    id_set.add("a" * 16, range(1_000_000))
+    id_set.compress()
+    assert id_set.size_bytes() < 1000

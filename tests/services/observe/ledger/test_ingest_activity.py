@@ -20,19 +20,19 @@ MINUTE = 28_333_333
 RULES = ClosingRules(settle_s=0)
 
 
-def beat(made: PartitionLedger, seconds: Iterable[int], **more: Any) -> None:
+def beat(partition_ledger: PartitionLedger, seconds: Iterable[int], **more: Any) -> None:
     """One tally in each of these seconds, counted from the start of MINUTE."""
     value = orjson.dumps({"epoch": "a", "pipes": {}, "closed": False, **more})
-    first = made.positions.get("accepted", 0)
+    first = partition_ledger.positions.get("accepted", 0)
     rows = [Row(first + n, (MINUTE * 60 + s) * 1000, [], value) for n, s in enumerate(seconds)]
-    made.take("accepted", rows)
+    partition_ledger.take("accepted", rows)
 
 
-def close(made: PartitionLedger, minute: int) -> dict[str, Any]:
+def close(partition_ledger: PartitionLedger, minute: int) -> dict[str, Any]:
     """The marker after closing minutes up to this one, as it is read again."""
-    made.begin(OffsetSnapshot((minute + 1) * 60_000_000, 0, {}, dict(made.positions)))
-    made.settle()
-    marker: dict[str, Any] = orjson.loads(orjson.dumps(made.marker()))
+    partition_ledger.begin(OffsetSnapshot((minute + 1) * 60_000_000, 0, {}, dict(partition_ledger.positions)))
+    partition_ledger.settle()
+    marker: dict[str, Any] = orjson.loads(orjson.dumps(partition_ledger.marker()))
     return marker
 
 
@@ -41,22 +41,22 @@ def resume(marker: dict[str, Any]) -> PartitionLedger:
 
 
 def test_a_gap_is_the_longest_time_without_an_ack_report() -> None:
-    made = IngestActivity()
+    activity = IngestActivity()
     for second in (*range(60), 70, 100):
-        made.add(0, (MINUTE * 60 + second) * 1000, AckReport("a"))
-    assert [made.gap_s(MINUTE + one) for one in (0, 1, 2)] == [0, 29, 60]
+        activity.add(0, (MINUTE * 60 + second) * 1000, AckReport("a"))
+    assert [activity.gap_s(MINUTE + minutes) for minutes in (0, 1, 2)] == [0, 29, 60]
 
 
 def test_the_time_before_the_first_ack_report_is_unknown() -> None:
-    made = PartitionLedger(0, RULES)
-    beat(made, range(40, 120))
-    assert close(made, MINUTE + 1)["gaps"] == {str(MINUTE): 0, str(MINUTE + 1): 0}
+    partition_ledger = PartitionLedger(0, RULES)
+    beat(partition_ledger, range(40, 120))
+    assert close(partition_ledger, MINUTE + 1)["gaps"] == {str(MINUTE): 0, str(MINUTE + 1): 0}
 
 
 def test_after_a_restart_nothing_is_said_of_minutes_that_were_closed_before() -> None:
-    made = PartitionLedger(0, RULES)
-    beat(made, range(180))
-    marker = close(made, MINUTE + 1)
+    partition_ledger = PartitionLedger(0, RULES)
+    beat(partition_ledger, range(180))
+    marker = close(partition_ledger, MINUTE + 1)
     again = resume(marker)
     beat(again, range(120, 180))
     assert close(again, MINUTE + 1)["gaps"] == {}
@@ -64,27 +64,27 @@ def test_after_a_restart_nothing_is_said_of_minutes_that_were_closed_before() ->
 
 
 def test_answers_are_published_for_the_minutes_that_closed() -> None:
-    made = PartitionLedger(0, RULES)
-    beat(made, (1, 2), answers={"202": 97, "400": 1, "503": 1})
-    beat(made, (61,), answers={"202": 10})
-    beat(made, (121,))
-    assert close(made, MINUTE)["answers"] == {str(MINUTE): [2, 198]}
-    assert close(made, MINUTE + 2)["answers"] == {str(MINUTE + 1): [0, 10]}
+    partition_ledger = PartitionLedger(0, RULES)
+    beat(partition_ledger, (1, 2), answers={"202": 97, "400": 1, "503": 1})
+    beat(partition_ledger, (61,), answers={"202": 10})
+    beat(partition_ledger, (121,))
+    assert close(partition_ledger, MINUTE)["answers"] == {str(MINUTE): [2, 198]}
+    assert close(partition_ledger, MINUTE + 2)["answers"] == {str(MINUTE + 1): [0, 10]}
 
 
 def test_refusals_of_a_paused_pipe_are_published_for_the_minutes_that_closed() -> None:
-    made = PartitionLedger(0, RULES)
-    beat(made, (1, 2), answers={"202": 5}, paused={"flights": 3})
-    beat(made, (61,), paused={"orders": 1})
-    marker = close(made, MINUTE + 1)
+    partition_ledger = PartitionLedger(0, RULES)
+    beat(partition_ledger, (1, 2), answers={"202": 5}, paused={"flights": 3})
+    beat(partition_ledger, (61,), paused={"orders": 1})
+    marker = close(partition_ledger, MINUTE + 1)
     assert marker["paused"] == {str(MINUTE): {"flights": 6}, str(MINUTE + 1): {"orders": 1}}
     assert marker["answers"] == {str(MINUTE): [0, 10]}
 
 
 def test_ingest_that_is_silent_across_a_restart_stays_silent() -> None:
-    made = PartitionLedger(0, RULES)
-    beat(made, range(60))
-    again = resume(close(made, MINUTE + 2))
+    partition_ledger = PartitionLedger(0, RULES)
+    beat(partition_ledger, range(60))
+    again = resume(close(partition_ledger, MINUTE + 2))
     assert figures.of_ledger(again, 0, {})["ack_reported"] == (MINUTE * 60 + 59) * 1000
     assert close(again, MINUTE + 4)["gaps"] == {str(MINUTE + 3): 60, str(MINUTE + 4): 60}
     once_more = resume(close(again, MINUTE + 5))
@@ -93,9 +93,9 @@ def test_ingest_that_is_silent_across_a_restart_stays_silent() -> None:
 
 
 def test_a_marker_of_before_is_read_too() -> None:
-    made = PartitionLedger(0, RULES)
-    beat(made, range(60))
-    marker = close(made, MINUTE)
+    partition_ledger = PartitionLedger(0, RULES)
+    beat(partition_ledger, range(60))
+    marker = close(partition_ledger, MINUTE)
     del marker["ack_reported"], marker["answers"]
     again = resume(marker)
     beat(again, range(120, 180))
@@ -103,16 +103,16 @@ def test_a_marker_of_before_is_read_too() -> None:
 
 
 def test_reports_of_collect_are_no_heartbeat_of_ingest_but_say_what_was_accepted() -> None:
-    made = PartitionLedger(0, RULES)
-    beat(made, range(60))
+    partition_ledger = PartitionLedger(0, RULES)
+    beat(partition_ledger, range(60))
     ranges = {"flights": {str(MINUTE + 1): [[0, 4]]}}
-    beat(made, range(60, 120), service="collect", epoch="c", pipes=ranges)
-    assert close(made, MINUTE + 1)["gaps"] == {str(MINUTE): 0, str(MINUTE + 1): 60}
-    made = PartitionLedger(0, RULES)
-    beat(made, range(2), service="collect", epoch="c", pipes=ranges)
-    made.begin(OffsetSnapshot((MINUTE + 2) * 60_000_000, 2, {}, dict(made.positions)))
-    [result] = made.settle()
-    [left] = result.unresolved
+    beat(partition_ledger, range(60, 120), service="collect", epoch="c", pipes=ranges)
+    assert close(partition_ledger, MINUTE + 1)["gaps"] == {str(MINUTE): 0, str(MINUTE + 1): 60}
+    partition_ledger = PartitionLedger(0, RULES)
+    beat(partition_ledger, range(2), service="collect", epoch="c", pipes=ranges)
+    partition_ledger.begin(OffsetSnapshot((MINUTE + 2) * 60_000_000, 2, {}, dict(partition_ledger.positions)))
+    [minute_result] = partition_ledger.settle()
+    [left] = minute_result.unresolved
     assert (left.hop, left.state, len(left.ids)) == ("ingest", "lost", 5), (
         "the broker lost what collect wrote"
     )

@@ -57,13 +57,13 @@ class Observer:
             return
         results = self.ledger.settle()
         marker = orjson.dumps(self.ledger.marker())
-        for result in results:
-            key = (result.pipe_minute.pipe, result.pipe_minute.minute)
-            self.results[key] = result
-            for one in result.unresolved:
-                if one.state == "lost":
-                    self.said_lost[one.hop, one.destination].update(one.ids)
-            self.pipe_minutes[key] = orjson.dumps(result.pipe_minute.dump())
+        for minute_result in results:
+            key = (minute_result.pipe_minute.pipe, minute_result.pipe_minute.minute)
+            self.results[key] = minute_result
+            for missing in minute_result.unresolved:
+                if missing.state == "lost":
+                    self.said_lost[missing.hop, missing.destination].update(missing.ids)
+            self.pipe_minutes[key] = orjson.dumps(minute_result.pipe_minute.dump())
             if self.restarts and self.chance.random() < 0.05:
                 self.restart()  # it died in the middle of writing: the marker stays the old one
                 return
@@ -125,8 +125,12 @@ def run(seed: int, *, steps: int, restarts: bool, **faults: float) -> Observer:
     return observer
 
 
-def lost_of(result: MinuteResult) -> dict[tuple[str, str], set[Id]]:
-    return {(one.hop, one.destination): set(one.ids) for one in result.unresolved if one.state == "lost"}
+def lost_of(minute_result: MinuteResult) -> dict[tuple[str, str], set[Id]]:
+    return {
+        (missing.hop, missing.destination): set(missing.ids)
+        for missing in minute_result.unresolved
+        if missing.state == "lost"
+    }
 
 
 def check(observer: Observer) -> None:
@@ -134,14 +138,14 @@ def check(observer: Observer) -> None:
     mesh.index()
     keys = {(pipe, minute) for pipe, minute, _ in mesh.acknowledged} | set(observer.results)
     for pipe, minute in keys:
-        result = observer.ledger.look(observer.ledger.pipe_minutes[pipe, minute])
-        assert lost_of(result) == mesh.lost(pipe, minute), (pipe, minute)
-        assert {one.state for one in result.unresolved} <= {"lost"}
-        counts = result.counts
+        minute_result = observer.ledger.look(observer.ledger.pipe_minutes[pipe, minute])
+        assert lost_of(minute_result) == mesh.lost(pipe, minute), (pipe, minute)
+        assert {missing.state for missing in minute_result.unresolved} <= {"lost"}
+        counts = minute_result.counts
         for hop, topic in (("ingest", "raw"), ("normalize", "normalized"), ("enrich", "enriched")):
             assert counts[hop, "", "out"] == len(mesh.ids(pipe, minute, topic)), (hop, pipe, minute)
-            assert result.pipe_minute.copies[EventStage(topic)] == mesh.surplus(pipe, minute, topic)
-        watched = sum(result.pipe_minute.watched.counts.values(), Counter())
+            assert minute_result.pipe_minute.copies[EventStage(topic)] == mesh.surplus(pipe, minute, topic)
+        watched = sum(minute_result.pipe_minute.watched.counts.values(), Counter())
         assert watched == mesh.buckets(pipe, minute), (pipe, minute)
         repeated = mesh.ids(pipe, minute, "receipts", "", "duplicate")
         assert counts["normalize", "", "duplicate"] == len(repeated)
@@ -206,8 +210,8 @@ def test_1_and_7_and_1000_of_100000_dropped_are_named_at_exactly_their_hops(
     mesh.drain()
     observer.finish()
     named: dict[str, set[Id]] = defaultdict(set)
-    for result in observer.results.values():
-        for one in result.unresolved:
-            named[one.hop] |= set(one.ids)
+    for minute_result in observer.results.values():
+        for missing in minute_result.unresolved:
+            named[missing.hop] |= set(missing.ids)
     assert named == {hop: mesh.dropped[hop, ""] for hop in ("normalize", "enrich", "egest")}
     assert tuple(len(named[hop]) for hop in ("normalize", "enrich", "egest")) == dropped

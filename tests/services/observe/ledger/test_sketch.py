@@ -14,9 +14,9 @@ SHARES = st.sampled_from([0.0, 0.5, 0.9, 0.95, 0.99, 1.0])
 
 
 def sketch(values: list[int]) -> Sketch:
-    made = Sketch()
-    made.extend(values)
-    return made
+    filled = Sketch()
+    filled.extend(values)
+    return filled
 
 
 @given(VALUES, SHARES)
@@ -29,26 +29,26 @@ def test_a_quantile_is_within_the_stated_error_of_the_value_of_that_rank(
 
 @given(VALUES, VALUES, SHARES)
 def test_merging_is_the_same_as_having_seen_everything(
-    one: list[int], other: list[int], share: float
+    some_values: list[int], other_values: list[int], share: float
 ) -> None:
-    merged = sketch(one)
-    merged.merge(Sketch.load(orjson.loads(orjson.dumps(sketch(other).dump()))))
-    whole = sketch(one + other)
+    merged = sketch(some_values)
+    merged.merge(Sketch.load(orjson.loads(orjson.dumps(sketch(other_values).dump()))))
+    whole = sketch(some_values + other_values)
     assert merged.dump() == whole.dump()
     assert merged.quantile_us(share) == whole.quantile_us(share)
     assert (merged.max_us, merged.sum_us, len(merged)) == (
-        max(one + other),
-        sum(one + other),
-        len(one + other),
+        max(some_values + other_values),
+        sum(some_values + other_values),
+        len(some_values + other_values),
     )
 
 
 def test_one_value_many_times_counts_that_often() -> None:
-    made = sketch([100] * 95)
-    made.add_many(10_000_000, 6)
-    assert abs(made.quantile_us(0.5) - 100) <= 1
-    assert abs(made.quantile_us(0.95) - 10_000_000) < 100_000
-    assert len(made) == 101
+    lags = sketch([100] * 95)
+    lags.add_many(10_000_000, 6)
+    assert abs(lags.quantile_us(0.5) - 100) <= 1
+    assert abs(lags.quantile_us(0.95) - 10_000_000) < 100_000
+    assert len(lags) == 101
 
 
 def test_an_empty_sketch_is_zero() -> None:
@@ -68,6 +68,6 @@ def test_a_search_is_right_at_the_edge_of_every_bin() -> None:
 
 
 def bins(values: list[int]) -> Counter[int]:
-    made = sketch(values)
-    made.flush()
-    return made._bins
+    lags = sketch(values)
+    lags.flush()
+    return lags._bins

@@ -59,10 +59,10 @@ def test_a_ledger_counts_each_revision_and_publishes_it_while_a_rollout_runs() -
     taken = ledger.live.take_lags()
     figures.count_late(ledger, taken, LIMITS)
     assert figures.of_ledger(ledger, 5, {})["revisions"] == {}
-    found = figures.of_ledger(ledger, 5, {}, rolling=["flights", "unknown"])["revisions"]
+    revisions = figures.of_ledger(ledger, 5, {}, rolling=["flights", "unknown"])["revisions"]
     counts = RevisionCounts()
     counts.step({0: published(1, {})}, ["flights"], 1)
-    counts.step({0: published(2, found["flights"])}, ["flights"], 2)
+    counts.step({0: published(2, revisions["flights"])}, ["flights"], 2)
     of_flights = counts.get("flights")
     assert of_flights is not None
     assert of_flights.of(1) == RevisionFigures(accepted=2, delivered=1, filtered=1)
@@ -82,11 +82,11 @@ def test_counts_begin_with_the_rollout_and_do_not_fall_when_a_partition_changes_
     counts.step({0: published(3, {"1": {"raw": 3}})}, ["flights"], 3)  # a new reader, which counts from 0
     counts.step({0: published(3, {"1": {"raw": 3}})}, ["flights"], 4)  # nothing new
     counts.step({0: published(5, {"1": {"raw": 7}}), 1: published(5, {"1": {"raw": 50}})}, ["flights"], 5)
-    found = counts.get("flights")
-    assert found is not None
-    assert found.since_us == 1
-    assert found.of(1).accepted == 14  # 10, then 4 of the 7: the first 3 may be older
-    assert found.of(2).accepted == 5
+    flights = counts.get("flights")
+    assert flights is not None
+    assert flights.since_us == 1
+    assert flights.of(1).accepted == 14  # 10, then 4 of the 7: the first 3 may be older
+    assert flights.of(2).accepted == 5
 
 
 def test_the_figures_of_an_ended_rollout_are_forgotten() -> None:

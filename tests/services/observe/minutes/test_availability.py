@@ -16,9 +16,9 @@ LIMITS = SloLimits(p95_us=1_000_000, loss=0)
 
 
 def lags(*values: int) -> Sketch:
-    made = Sketch()
-    made.extend(values)
-    return made
+    sketch = Sketch()
+    sketch.extend(values)
+    return sketch
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_a_minute_in_which_more_than_a_hundredth_of_the_answers_failed_is_down(
     ("lag_us", "lost", "causes"), [(60_000_000, 0, []), (200_000_000, 0, ["lag"]), (1000, 3, ["loss"])]
 )
 def test_a_destination_with_an_objective_of_its_own_is_judged_by_that_one(lag_us, lost, causes) -> None:
-    own = JudgedDeliveries(lags(*[lag_us] * 10), lost, lost), DestinationLimits(180_000_000, 2)
-    judged = judge(JudgedDeliveries(lags(1000)), 0, LIMITS, IngestHealth(1), [own])
+    with_limits = JudgedDeliveries(lags(*[lag_us] * 10), lost, lost), DestinationLimits(180_000_000, 2)
+    judged = judge(JudgedDeliveries(lags(1000)), 0, LIMITS, IngestHealth(1), [with_limits])
     assert judged.causes == causes
     assert judged.p95_us < LIMITS.p95_us
 

@@ -26,8 +26,8 @@ def part(minute: int, *, lost: int = 0, at_us: int = 0) -> bytes:
     ids = IdSet()
     ids.add("a" * 16, list(range(lost)))
     left = [Unresolved("normalize", "", "lost", ids)] if lost else []
-    result = MinuteResult(pipe_minute, Counter({("ingest", "", "in"): 10}), left)
-    return orjson.dumps(dump(result, 0, at_us or (minute + 6) * 60_000_000))
+    minute_result = MinuteResult(pipe_minute, Counter({("ingest", "", "in"): 10}), left)
+    return orjson.dumps(dump(minute_result, 0, at_us or (minute + 6) * 60_000_000))
 
 
 def close(store: MinuteStore, minute: int, **more: object) -> None:

@@ -14,14 +14,14 @@ EPOCH = "0" * 16
 
 
 def pipe_minute(minute: int = 7, *, accepted: int = 5, delivered: int = 3, lag_us: int = 1000) -> PipeMinute:
-    made = PipeMinute("flights", minute)
-    made.show_range(EventStage(ACCEPTED), EPOCH, 0, accepted - 1)
-    made.show([EventStage(RAW)], EPOCH, list(range(accepted)))
-    made.show([EventStage("delivered", "crm")], EPOCH, list(range(delivered)))
-    made.measure("end.accepted/crm", [lag_us] * delivered)
-    made.measure("ingest.process", [200] * accepted)
-    made.span("raw", accepted)
-    return made
+    minute_counts = PipeMinute("flights", minute)
+    minute_counts.show_range(EventStage(ACCEPTED), EPOCH, 0, accepted - 1)
+    minute_counts.show([EventStage(RAW)], EPOCH, list(range(accepted)))
+    minute_counts.show([EventStage("delivered", "crm")], EPOCH, list(range(delivered)))
+    minute_counts.measure("end.accepted/crm", [lag_us] * delivered)
+    minute_counts.measure("ingest.process", [200] * accepted)
+    minute_counts.span("raw", accepted)
+    return minute_counts
 
 
 def test_an_open_minute_counts_what_came_in_and_what_was_delivered() -> None:
@@ -59,11 +59,11 @@ def test_a_second_delivery_of_the_same_event_is_a_duplicate() -> None:
 def test_the_partitions_of_a_minute_are_added_up(parts: list[tuple[int, int]]) -> None:
     minutes = OpenMinutes()
     for partition, (accepted, delivered) in enumerate(parts):
-        made = pipe_minute(accepted=accepted, delivered=min(accepted, delivered))
-        minutes.take(partition, OpenMinuteReporter().report([made]))
+        part = pipe_minute(accepted=accepted, delivered=min(accepted, delivered))
+        minutes.take(partition, OpenMinuteReporter().report([part]))
     (merged,) = minutes.of("flights")
     assert merged.events_in == sum(accepted for accepted, _ in parts)
-    assert merged.delivered == sum(min(one) for one in parts)
+    assert merged.delivered == sum(min(counts) for counts in parts)
     assert len(merged.lags) == merged.delivered
 
 
@@ -76,9 +76,9 @@ def test_only_minutes_that_changed_are_reported_again() -> None:
 
 
 def test_an_instance_that_starts_late_gets_every_open_minute_in_the_end() -> None:
-    reporter, one = OpenMinuteReporter(), pipe_minute()
-    reporter.report([one])
-    later = [reporter.report([one]) for _ in range(30)]
+    reporter, minute = OpenMinuteReporter(), pipe_minute()
+    reporter.report([minute])
+    later = [reporter.report([minute]) for _ in range(30)]
     assert [row["minute"] for rows in later for row in rows] == [7]
 
 

@@ -58,13 +58,13 @@ def at(ms: float) -> bytes:
 
 def row(seq: bytes, append_ms: int, offset: int = 0, **headers: bytes) -> Row:
     """A record with hifi's headers; the names of `headers` without `hifi_`."""
-    known = {
+    values = {
         **identity(seq, 1),
         ACCEPTED: at(0),
         DETAIL: b"cannot cast " + SECRET,
         **{name if name.startswith("ce_") else f"hifi_{name}": value for name, value in headers.items()},
     }
-    return Row(offset, T0 // 1000 + append_ms, packed(known))
+    return Row(offset, T0 // 1000 + append_ms, packed(values))
 
 
 def way(seq: bytes = b"%016x:1" % 7, to: bytes = b"crm", parent: bytes = PARENT) -> Records:
@@ -89,7 +89,7 @@ def receipt(
 ) -> tuple[str, Row]:
     """A receipt; `times`: of fetch, sending and answer."""
     given = {TRACEPARENT: parent} if parent else {}
-    known = {
+    values = {
         "in": at(times[0]),
         "sent": at(times[1]),
         "answered": at(times[2]),
@@ -100,7 +100,7 @@ def receipt(
         seq,
         int(times[2]) + 2,
         **given,
-        **known | {"destination": to, "outcome": outcome, "source": source} | more,
+        **values | {"destination": to, "outcome": outcome, "source": source} | more,
     )
 
 
@@ -126,9 +126,9 @@ def following(share: float = 0.0, most_per_s: int = 1000, **more: Any) -> tuple[
 
 
 def told(records: Records, share: float = 0.0, **more: Any) -> list[Span]:
-    made, spans = following(share, **more)
+    tracer, spans = following(share, **more)
     for topic, record in records:
-        made.take(topic, 3, [record])
+        tracer.take(topic, 3, [record])
     return spans
 
 
@@ -169,21 +169,23 @@ def test_a_receiver_gets_the_way_of_an_event_hop_by_hop() -> None:
     before = count("exported")
     with collector() as there:
         exporter = OtlpExporter(there.url + "/", "s")
-        made, _ = following()
-        made._put = exporter.put
+        tracer, _ = following()
+        tracer._put = exporter.put
         for topic, record in [*way(), receipt(b"delivered")]:
-            made.take(topic, 3, [record])
+            tracer.take(topic, 3, [record])
         until(lambda: len(there.spans) == 9)
         exporter.stop(5)
     assert there.paths == {"/v1/traces"}
     assert count("exported") - before == 9
-    root = next(one for one in there.spans if one.raw.name == "flights")
-    assert {one.raw.trace_id.hex() for one in there.spans} == {f"{TRACE:032x}"}
+    root = next(span for span in there.spans if span.raw.name == "flights")
+    assert {span.raw.trace_id.hex() for span in there.spans} == {f"{TRACE:032x}"}
     assert root.raw.parent_span_id.hex() == f"{SENDER:016x}"
-    assert {one.raw.parent_span_id for one in there.spans if one is not root} == {root.raw.span_id}
-    assert len({one.raw.span_id for one in there.spans}) == 9
-    in_order = sorted(there.spans, key=lambda one: (one.times_us[0], -one.times_us[1]))
-    assert [(one.service, one.raw.name, *((us - T0) / 1000 for us in one.times_us)) for one in in_order] == [
+    assert {span.raw.parent_span_id for span in there.spans if span is not root} == {root.raw.span_id}
+    assert len({span.raw.span_id for span in there.spans}) == 9
+    in_order = sorted(there.spans, key=lambda span: (span.times_us[0], -span.times_us[1]))
+    assert [
+        (span.service, span.raw.name, *((us - T0) / 1000 for us in span.times_us)) for span in in_order
+    ] == [
         ("hifi", "flights", 0, 50),
         ("hifi-ingest", "ingest", 0, 5),
         ("hifi", "transit raw", 5, 8),
@@ -194,7 +196,7 @@ def test_a_receiver_gets_the_way_of_an_event_hop_by_hop() -> None:
         ("hifi-egest", "egest", 33.5, 35),
         ("hifi-egest", "expel", 35, 50),
     ]
-    by_name = {one.raw.name: one for one in there.spans}
+    by_name = {span.raw.name: span for span in there.spans}
     ids = {"hifi.pipe": "flights", "hifi.seq": "0000000000000007:1", "hifi.ce_id": "a-1"}
     assert by_name["enrich"].attributes == ids | {
         "messaging.system": "kafka",
@@ -212,7 +214,7 @@ def test_a_receiver_gets_the_way_of_an_event_hop_by_hop() -> None:
         "http.response.status_code": 200,
     }
     assert root.attributes == ids | {"hifi.destination": "crm", "hifi.outcome": "delivered"}
-    kinds = Counter(one.raw.SpanKind.Name(one.raw.kind) for one in there.spans)
+    kinds = Counter(span.raw.SpanKind.Name(span.raw.kind) for span in there.spans)
     assert kinds == {
         "SPAN_KIND_INTERNAL": 4,
         "SPAN_KIND_PRODUCER": 1,
@@ -224,33 +226,39 @@ def test_a_receiver_gets_the_way_of_an_event_hop_by_hop() -> None:
 
 def test_the_order_in_which_topics_are_read_and_copies_change_nothing() -> None:
     records = retried()
-    expected = {(one.name, one.id, one.parent, one.start_us, one.end_us, one.failed) for one in told(records)}
+    expected = {
+        (span.name, span.id, span.parent, span.start_us, span.end_us, span.failed) for span in told(records)
+    }
     assert len(expected) == 14
     for seed in range(50):
         mixed = records * 2
         random.Random(seed).shuffle(mixed)
         spans = told(mixed)
-        found = [(one.name, one.id, one.parent, one.start_us, one.end_us, one.failed) for one in spans]
-        assert len(found) == 14
-        assert set(found) == expected
-        assert next(one for one in spans if one.name == "flights").attributes["hifi.ce_id"] == "a-1"
+        actual = [
+            (span.name, span.id, span.parent, span.start_us, span.end_us, span.failed) for span in spans
+        ]
+        assert len(actual) == 14
+        assert set(actual) == expected
+        assert next(span for span in spans if span.name == "flights").attributes["hifi.ce_id"] == "a-1"
 
 
 def test_a_retry_is_shown_with_its_wait() -> None:
     spans = told(retried())
-    expels = [(*ms(one), one.failed, one.attributes["hifi.outcome"]) for one in spans if one.name == "expel"]
+    expels = [
+        (*ms(span), span.failed, span.attributes["hifi.outcome"]) for span in spans if span.name == "expel"
+    ]
     assert expels == [(35, 50, True, "retry"), (5062, 5070, False, "delivered")]
-    failed = next(one for one in spans if one.name == "expel")
+    failed = next(span for span in spans if span.name == "expel")
     assert (failed.attributes["error.type"], failed.attributes["http.response.status_code"]) == (
         "status-503",
         503,
     )
-    found = sections(spans)
-    assert found["transit retry-in"] == (51, 60)
-    assert found["retrier"] == (60, 5060)
-    assert found["transit retry-out"] == (5060, 5061)
-    assert found["flights"] == (0, 5070)
-    retrier = next(one for one in spans if one.name == "retrier")
+    by_name = sections(spans)
+    assert by_name["transit retry-in"] == (51, 60)
+    assert by_name["retrier"] == (60, 5060)
+    assert by_name["transit retry-out"] == (5060, 5061)
+    assert by_name["flights"] == (0, 5070)
+    retrier = next(span for span in spans if span.name == "retrier")
     assert retrier.attributes["messaging.destination.name"] == "s.retry-in.5s"
     assert retrier.attributes["messaging.kafka.offset"] == 4
 
@@ -263,14 +271,14 @@ def test_the_span_of_an_event_is_sent_when_all_its_deliveries_have_ended() -> No
         row(b"%016x:1" % 7, 70, service=b"egest", destination=b"erp", attempt=b"1", **{"in": at(34)}),
     )
     spans = told([*half, receipt(b"dead-letter", to=b"erp", times=(34, 36, 60), reason=b"status-410"), dead])
-    root = next(one for one in spans if one.name == "flights")
+    root = next(span for span in spans if span.name == "flights")
     assert (root.attributes["hifi.outcome"], root.failed, ms(root)) == (
         "dead-letter,delivered",
         True,
         (0, 60),
     )
     assert root.attributes["hifi.destination"] == "crm,erp"
-    assert sum(one.name == "expel" for one in spans) == 2
+    assert sum(span.name == "expel" for span in spans) == 2
 
 
 @pytest.mark.parametrize(
@@ -289,11 +297,11 @@ def test_the_span_of_an_event_is_sent_when_all_its_deliveries_have_ended() -> No
     ],
 )
 def test_an_event_may_end_before_its_destinations(last: tuple[str, Row], name: str, outcome: str) -> None:
-    found = told([way()[0], last])
-    assert sections(found) == {
+    spans = told([way()[0], last])
+    assert sections(spans) == {
         "ingest": (0, 5), "transit raw": (5, 8), name: (8, 9), "flights": (0, 9)
     }  # fmt: skip
-    assert next(one for one in found if one.name == "flights").attributes["hifi.outcome"] == outcome
+    assert next(span for span in spans if span.name == "flights").attributes["hifi.outcome"] == outcome
 
 
 def test_an_event_that_no_destination_wants_has_a_span_too() -> None:
@@ -303,32 +311,32 @@ def test_an_event_that_no_destination_wants_has_a_span_too() -> None:
     )
     spans = told([*way(to=b""), filtered])
     assert sections(spans)["egest"] == (33, 34)
-    assert next(one for one in spans if one.name == "flights").attributes["hifi.outcome"] == "filtered"
+    assert next(span for span in spans if span.name == "flights").attributes["hifi.outcome"] == "filtered"
 
 
 def test_an_event_that_never_ends_has_the_outcome_unfinished() -> None:
     now_s = [0.0]
-    made, spans = following(clock=lambda: now_s[0])
+    tracer, spans = following(clock=lambda: now_s[0])
     for topic, record in way():
-        made.take(topic, 3, [record])
+        tracer.take(topic, 3, [record])
     now_s[0] = event_tracer.KEPT_S
-    made.take("accepted", 3, [])
+    tracer.take("accepted", 3, [])
     assert sections(spans)["flights"] == (0, 30)
     assert spans[-1].attributes["hifi.outcome"] == "unfinished"
     for topic, record in [way()[2], receipt(b"delivered")]:
-        made.take(topic, 3, [record])
+        tracer.take(topic, 3, [record])
     assert sections(spans)["expel"] == (35, 50), "what comes later still has its spans"
     now_s[0] *= 2
-    made.take("accepted", 3, [])
-    assert sum(one.name == "flights" for one in spans) == 1
+    tracer.take("accepted", 3, [])
+    assert sum(span.name == "flights" for span in spans) == 1
 
 
 def test_another_instance_tells_of_partitions_that_were_handed_over() -> None:
-    made, spans = following()
+    tracer, spans = following()
     for topic, record in way():
-        made.take(topic, 3, [record])
-    made.keep({1, 2})
-    made.take("receipts", 3, [receipt(b"delivered")[1]])
+        tracer.take(topic, 3, [record])
+    tracer.keep({1, 2})
+    tracer.take("receipts", 3, [receipt(b"delivered")[1]])
     assert "flights" not in sections(spans)
 
 
@@ -338,16 +346,16 @@ def test_sampling_depends_on_the_trace_alone() -> None:
     chosen = {seq for seq in seqs if sampled(context(seq, b"").trace, 0.01)}
     assert 150 < len(chosen) < 250
     records = [
-        one
+        record
         for seq in seqs[:1000]
-        for one in [*way(seq, parent=b""), receipt(b"delivered", seq=seq, parent=b"")]
+        for record in [*way(seq, parent=b""), receipt(b"delivered", seq=seq, parent=b"")]
     ]
     chance.shuffle(records)
     spans = told(records, share=0.01)
-    whole = Counter(one.attributes["hifi.seq"].encode() for one in spans)
+    whole = Counter(span.attributes["hifi.seq"].encode() for span in spans)
     assert whole == dict.fromkeys(chosen & set(seqs[:1000]), 9), "all hops of an event or none"
-    assert {one.trace for one in spans} == {context(seq, b"").trace for seq in whole}
-    assert {one.parent for one in spans if one.name == "flights"} == {0}
+    assert {span.trace for span in spans} == {context(seq, b"").trace for seq in whole}
+    assert {span.parent for span in spans if span.name == "flights"} == {0}
     assert not sampled(TRACE, 0)
     assert sampled((1 << 128) - 1, 1)
 
@@ -357,7 +365,7 @@ def test_the_senders_flag_samples_and_a_malformed_trace_is_none() -> None:
     unflagged = PARENT[:-2] + b"00"
     assert told([*way(parent=unflagged), receipt(b"delivered", parent=unflagged)]) == []
     flagged = PARENT[:-2] + b"03"
-    assert {one.trace for one in told(way(parent=flagged))} == {TRACE}
+    assert {span.trace for span in told(way(parent=flagged))} == {TRACE}
     for bad in (PARENT.upper(), PARENT[:-3], b"ff" + PARENT[2:], b"00-" + b"0" * 32 + PARENT[35:]):
         assert told(way(parent=bad)) == [], bad
 
@@ -365,21 +373,21 @@ def test_the_senders_flag_samples_and_a_malformed_trace_is_none() -> None:
 def test_a_second_begins_a_bounded_number_of_events_and_each_with_all_its_hops() -> None:
     now_s = [100.0]
     before = metrics.TRACES_CAPPED._value.get()
-    made, spans = following(most_per_s=10, clock=lambda: now_s[0])
+    tracer, spans = following(most_per_s=10, clock=lambda: now_s[0])
     seqs = [b"%016x:%d" % (7, number) for number in range(100)]
     for group in range(3):
         for seq in seqs:
             topic, record = way(seq)[group]
-            made.take(topic, 3, [record])
+            tracer.take(topic, 3, [record])
         now_s[0] += 1
-    assert Counter(one.attributes["hifi.seq"].encode() for one in spans) == dict.fromkeys(seqs[:10], 5)
+    assert Counter(span.attributes["hifi.seq"].encode() for span in spans) == dict.fromkeys(seqs[:10], 5)
     assert metrics.TRACES_CAPPED._value.get() - before == 90
 
 
 def test_an_id_that_the_pipe_masks_is_left_out() -> None:
     spans = told([*way(), receipt(b"delivered")], hides_id=lambda pipe: pipe == "flights")
     assert len(spans) == 9
-    assert not any("hifi.ce_id" in one.attributes for one in spans)
+    assert not any("hifi.ce_id" in span.attributes for span in spans)
 
 
 @pytest.mark.parametrize(
@@ -482,20 +490,20 @@ async def test_observe_exports_what_it_reads_from_kafka(kafka: str) -> None:
             await traced(stream, minute)
 
             def roots() -> list[Any]:
-                return [one for one in there.spans if one.raw.name == "flights"]
+                return [span for span in there.spans if span.raw.name == "flights"]
 
             async with asyncio.timeout(60):
                 while len(roots()) < 21:
                     await asyncio.sleep(0.05)
-        ours = [one for one in there.spans if one.raw.trace_id.hex() == f"{TRACE:032x}"]
-        assert {one.raw.parent_span_id.hex() for one in ours if one.raw.name == "flights"} == {
+        ours = [span for span in there.spans if span.raw.trace_id.hex() == f"{TRACE:032x}"]
+        assert {span.raw.parent_span_id.hex() for span in ours if span.raw.name == "flights"} == {
             f"{SENDER:016x}"
         }
-        assert {one.service for one in ours} == {
+        assert {span.service for span in ours} == {
             "hifi",
             *(f"hifi-{service}" for service in ("ingest", "normalize", "enrich", "egest")),
         }
-        assert {one.attributes["hifi.outcome"] for one in roots()} == {"delivered"}
+        assert {span.attributes["hifi.outcome"] for span in roots()} == {"delivered"}
 
 
 async def traced(stream: Stream, minute: int) -> None:

@@ -11,7 +11,7 @@ DEPLOY = Action("deploy", ActionKind.DEPLOY, "service/egest", "egest-1 to 0.2.0"
 
 
 def covered(action, key, at_s):
-    return any(one.covers(key, at_s * SECOND) for one in silences([action], at_s * SECOND).values())
+    return any(silence.covers(key, at_s * SECOND) for silence in silences([action], at_s * SECOND).values())
 
 
 def test_a_deployment_explains_that_its_service_stands_still_and_that_events_are_late():
@@ -44,8 +44,8 @@ def test_the_alarm_is_told_once_the_silence_is_over():
     alarms.step({key: "egest committed nothing"}, 0)
     (quiet,) = alarms.step({key: "egest committed nothing"}, 60 * SECOND)
     assert quiet.silenced == "deploy: egest-1 to 0.2.0"
-    (told,) = alarms.step({key: "egest committed nothing"}, 90 * SECOND)
-    assert told.silenced is None
+    (change,) = alarms.step({key: "egest committed nothing"}, 90 * SECOND)
+    assert change.silenced is None
 
 
 def test_silences_of_people_are_told_apart():

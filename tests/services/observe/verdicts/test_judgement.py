@@ -5,8 +5,8 @@ from hifi_observe.verdicts.judgement import PipeTraffic, judge
 CALM = PipeTraffic(events_per_s=100, dead_last_minute=0)
 
 
-def judged(found=None, traffic=None, *, seen=True):
-    return judge(found or {}, traffic or {"flights": CALM}, seen=seen)
+def judged(conditions=None, traffic=None, *, seen=True):
+    return judge(conditions or {}, traffic or {"flights": CALM}, seen=seen)
 
 
 def test_without_conditions_every_scope_is_stable():
@@ -25,28 +25,32 @@ def test_while_observe_is_behind_nothing_is_known():
 
 
 def test_a_pipe_with_little_traffic_does_not_make_the_stream_unstable():
-    found = {
+    conditions = {
         ("destination", "orders", "crm"): "12 outcomes in a row were status-503; 40 deliveries are waiting"
     }
-    one = judged(found, {"flights": CALM, "orders": PipeTraffic(4, 0)})
-    assert list(one.by_scope) == ["pipe/orders"]
-    assert one.by_scope["pipe/orders"][0].startswith("destination crm: 12 outcomes")
+    verdicts = judged(conditions, {"flights": CALM, "orders": PipeTraffic(4, 0)})
+    assert list(verdicts.by_scope) == ["pipe/orders"]
+    assert verdicts.by_scope["pipe/orders"][0].startswith("destination crm: 12 outcomes")
 
 
 def test_pipes_with_much_of_the_traffic_do():
-    one = judged({("lag", "orders", ""): "p95 is 3.00 s"}, {"flights": CALM, "orders": PipeTraffic(25, 0)})
-    assert one.by_scope["stream"] == ("pipes with 20% of the traffic are unstable",)
+    verdicts = judged(
+        {("lag", "orders", ""): "p95 is 3.00 s"}, {"flights": CALM, "orders": PipeTraffic(25, 0)}
+    )
+    assert verdicts.by_scope["stream"] == ("pipes with 20% of the traffic are unstable",)
 
 
 def test_a_loss_makes_the_stream_unstable_however_small_its_pipe():
-    one = judged({("loss", "orders", ""): "1 event at egest"}, {"flights": CALM, "orders": PipeTraffic(0, 0)})
-    assert "events were lost" in one.by_scope["stream"]
+    verdicts = judged(
+        {("loss", "orders", ""): "1 event at egest"}, {"flights": CALM, "orders": PipeTraffic(0, 0)}
+    )
+    assert "events were lost" in verdicts.by_scope["stream"]
 
 
 def test_a_service_that_stands_still_makes_the_stream_unstable():
-    one = judged({("no-progress", "", "egest"): "egest committed nothing"})
-    assert one.by_scope["service/egest"] == ("no-progress: egest committed nothing",)
-    assert one.by_scope["stream"] == ("service/egest is unstable",)
+    verdicts = judged({("no-progress", "", "egest"): "egest committed nothing"})
+    assert verdicts.by_scope["service/egest"] == ("no-progress: egest committed nothing",)
+    assert verdicts.by_scope["stream"] == ("service/egest is unstable",)
 
 
 def test_silence_of_ingest_is_about_ingest():

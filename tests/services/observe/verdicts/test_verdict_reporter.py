@@ -24,8 +24,8 @@ WITHIN_S = 300
 
 @pytest.fixture
 async def stream(kafka: str):
-    async with new_stream(kafka) as made:
-        yield made
+    async with new_stream(kafka) as stream:
+        yield stream
 
 
 @pytest.fixture

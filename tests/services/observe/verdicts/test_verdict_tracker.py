@@ -40,4 +40,4 @@ def test_what_is_unknown_does_not_count_as_settled():
 def test_scopes_that_are_gone_are_forgotten():
     tracker = VerdictTracker(60)
     tracker.step(["stream", "pipe/orders"], CALM, 0)
-    assert [one.scope for one in tracker.step(["stream"], CALM, SECOND)] == ["stream"]
+    assert [verdict.scope for verdict in tracker.step(["stream"], CALM, SECOND)] == ["stream"]

@@ -22,9 +22,9 @@ def row(pipe: str = "flights", lost_hour: int = 0) -> dict[str, Any]:
 
 
 def test_verdict_is_good_without_alarms_and_losses() -> None:
-    found = verdict([row()], [], 0.4)
-    assert found["state"] == "good"
-    assert found["headline"] == "Everything is all right."
+    stream_verdict = verdict([row()], [], 0.4)
+    assert stream_verdict["state"] == "good"
+    assert stream_verdict["headline"] == "Everything is all right."
 
 
 def test_verdict_names_active_alarms_but_not_silenced_ones() -> None:
@@ -35,8 +35,8 @@ def test_verdict_names_active_alarms_but_not_silenced_ones() -> None:
 
 
 def test_verdict_reports_a_loss_of_the_last_hour_after_its_alarm_has_ended() -> None:
-    found = verdict([row(lost_hour=2), row("orders")], [], 0.4)
-    assert (found["state"], found["headline"], found["detail"]) == (
+    stream_verdict = verdict([row(lost_hour=2), row("orders")], [], 0.4)
+    assert (stream_verdict["state"], stream_verdict["headline"], stream_verdict["detail"]) == (
         "bad",
         "2 events were lost in the last hour.",
         "Pipes: flights",
@@ -50,8 +50,8 @@ def test_verdict_is_unknown_if_the_figures_are_stale_or_missing() -> None:
 
 
 def test_totals_add_up_rates_and_take_the_highest_lag() -> None:
-    found = totals([row(), row("orders", 3) | {"p95_us": 7}], 2)
-    assert found == {"rate_in": 3.0, "rate_out": 4.0, "p95_us": 7, "lost_hour": 3, "retrying": 2, "alarms": 2}
+    sums = totals([row(), row("orders", 3) | {"p95_us": 7}], 2)
+    assert sums == {"rate_in": 3.0, "rate_out": 4.0, "p95_us": 7, "lost_hour": 3, "retrying": 2, "alarms": 2}
 
 
 def test_open_minutes_without_events_are_listed_beside_those_with_events() -> None:
