@@ -31,8 +31,8 @@ from hifi_debezium.declaration import DebeziumSource
 from hifi_debezium.source.changes import ChangeReader
 from hifi_debezium.source.connector import Connector
 from hifi_infra.connect.worker import ConnectWorker
-from hifi_infra.connect.worker_settings import CREDENTIALS
 from hifi_infra.kafka.cluster import KafkaCluster
+from hifi_infra.mesh.plan import CREDENTIALS
 from hifi_infra.ports import free_port
 from hifi_infra.postgres.server import PASSWORD, PostgresServer
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from hifi_debezium.credentials import authorization
+from hifi.runtime.connect_credentials import authorization
 from hifi_infra.connect.worker import ConnectWorker
-from hifi_infra.connect.worker_settings import CREDENTIALS
 from hifi_infra.kafka.cluster import KafkaCluster
+from hifi_infra.mesh.plan import CREDENTIALS
 from hifi_infra.ports import free_port
 
 REQUESTS = [

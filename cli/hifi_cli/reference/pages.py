@@ -21,6 +21,7 @@ from hifi.pipe.installed_kinds import DESTINATIONS
 from hifi.pipe.limits import PipeLimits
 from hifi.pipe.model import HTTP, Pipe
 from hifi.runtime import metrics
+from hifi.runtime.connect_credentials import ConnectSettings
 from hifi.runtime.egress import EgressSettings
 from hifi_cli.reference.annotations import (
     choices,
@@ -33,7 +34,6 @@ from hifi_cli.reference.annotations import (
     shared_models,
     type_name,
 )
-from hifi_debezium.credentials import ConnectSettings
 from hifi_infra.mesh.plan import CONTROL, FLOW
 from hifi_observe import metrics as observe_metrics
 from hifi_observe.alarms.runbook_markdown import markdown as runbooks

@@ -17,7 +17,6 @@ from hifi.runtime.backoff import backoff_s
 from hifi.runtime.errors import Retryable
 from hifi_infra.connect.worker_settings import (
     CONNECTOR,
-    CREDENTIALS,
     USER,
     properties,
     worker_settings,
@@ -27,6 +26,7 @@ from hifi_infra.java.jars import connect_jars, debezium_jars
 from hifi_infra.java.jdk import find_java
 from hifi_infra.java.kafka_command import LOG4J
 from hifi_infra.mesh.health_probe import get
+from hifi_infra.mesh.plan import CREDENTIALS
 from hifi_infra.process.process import Process
 
 _START_S: Final = 300.0

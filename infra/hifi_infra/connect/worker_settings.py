@@ -8,8 +8,6 @@ CONNECTOR: Final = "io.debezium.connector.postgresql.PostgresConnector"
 _JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
 USER: Final = "hifi"
 """User of the REST API."""
-CREDENTIALS: Final = "credentials"
-"""File with the URL, the user and the password of the REST API, as HIFI_CONNECT_CREDENTIALS_FILE has it."""
 _AUTHENTICATION: Final = "org.apache.kafka.connect.rest.basic.auth.extension"
 _BOOTSTRAP: Final = "bootstrap.servers"
 _CLIENTS: Final = ("", "producer.", "consumer.", "admin.")

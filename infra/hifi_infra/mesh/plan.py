@@ -15,7 +15,6 @@ from hifi.kafka.settings import StreamSettings
 from hifi.kafka.topics import ControlTopics, PrincipalTopics, Topics, principal_topics
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.settings import load
-from hifi_infra.connect.worker_settings import CREDENTIALS
 
 FLOW: Final = ("ingest", "collect", "normalize", "enrich", "egest", "lake", "retrier", "observe")
 """The services in the order of an event's path; observe is last, since no other needs it and it sees them end."""
@@ -34,6 +33,8 @@ START_ORDER: Final = (
 )
 """Enrich first, since Spark takes longest to start; every service waits for Kafka by itself."""
 MAX_INSTANCES: Final = 64
+CREDENTIALS: Final = "credentials"
+"""File with URL, user and password of the REST API of Kafka Connect, in the worker's folder."""
 
 PRINCIPAL_VARIABLE: Final = "HIFI_TOKEN"
 """Variable of the commands of `hifi`, which no service needs."""

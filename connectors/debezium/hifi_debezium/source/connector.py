@@ -9,9 +9,9 @@ import aiohttp
 
 from hifi.pipe.sources.kind import Warn
 from hifi.runtime import log
+from hifi.runtime.connect_credentials import authorization
 from hifi.runtime.egress import VARIABLE, EgressKind, egress
 from hifi.runtime.errors import Misconfigured, Retryable
-from hifi_debezium.credentials import authorization
 from hifi_debezium.declaration import DebeziumSource
 from hifi_debezium.source.columns import NAMED_TYPES, placeholder
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from hifi.runtime.connect_credentials import authorization
 from hifi.runtime.errors import Misconfigured
-from hifi_debezium.credentials import authorization
 
 VARIABLE = "HIFI_CONNECT_CREDENTIALS_FILE"
 

@@ -2,10 +2,10 @@
 
 import base64
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
-from yarl import URL
 
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.settings import load
@@ -34,10 +34,16 @@ def authorization(url: str) -> dict[str, str]:
         return {}
     try:
         lines = [line.split() for line in file.read_text().splitlines() if line.strip()]
-        by_origin = {URL(declared).origin(): f"{user}:{password}" for declared, user, password in lines}
+        by_origin = {_origin(declared): f"{user}:{password}" for declared, user, password in lines}
     except (OSError, ValueError) as error:
         raise Misconfigured(
             f"HIFI_CONNECT_CREDENTIALS_FILE={file} needs lines `URL USER PASSWORD`: {type(error).__name__}"
         ) from None
-    login = by_origin.get(URL(url).origin())
+    login = by_origin.get(_origin(url))
     return {} if login is None else {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"}
+
+
+def _origin(url: str) -> tuple[str, str, int | None]:
+    """Scheme, host and port."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port
