@@ -30,7 +30,8 @@ def _example(destination: HttpDestination, record: ConsumerRecord, now_us: int) 
         name: value if isinstance(value, str) else value.prefix + _HIDDEN
         for name, value in destination.headers.items()
     }
-    template = RequestTemplate(destination, headers, [])
+    token = "" if destination.oauth is None else _HIDDEN
+    template = RequestTemplate(destination, headers, [], token)
     return template.request([record], [template.part(record)], now_us)
 
 

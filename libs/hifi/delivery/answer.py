@@ -28,8 +28,8 @@ class NoResponse:
     """The request ended without a status line.
 
     Attributes:
-        reason: `dns`, `connect`, `tls`, `timeout`, `reset`, `closed` or `protocol`; of other kinds than HTTP also
-            `connection`, `unavailable` or `unacknowledged`.
+        reason: `dns`, `connect`, `proxy`, `tls`, `timeout`, `reset`, `closed` or `protocol`; of other kinds than HTTP
+            also `connection`, `unavailable` or `unacknowledged`.
         detail: one sentence for a person.
         ambiguous: bytes were sent, so the destination may have received the request.
     """

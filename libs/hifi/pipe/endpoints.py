@@ -50,7 +50,11 @@ DESTINATIONS: Final[Mapping[str, tuple[_HostField, ...]]] = {
     ),
 }
 """Kind of a destination to the fields of its settings with hosts."""
-HTTP_DESTINATION: Final = (_HostField(("url",), EgressKind.HTTP),)
+HTTP_DESTINATION: Final = (
+    _HostField(("url",), EgressKind.HTTP),
+    _HostField(("proxy", "url"), EgressKind.HTTP),
+    _HostField(("oauth", "token_url"), EgressKind.TOKEN),
+)
 """The fields with hosts of an HTTP destination."""
 
 

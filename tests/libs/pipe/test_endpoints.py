@@ -36,6 +36,15 @@ def _of(kind: str, settings: dict[str, Any]) -> dict[str, Any]:
 CASES: list[tuple[Pipe, tuple[str | int, ...]]] = [
     (_pipe(owner={"webhook": f"http://{METADATA}/"}), ("owner", "webhook")),
     (_pipe(destination={"name": "d", "url": f"http://{METADATA}/"}), ("destinations", 0, "url")),
+    (
+        _pipe(destination=AWAY | {"proxy": {"url": f"http://{METADATA}:3128"}}),
+        ("destinations", 0, "proxy", "url"),
+    ),
+    (
+        _pipe(destination=AWAY | {"oauth": {"token_url": f"http://{METADATA}/t", "client_id": "c",
+                                            "client_secret": {"env": "A"}}}),
+        ("destinations", 0, "oauth", "token_url"),
+    ),
     (_pipe({"kind": "kafka", "bootstrap": f"a:9092,{METADATA}:9092", "topic": "t"}), ("source", "bootstrap")),
     (
         _pipe({"kind": "kafka", "bootstrap": "a:9092", "topic": "t", "security": SECURITY}),

@@ -53,6 +53,18 @@ class NameResolver:
         """
         return self._allowed.usable(EgressKind.HTTP, host, port, await self._resolved(host, port))
 
+    async def behind_proxy(self, host: str, port: int) -> str:
+        """What a proxy is asked to connect to: a judged address, or the name if the operator allows the name.
+
+        Raises:
+            socket.gaierror: the name has no address here.
+            EgressRefused: none of its addresses is allowed.
+        """
+        if self._allowed.allows_host(EgressKind.HTTP, host, port):
+            return host
+        addresses = await self.addresses(host, port)
+        return str(addresses[0][4][0])
+
     async def _resolved(self, host: str, port: int) -> Addresses:
         flags = socket.AI_NUMERICHOST
         try:

@@ -16,6 +16,7 @@ from hifi.delivery.answer import NoResponse
 from hifi.runtime.egress import EgressRefused
 from hifi_http.destination.connection import DestinationConnection
 from hifi_http.destination.name_resolver import Addresses, NameResolver
+from hifi_http.destination.route import ProxyRefused, Route, open_tunnel
 
 _NAMES_S: Final = 10.0
 """Time for which a resolved address is used for new connections, seconds."""
@@ -59,7 +60,7 @@ class ConnectionPool:
         self._loop = asyncio.get_running_loop()
         self._host = host
         self._port = port
-        self._tls = tls
+        self.route = Route(tls)
         self._size = size
         self._resolver = resolver
         self._all: set[DestinationConnection] = set()
@@ -90,6 +91,12 @@ class ConnectionPool:
     def release(self, connection: DestinationConnection) -> None:
         """Give back a connection that sent no request."""
         self._released(connection)
+
+    def use(self, route: Route) -> None:
+        """Open connections in another way from now on; those that are open stay."""
+        if route.proxy != self.route.proxy:
+            self._resolved_s = float("-inf")
+        self.route = route
 
     def sweep(self) -> None:
         """Close connections that were idle for too long."""
@@ -148,45 +155,52 @@ class ConnectionPool:
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._open()
-        except TimeoutError:
-            return NoResponse("connect", "the destination accepted no connection in time", ambiguous=False)
-        except socket.gaierror as error:
-            return NoResponse(
-                "dns", f"the name {self._host} has no address: {error.strerror}", ambiguous=False
-            )
-        except ssl.SSLError as error:
-            return NoResponse(
-                "tls",
-                f"the TLS handshake with the destination failed: {error.reason or error}",
-                ambiguous=False,
-            )
-        except EgressRefused as error:
-            return NoResponse("egress", str(error), ambiguous=False)
         except OSError as error:
-            self._resolved_s = float("-inf")
-            return NoResponse(
-                "connect",
-                f"the destination accepts no connection: {error.strerror or error}",
-                ambiguous=False,
-            )
+            return self._failure(error)
         finally:
             self._connecting -= 1
 
+    def _failure(self, error: OSError) -> NoResponse:
+        """Why no connection could be opened. Nothing was sent to the destination."""
+        proxy = self.route.proxy
+        side = "destination" if proxy is None else "proxy"
+        if isinstance(error, TimeoutError):
+            reason, detail = "connect", f"the {side} accepted no connection in time"
+        elif isinstance(error, socket.gaierror):
+            names = self._host if proxy is None else f"{proxy.host} or {self._host}"
+            reason, detail = "dns", f"the name {names} has no address: {error.strerror}"
+        elif isinstance(error, ssl.SSLError):
+            reason, detail = "tls", f"the TLS handshake with the destination failed: {error.reason or error}"
+        elif isinstance(error, EgressRefused):
+            reason, detail = "egress", str(error)
+        elif isinstance(error, ProxyRefused):
+            reason, detail = "proxy", str(error)
+        else:
+            self._resolved_s = float("-inf")
+            reason = "connect" if proxy is None else "proxy"
+            detail = f"the {side} accepts no connection: {error.strerror or error}"
+        return NoResponse(reason, detail, ambiguous=False)
+
     async def _open(self) -> DestinationConnection:
         now_s = self._loop.time()
+        tls, proxy = self.route
+        host, port = (self._host, self._port) if proxy is None else (proxy.host, proxy.port)
         if now_s - self._resolved_s > _NAMES_S:
-            self._addresses = await self._resolver.addresses(self._host, self._port)
+            self._addresses = await self._resolver.addresses(host, port)
             self._resolved_s = self._loop.time()
         sock = await aiohappyeyeballs.start_connection(
             self._addresses, happy_eyeballs_delay=_EYEBALLS_S, interleave=1, loop=self._loop
         )
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if proxy is not None:
+                behind = await self._resolver.behind_proxy(self._host, self._port)
+                await open_tunnel(sock, proxy, behind, self._port)
             _, connection = await self._loop.create_connection(
                 lambda: DestinationConnection(self._released, self._stray),
                 sock=sock,
-                ssl=self._tls,
-                server_hostname=self._host if self._tls else None,
+                ssl=tls,
+                server_hostname=self._host if tls else None,
             )
         except BaseException:
             sock.close()

@@ -46,13 +46,16 @@ def percent_encoded(value: bytes) -> bytes:
 class RequestTemplate:
     """What is the same in all requests to one destination; makes requests of events."""
 
-    def __init__(self, destination: HttpDestination, headers: dict[str, str], signing: Sequence[str]) -> None:
+    def __init__(
+        self, destination: HttpDestination, headers: dict[str, str], signing: Sequence[str], token: str = ""
+    ) -> None:
         """Compile and validate the declaration of a destination.
 
         Args:
             destination: as declared.
             headers: of each request, with secrets filled in.
             signing: secrets, with each of which requests are signed.
+            token: access token; empty: none.
 
         Raises:
             Misconfigured: a header, the transform or the signing secret is invalid; the message quotes no secret.
@@ -60,7 +63,8 @@ class RequestTemplate:
         self._format = destination.format
         self._transform = None if destination.transform is None else compile_transform(destination.transform)
         self._signers = [signer(key) for key in signing]
-        self._head = _head(destination, headers)
+        self.token = token
+        self._head = _head(destination, headers | ({"Authorization": f"Bearer {token}"} if token else {}))
         self._own_type = any(name.lower() == "content-type" for name in headers)
         self._batched = destination.batch is not None
 

@@ -57,8 +57,14 @@ class RequestSender:
         self._stray_answers = metrics.STRAY_ANSWERS.labels(pipe, destination.name)
         self._missing_changed = context.missing_changed
         self._credentials = Credentials(
-            pipe, destination, context.secrets_refresh_s, context.health, self._credentials_changed
+            pipe,
+            destination,
+            context.secrets_refresh_s,
+            context.health,
+            changed=self._credentials_changed,
+            use_route=self._pool.use,
         )
+        self._has_token = destination.oauth is not None
         # Attributes rather than properties: the lane reads them for each delivery.
         self.ready = self._credentials.template is not None
         self.missing = self._credentials.missing
@@ -88,6 +94,8 @@ class RequestSender:
         ended_s = monotonic_s()
         if isinstance(result, Answer):
             self._answer_seconds.observe(max(0, result.answered_us - sent_us) / MICROSECONDS)
+            if result.status == 401 and self._has_token and await self._credentials.renew(template):
+                return await self.send(request)  # the token had been revoked: the event is not at fault
             attempt = Attempt(sent_us, result.status, result.answered_us)
         else:
             attempt = Attempt(sent_us)
