@@ -16,7 +16,7 @@ Pair = tuple[str, str]
 Read = Callable[[Table], list[bytes]]
 Write = Callable[[Table, list[bytes]], Rows]
 PAIRS: list[Pair] = [(source, destination) for source in SOURCES for destination in DESTINATIONS]
-EXAMPLES = 20
+EXAMPLES = 10
 """Tables that hypothesis makes with one seed."""
 
 

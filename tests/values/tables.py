@@ -49,7 +49,7 @@ NAMES = st.text(string.ascii_lowercase, min_size=1, max_size=6)
 
 
 @st.composite
-def tables(draw: st.DrawFn, most_rows: int = 6, *, alike: bool = False) -> Table:
+def tables(draw: st.DrawFn, most_rows: int = 12, *, alike: bool = False) -> Table:
     """Tables of one to six columns; `alike`: of one column of each kind, which bears its name."""
     if alike:
         columns = {kind: kind for kind in KINDS}

@@ -6,7 +6,7 @@ import pytest
 
 from values.round_trips import PAIRS, Pair, round_trip
 
-VALUES = 400
+VALUES = 200
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)

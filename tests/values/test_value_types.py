@@ -19,6 +19,8 @@ from hifi.avro.decode import decode
 from hifi.avro.encode import Encoder
 from hifi.avro.schema import read_schema
 from hifi.delivery.kind import OutboundEvent
+from hifi.record.cloudevents.decode import binary
+from hifi.record.cloudevents.event import DecodeLimits, InvalidEvent
 from hifi.record.refusal import REFUSED
 from hifi.runtime import exact_json
 from hifi.runtime.errors import Rejected
@@ -85,6 +87,7 @@ def test_json(row_: ValueType) -> None:
         of_topic = None if REFUSED in dict(event_of_record.headers) else event_of_record.data
         assert of_topic == (None if expected is None else data)
         assert rows_of("ndjson", data + b"\n") == [of_topic]
+        assert of_request(data) == (data if "HTTP exact" in row_.read else of_topic)
     for text, expected in row_.writes:
         try:
             written = row(event(f'{{"v":{text}}}'.encode()), {"v": ObjectColumn(path="v", type="json")})
@@ -94,6 +97,19 @@ def test_json(row_: ValueType) -> None:
         line = Ndjson(compressed=False).encode([written])
         assert exact_json.loads(line)["v"] == exact_json.loads(expected)
         assert line.endswith(f'"v":{expected}}}\n'.encode()) or "\\u" in expected
+
+
+def of_request(data: bytes) -> bytes | None:
+    """The data of an event over HTTP; None: refused."""
+    names = {b"specversion": b"1.0", b"id": b"1", b"source": b"/s", b"type": b"t"}
+    headers = [
+        (b"content-type", b"application/json"),
+        *((b"ce-" + name, text) for name, text in names.items()),
+    ]
+    try:
+        return binary(headers, data, DecodeLimits(LIMIT, 1000, 64)).data
+    except InvalidEvent:
+        return None
 
 
 def record(value: bytes) -> Any:

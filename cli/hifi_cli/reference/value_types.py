@@ -54,7 +54,8 @@ _AT_TEXT: Final = '"2026-07-01T12:00:00.123456Z"'
 JSON: Final = (
     ValueType("number", "number, as it is written", "exact", "exact", "",
             **_both(*((text, text) for text in ("1.10", "-0.0", "18446744073709551616", "1E-400", "9" * 60)))),
-    ValueType("number beyond 1.8e308", "", "refused", "exact", "", [("1e309", None)], [("1E+309", "1E+309")]),
+    ValueType("number beyond 1.8e308", "the same", "refused; over HTTP exact", "exact", "",
+            [("1e309", None)], [("1E+309", "1E+309")]),
     ValueType("text, truth value, null, object, list", "the same", "exact", "exact", "",
             **_both(*((text, text) for text in ('"Zoë"', '"\\u0000"', "true", "null", '{"b":1,"a":[2,{}]}')))),
     ValueType("`NaN`, `Infinity`", "", "refused", "refused", "", [("NaN", None), ("-Infinity", None)], [("NaN", None)]),
