@@ -5,6 +5,7 @@ import sys
 import time
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import orjson
@@ -45,7 +46,7 @@ async def test_a_rollout_delivers_every_event_once_in_order_and_in_the_shape_of_
 ) -> None:
     received: dict[str, list[tuple[int, str]]] = defaultdict(list)
 
-    async def take(request: ReceivedRequest) -> bytes:
+    async def take(request: ReceivedRequest) -> Any:
         body = orjson.loads(request.body)
         (shape,) = {"old", "new"} & body.keys()
         assert body["derived"] == body["n"], body

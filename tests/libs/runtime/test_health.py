@@ -1,4 +1,5 @@
 import asyncio
+from typing import Any
 
 import aiohttp
 
@@ -9,7 +10,7 @@ from hifi.runtime.http import server
 from hifi.runtime.service import Service
 
 
-async def readyz(health: Health, path: str = "/readyz") -> tuple[int, dict]:
+async def readyz(health: Health, path: str = "/readyz") -> tuple[int, dict[str, Any]]:
     sock = server.listen("127.0.0.1", 0)
     async with (
         server.serve(health.app(), sock),
