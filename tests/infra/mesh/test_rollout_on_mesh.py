@@ -58,8 +58,8 @@ async def test_a_rollout_delivers_every_event_once_in_order_and_in_the_shape_of_
     mesh = Mesh(plan)
     mesh.prepare()
     sent: dict[str, list[int]] = defaultdict(list)
-    async with destination(take) as there, aiohttp.ClientSession() as session:
-        await mesh.start([pipe(there.url, "old")])
+    async with destination(take) as receiver, aiohttp.ClientSession() as session:
+        await mesh.start([pipe(receiver.url, "old")])
         try:
             await mesh.wait_ready(120)
 
@@ -87,7 +87,7 @@ async def test_a_rollout_delivers_every_event_once_in_order_and_in_the_shape_of_
                 await publish(mesh.bootstrap, mesh.topics, make(published, *arguments))
 
             await send(2)
-            await change(rollout.begin, pipe(there.url, "new"), WHOLE // 2)
+            await change(rollout.begin, pipe(receiver.url, "new"), WHOLE // 2)
             await send(4)
             await change(rollout.change_share, "flights", WHOLE)
             await send(4)

@@ -261,7 +261,7 @@ async def test_records_whose_outputs_are_never_acknowledged_are_read_again(
     kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = await topic(), await topic()
-    await append(kafka, source, [Record(b"k", b"%d" % n, []) for n in range(10)])
+    await append(kafka, source, [Record(b"k", b"%d" % number, []) for number in range(10)])
     service = CopyService(kafka, source, target, "g." + source, "n1", plain=True)
     refused: list[int] = []
 
