@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import idle_control_section
 import pytest
@@ -24,6 +25,7 @@ from markdown_tables import goal
 from pass_through import SERVICES, section
 from rows import KINDS, LAGS
 
+from hifi.pipe.model import HttpDestination
 from hifi_cli.demo.verify import Comparison, SentEvent
 from hifi_cli.demo.workspace import Workspace
 
@@ -211,7 +213,7 @@ def test_a_kill_counts_to_the_first_event_that_was_due_later():
         for name, due in (("a", 1), ("b", 3 * SECOND_NS), ("c", 4 * SECOND_NS))
     }
     arrived = {("/x", "a"): 5 * SECOND_NS, ("/x", "b"): 6 * SECOND_NS}
-    expected = {name: {"/x": {}} for name in sends}
+    expected: dict[str, dict[str, Any]] = {name: {"/x": {}} for name in sends}
     recovery = flowing("egest-1", sends, expected, Comparison(arrived=arrived), 2 * SECOND_NS)
     assert (recovery["flowing_again_s"], recovery["longest_pause_s"], recovery["lost"]) == (4, 1, 1)
 
@@ -267,6 +269,7 @@ def test_the_pipe_of_the_backlog_has_a_rate(tmp_path):
     away, other = pipe.destinations
     assert (away.rate, away.breaker.probe, other.rate) == (500, 1, None)
     assert away.when is None
+    assert isinstance(away, HttpDestination)
     assert str(away.url).endswith("/away")
 
 

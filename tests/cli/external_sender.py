@@ -5,6 +5,7 @@ import http.client
 import json
 import threading
 import time
+from typing import Any
 
 
 class ExternalSender(threading.Thread):
@@ -58,7 +59,8 @@ class ExternalSender(threading.Thread):
 
 def arrivals(destination):
     """Read the log of the destination: event id to number of deliveries, and event id to the first body."""
-    counts, bodies = collections.Counter(), {}
+    counts: collections.Counter[str] = collections.Counter()
+    bodies: dict[str, Any] = {}
     for head, body in _logged(destination):
         name = head["headers"].get("ce-id", "")
         counts[name] += 1

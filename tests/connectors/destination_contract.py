@@ -186,8 +186,8 @@ async def test_a_batch_with_an_event_that_is_rejected_writes_nothing(kind: KindU
 async def test_a_destination_that_is_locked_delays_no_other_destination(
     kind: KindUnderTest, stream: EgestStream
 ) -> None:
-    async with destination() as there:
-        http = {"name": "http", "url": there.url}
+    async with destination() as receiver:
+        http = {"name": "http", "url": receiver.url}
         batch = {"size": 5, "wait": "20ms"}
         declared = pipe_to("flights", kind.declared(timeout="1s", retry=LOCAL, batch=batch), http)
         async with running_egest(stream, declared, egest_lane_events=20):
@@ -196,7 +196,7 @@ async def test_a_destination_that_is_locked_delays_no_other_destination(
             async with kind.locked():
                 for sent in range(1, 101, 10):
                     await stream.enriched(*(numbered(stream, f"k{n}", n, to="d,http") for n in range(10)))
-                    await until(lambda sent=sent: len(there.ids) == sent + 10)
+                    await until(lambda sent=sent: len(receiver.ids) == sent + 10)
                 await stream.at_least(stream.topics.retry_in(stream.topics.tiers[0]), 1)
             receipts = await stream.receipts(202)
     of_kind = [receipt[OUTCOME] for receipt in receipts if receipt[DESTINATION] == "d"]

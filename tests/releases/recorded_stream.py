@@ -78,8 +78,8 @@ async def record(file: Path) -> None:
         )
         mesh = Mesh(plan)
         mesh.prepare()
-        async with destination(refuse) as there:
-            await mesh.start([pipe(there.url)])
+        async with destination(refuse) as receiver:
+            await mesh.start([pipe(receiver.url)])
             try:
                 await mesh.wait_ready(_WITHIN_S)
                 await _send(mesh, 0, PROCESSED)

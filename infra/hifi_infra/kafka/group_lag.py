@@ -6,7 +6,7 @@ Kafka tells positions, not times, so the ends of the partitions are remembered w
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -56,6 +56,12 @@ class GroupLag:
         self._admin: AIOKafkaAdminClient | None = None
         self._consumer: Any = None
         self._histories: defaultdict[TopicPartition, EndHistory] = defaultdict(EndHistory)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
 
     async def stop(self) -> None:
         """Disconnect; the next reading connects anew."""

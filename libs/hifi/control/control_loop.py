@@ -1,14 +1,39 @@
-"""Take steps until the service stops; while Kafka or the executor is away it only waits."""
+"""Start an actor of the control plane, and take steps until it stops; without Kafka or the executor it waits."""
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
 
 from aiokafka.errors import KafkaError
 
 from hifi.runtime import log
 from hifi.runtime.errors import HifiError
 from hifi.runtime.lifetime import Lifetime
+from hifi.runtime.running import Client, running
+from hifi.runtime.service import Service
+
+_KAFKA: Final = "kafka"
 
 logger = log.get(__name__)
+
+
+@contextlib.asynccontextmanager
+async def acting(service: Service, *clients: Client) -> AsyncIterator[None]:
+    """Run an actor, which is ready once its clients have read the control plane's topics.
+
+    Args:
+        service: the actor.
+        clients: in the order of their start. Writers come before readers, so that what an earlier instance still writes
+            is complete before anything is read.
+
+    Raises:
+        StoppedBeforeStart: the stop came before all clients had started.
+    """
+    service.health.block(_KAFKA, "the control plane's topics have not been read yet")
+    async with running(service, *clients):
+        service.health.unblock(_KAFKA)
+        service.health.state = "running"
+        yield
 
 
 async def take_steps(

@@ -1,16 +1,13 @@
 """deploy: desired releases > one canary that is judged beside its peers > batches > every instance, or a roll-back."""
 
-import contextlib
-
 import aiohttp
 
-from hifi.control.control_loop import take_steps
+from hifi.control.control_loop import acting, take_steps
 from hifi.control.steps import StepRight
 from hifi.control.verdict import Verdicts
 from hifi.kafka.fenced_writer import FencedWriter, Overtaken
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.runtime.errors import Misconfigured
-from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
 from hifi_deploy.deployer import ACTOR, Deployer
 from hifi_deploy.desired_releases import DesiredReleases
@@ -19,37 +16,21 @@ from hifi_deploy.settings import DeploySettings
 from hifi_infra.kafka.group_lag import GroupLag
 from hifi_infra.mesh.executor_client import MeshExecutor
 
-_KAFKA = "kafka"
-_INTERVAL_S = 1.0
-_IDLE_S = 3.0
-"""Time between looks while nothing is left to do."""
+_INTERVAL_S, _IDLE_S = 1.0, 3.0
+"""Time between looks; while nothing is left to do."""
 
 
 async def deploy(service: Service, settings: DeploySettings) -> None:
     """Deploy what is wanted until the service stops."""
     settings.require_executor()
-    service.health.block(_KAFKA, "the control plane's topics have not been read yet")
     topics, name, bootstrap = settings.control_topics, settings.instance, settings.control_bootstrap
     desired, verdicts = DesiredReleases(), Verdicts()
     writer = FencedWriter(bootstrap, topics.deployer, name)
     right = StepRight(bootstrap, topics.actions, topics.actor, name)
-    follower = TopicFollower(
-        bootstrap,
-        name,
-        {
-            topics.releases: desired.take_release,
-            topics.requests: desired.take_request,
-            topics.deployments: desired.take_deployment,
-            topics.health: verdicts.take,
-        },
-    )
+    takes = desired.takes(topics) | {topics.health: verdicts.take}
+    follower = TopicFollower(bootstrap, name, takes)
     lags = GroupLag(settings.kafka, settings.topics)
-    async with aiohttp.ClientSession() as session, contextlib.AsyncExitStack() as stack:
-        stack.push_async_callback(lags.stop)
-        # The writer is first: what an earlier deployer still writes is complete before anything is read.
-        await stack.enter_async_context(running(service, writer, right, follower))
-        service.health.unblock(_KAFKA)
-        service.health.state = "running"
+    async with aiohttp.ClientSession() as session, lags, acting(service, writer, right, follower):
         executor = MeshExecutor(session, settings.control_executor, settings.read_executor_secret())
         deployer = Deployer(
             topic=topics.deployments,
@@ -63,13 +44,11 @@ async def deploy(service: Service, settings: DeploySettings) -> None:
         )
 
         async def step() -> float:
-            """Take the next step of the deployments."""
             await follower.catch_up()
             return _INTERVAL_S if await deployer.step() else _IDLE_S
 
-        await take_steps(
-            service, step, waits="deploying-waits", retry_s=_INTERVAL_S, ends=(Overtaken, Misconfigured)
-        )
+        ends = (Overtaken, Misconfigured)
+        await take_steps(service, step, waits="deploying-waits", retry_s=_INTERVAL_S, ends=ends)
 
 
 def main() -> None:

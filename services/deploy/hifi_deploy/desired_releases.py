@@ -7,6 +7,8 @@ from hifi.control.releases import deployment, desired_release
 from hifi.control.releases.deployment import Deployment
 from hifi.control.releases.desired_release import DesiredRelease
 from hifi.control.request import Request, Wishes, wishes
+from hifi.kafka.topic_follower import Take
+from hifi.kafka.topics import ControlTopics
 
 
 class DesiredReleases:
@@ -18,6 +20,14 @@ class DesiredReleases:
         self.deployments: dict[str, Deployment] = {}
         """Service to the deployment that was written last."""
         self._requests: defaultdict[str, list[Request]] = defaultdict(list)
+
+    def takes(self, topics: ControlTopics) -> dict[str, Take]:
+        """Topic to what takes in its records."""
+        return {
+            topics.releases: self.take_release,
+            topics.requests: self.take_request,
+            topics.deployments: self.take_deployment,
+        }
 
     def take_release(self, _: bytes | None, value: bytes | None, offset: int) -> None:
         """Take in a record of the topic `releases`."""

@@ -25,12 +25,9 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
     registry = PipeRegistry(settings.kafka, topics, health)
     check = TopicCheck(settings.kafka, [topics.raw, topics.accepted], registry.partition_count, health)
     keys = WriteKeys(registry, health, settings.ingest_keys_refresh_s)
+    buffer_bytes = settings.ingest_buffer_bytes
     producer = Producer(
-        settings.kafka,
-        settings.instance,
-        buffer_bytes=settings.ingest_buffer_bytes,
-        in_step=True,
-        health=health,
+        settings.kafka, settings.instance, buffer_bytes=buffer_bytes, in_step=True, health=health
     )
     async with contextlib.AsyncExitStack() as serving:
         # Requests are refused, with a reason, until everything has started.

@@ -12,7 +12,7 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
 from hifi_normalize.compiled_pipes import CompiledPipes
-from hifi_normalize.functions.function_runner import FunctionLimits, FunctionRunner
+from hifi_normalize.functions.function_runner import FunctionRunner
 from hifi_normalize.idempotency.idempotency_cache import IdempotencyCache
 from hifi_normalize.settings import NormalizeSettings
 from hifi_normalize.step import SERVICE, Normalizer
@@ -25,18 +25,12 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
     """Normalize events until the service stops."""
     topics, health = settings.topics, service.health
     registry = PipeRegistry(settings.kafka, topics, health)
-    limits = FunctionLimits(
-        settings.normalize_function_deadline_s,
-        settings.normalize_function_mean_s,
-        settings.normalize_function_memory_mb * 2**20,
-    )
-    runner = FunctionRunner(limits, health)
+    runner = FunctionRunner(settings.function_limits, health)
     pipes = CompiledPipes(registry, health, settings.normalize_broken_retry_s, runner)
     written = [topics.normalized, topics.dead_letter, topics.receipts, topics.ids, topics.source_positions]
     check = TopicCheck(settings.kafka, [topics.raw, *written], registry.partition_count, health)
-    producer = Producer(
-        settings.kafka, settings.instance, buffer_bytes=settings.normalize_buffer_bytes, health=health
-    )
+    buffer_bytes = settings.normalize_buffer_bytes
+    producer = Producer(settings.kafka, settings.instance, buffer_bytes=buffer_bytes, health=health)
     cache = IdempotencyCache(
         settings.kafka,
         topics.ids,

@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from hifi.kafka.settings import ServiceSettings
+from hifi_normalize.functions.function_runner import FunctionLimits
 
 
 class NormalizeSettings(ServiceSettings):
@@ -43,3 +44,12 @@ class NormalizeSettings(ServiceSettings):
         description="Longest mean call in a fetch; beyond: dead letters.",
     )
     normalize_function_memory_mb: int = Field(256, ge=16, description="Memory of a function's worker.")
+
+    @property
+    def function_limits(self) -> FunctionLimits:
+        """What the functions of pipes may take."""
+        return FunctionLimits(
+            self.normalize_function_deadline_s,
+            self.normalize_function_mean_s,
+            self.normalize_function_memory_mb * 2**20,
+        )

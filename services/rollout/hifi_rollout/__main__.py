@@ -1,50 +1,35 @@
 """rollout: declarations > checks > a ramp that observe's figures judge > the topic `pipes`."""
 
-from hifi.control.control_loop import take_steps
+from hifi.control.control_loop import acting, take_steps
 from hifi.control.steps import StepRight
 from hifi.control.verdict import Verdicts
 from hifi.kafka.fenced_writer import FencedWriter, Overtaken
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime.errors import Misconfigured
-from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
 from hifi_rollout.declared_pipes import DeclaredPipes
 from hifi_rollout.pipe_steps import ACTOR
 from hifi_rollout.reconciler import PipeReconciler
 from hifi_rollout.settings import RolloutSettings
 
-_KAFKA = "kafka"
-_INTERVAL_S = 1.0
-_IDLE_S = 2.0
-"""Time between looks while everything that is declared has an end."""
+_INTERVAL_S, _IDLE_S = 1.0, 2.0
+"""Time between looks; while everything that is declared has an end."""
 
 
 async def roll_out(service: Service, settings: RolloutSettings) -> None:
     """Bring declared pipes into force until the service stops."""
     if not settings.control:
         raise Misconfigured("set HIFI_CONTROL; `hifi up --control` does")
-    service.health.block(_KAFKA, "the control plane's topics have not been read yet")
     topics, name = settings.control_topics, settings.instance
     declared, verdicts = DeclaredPipes(), Verdicts()
     registry = PipeRegistry(settings.kafka, settings.topics, service.health)
     right = StepRight(settings.control_bootstrap, topics.actions, topics.actor, name)
-    follower = TopicFollower(
-        settings.control_bootstrap,
-        name,
-        {
-            topics.declared: declared.take_declaration,
-            topics.requests: declared.take_request,
-            topics.rollouts: declared.take_status,
-            topics.health: verdicts.take,
-        },
-    )
+    takes = declared.takes(topics) | {topics.health: verdicts.take}
+    follower = TopicFollower(settings.control_bootstrap, name, takes)
     pipes_writer = FencedWriter(settings.kafka, topics.rollout_writer, name)
     rollouts_writer = FencedWriter(settings.control_bootstrap, f"{topics.rollout_writer}.rollouts", name)
-    # The writers are first: what an earlier rollout service still writes is complete before anything is read.
-    async with running(service, pipes_writer, rollouts_writer, registry, right, follower):
-        service.health.unblock(_KAFKA)
-        service.health.state = "running"
+    async with acting(service, pipes_writer, rollouts_writer, registry, right, follower):
         reconciler = PipeReconciler(
             pipes_topic=settings.topics.pipes,
             rollouts_topic=topics.rollouts,

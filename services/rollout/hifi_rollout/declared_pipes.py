@@ -7,6 +7,8 @@ from hifi.control import request, rollout_status
 from hifi.control.declaration import Declaration, Declarations
 from hifi.control.request import Request, Wishes, wishes
 from hifi.control.rollout_status import RolloutStatus
+from hifi.kafka.topic_follower import Take
+from hifi.kafka.topics import ControlTopics
 
 
 class DeclaredPipes:
@@ -46,6 +48,14 @@ class DeclaredPipes:
     def wishes(self, declaration: Declaration) -> Wishes:
         """What people ask for about a declaration."""
         return wishes(self._requests[f"pipe/{declaration.name}"], declaration.pipe_number)
+
+    def takes(self, topics: ControlTopics) -> dict[str, Take]:
+        """Topic to what takes in its records."""
+        return {
+            topics.declared: self.take_declaration,
+            topics.requests: self.take_request,
+            topics.rollouts: self.take_status,
+        }
 
     def take_declaration(self, key: bytes | None, value: bytes | None, offset: int) -> None:
         """Take in a record of the topic `declared`."""

@@ -1,46 +1,32 @@
 """scale: CPU, backlog and lane occupancy > decision > a step of the control plane > the mesh's executor."""
 
-from dataclasses import replace
-
 import aiohttp
 
-from hifi.control.control_loop import take_steps
+from hifi.control.control_loop import acting, take_steps
 from hifi.control.steps import StepRight
 from hifi.control.verdict import Verdicts
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.runtime.errors import Misconfigured
-from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
-from hifi_infra.autoscaler.autoscaler import MEASURE_S, Autoscaler, read_autoscale
+from hifi_infra.autoscaler.autoscaler import MEASURE_S, Autoscaler
 from hifi_infra.kafka.backlog import due_backlog
 from hifi_infra.mesh.executor_client import MeshExecutor
 from hifi_scale.scaled_mesh import ACTOR, ScaledMesh
 from hifi_scale.settings import ScaleSettings
 
-_KAFKA = "kafka"
-
 
 async def scale(service: Service, settings: ScaleSettings) -> None:
     """Scale the mesh until the service stops."""
     settings.require_executor()
-    service.health.block(_KAFKA, "the control plane's topics have not been read yet")
-    policies = {
-        name: replace(policy, down_after_s=settings.scale_down_after_s)
-        for name, policy in read_autoscale(
-            [bounds for bounds in settings.scale_bounds.split(",") if bounds]
-        ).items()
-    }
     topics, verdicts = settings.control_topics, Verdicts()
     bootstrap, name = settings.control_bootstrap, settings.instance
     right = StepRight(bootstrap, topics.actions, topics.actor, name)
     health = TopicFollower(bootstrap, name, {topics.health: verdicts.take})
-    async with aiohttp.ClientSession() as session, running(service, right, health):
-        service.health.unblock(_KAFKA)
-        service.health.state = "running"
+    async with aiohttp.ClientSession() as session, acting(service, right, health):
         executor = MeshExecutor(session, settings.control_executor, settings.read_executor_secret())
         mesh = ScaledMesh(executor, right, verdicts)
         scaler = Autoscaler(
-            mesh, policies, lambda: due_backlog(settings.kafka, settings.topics), mesh.read_occupancy
+            mesh, settings.policies, lambda: due_backlog(settings.kafka, settings.topics), mesh.read_occupancy
         )
 
         async def step() -> float:

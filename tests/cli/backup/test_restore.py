@@ -34,6 +34,8 @@ def pipe(name: str, *destinations: dict[str, Any]) -> Pipe:
 
 
 def _kept(topic: str, record: Record, offset: int = 0) -> StateRecord:
+    assert record.key is not None
+    assert record.value is not None
     return StateRecord(topic, 0, offset, record.key.decode(), orjson.loads(record.value))
 
 

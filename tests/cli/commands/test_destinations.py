@@ -26,8 +26,8 @@ def test_a_destination_is_parked_and_resumed_by_name(kafka: str) -> None:
         await publish(kafka, topics, [stream_record(1), pipe_record(pipe)])
 
     def run(*words: str) -> tuple[int, str]:
-        there = ["--kafka", kafka, "--stream", topics.stream]
-        result = CliRunner().invoke(app, ["destinations", *words, *there])
+        connection = ["--kafka", kafka, "--stream", topics.stream]
+        result = CliRunner().invoke(app, ["destinations", *words, *connection])
         return result.exit_code, result.output
 
     asyncio.run(create())

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import psutil
 import pytest
@@ -188,7 +189,8 @@ def test_top_minutes_and_lost_show_the_events(up, hifi, external, external_desti
         time.sleep(0.1)
     sender.stop()
     external.wait_for(sender.acknowledged, external_destination, 30)
-    end, minutes = time.monotonic() + 150, []
+    end = time.monotonic() + 150
+    minutes: list[dict[str, Any]] = []
     while sum(minute["delivered"] for minute in minutes) < 50:  # a minute closes 2 s after its end
         assert time.monotonic() < end, minutes
         time.sleep(1)
@@ -230,7 +232,7 @@ def test_the_console_shows_the_figures_of_the_api(up, hifi):
         page.wait_for_selector("#events .main-svg")
         rows = page.get_by_role("region", name="Loss by minute").locator("tbody tr:not(.provisional)")
         shown = {
-            int(row.locator("th a").get_attribute("href").rpartition("/")[2]): row.locator(
+            int((row.locator("th a").get_attribute("href") or "").rpartition("/")[2]): row.locator(
                 "td"
             ).all_inner_texts()
             for row in rows.all()
@@ -426,12 +428,15 @@ class Books(ThreadingHTTPServer):
     """A destination that answers with `status`, and keeps the bodies that it accepted."""
 
     def __init__(self):
-        self.status, self.accepted = 400, []
+        self.status = 400
+        self.accepted: list[bytes] = []
         super().__init__(("127.0.0.1", 0), BooksRequest)
 
 
 class BooksRequest(BaseHTTPRequestHandler):
     """One request to `Books`."""
+
+    server: Books
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))

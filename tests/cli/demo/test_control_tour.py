@@ -25,7 +25,7 @@ def arrived(*places):
 
 def tour(*outcomes):
     """Steps that have ended, and the lines that were told."""
-    lines = []
+    lines: list[str] = []
     steps = TourSteps(lines.append)
     for number, ok in enumerate(outcomes):
         try:

@@ -57,7 +57,7 @@ def test_the_pipe_of_the_demo_is_valid(tmp_path):
     workspace = Workspace.at(tmp_path)
     [pipe] = workspace.pipes()
     assert pipe.pipe == "flights"
-    assert {str(destination.url) for destination in pipe.destinations} == {
+    assert {str(destination.model_dump()["url"]) for destination in pipe.destinations} == {
         f"http://127.0.0.1:{workspace.destination_port}{path}" for path in (DEPARTURES, CANCELLATIONS, ALERTS)
     }
     assert (PIPE / "flights.yaml").read_text().startswith("# yaml-language-server: $schema=")

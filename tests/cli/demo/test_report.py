@@ -1,4 +1,5 @@
 import io
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -28,7 +29,7 @@ def make(count=4, **changes):
     lags = TopicLags(
         {"raw": [2.0] * count}, {name: (request.sent_ns + MS_NS) // 1000 for name, request in sent.items()}
     )
-    run = {
+    run: dict[str, Any] = {
         "sent": sent, "expected": expected, "comparison": comparison, "topic_lags": lags, "rate": 1, "seconds": 5.0,
         "trigger": "micro-batch", "start_seconds": 9.0, "cpu_seconds": {"ingest": 1.234}, "rss_bytes": {"ingest": 5},
     }  # fmt: skip

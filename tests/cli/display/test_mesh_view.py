@@ -35,7 +35,7 @@ def test_numbers_and_headings_are_whole():
         all=lambda: iter(instances),
     )
     console = Console(width=80, file=io.StringIO(), record=True)
-    view = MeshView(mesh, console)
+    view = MeshView(mesh, console)  # type: ignore[arg-type] # it has what the view reads
     view._rates = {8000: 12_345.6}
     view._memory = {"ingest-1": 12_345 * 1024 * 1024}
     console.print(view._render())

@@ -40,7 +40,8 @@ USED = ResourceUse(
 
 def climb(limit, first=100.0, factor=2.0):
     """What is tried, each rate once in the list, by a mesh that holds `limit`."""
-    search, tried = RateSearch(first, factor), []
+    search = RateSearch(first, factor)
+    tried: list[int] = []
     while (rate := search.next()) is not None:
         if not tried or tried[-1] != round(rate):
             tried.append(round(rate))
@@ -69,7 +70,7 @@ def test_a_rate_fails_after_two_failures_in_a_row():
         assert search.next() == rate
         search.record(rate, sustained=sustained)
     assert (search.sustained, search.failed) == (200, 400)
-    assert 200 < search.next() < 400
+    assert 200 < (search.next() or 0) < 400
 
 
 def test_a_rate_that_failed_during_warm_up_is_tried_again_at_the_end():
@@ -80,6 +81,8 @@ def test_a_rate_that_failed_during_warm_up_is_tried_again_at_the_end():
         limit = 300 if len(tried) == 5 else limit
     assert tried[:3] == [100, 200, 200]
     assert tried.count(200) == 3, "it holds the third time, and what is above is looked at"
+    assert search.sustained is not None
+    assert search.failed is not None
     assert search.sustained <= 300 < search.failed <= search.sustained * 1.12
     assert tried[-1] == round(search.failed), "the last try was of what failed, and it failed again"
 
@@ -124,13 +127,13 @@ def test_a_step_without_problems_is_sustained():
     ],
 )
 def test_why_a_rate_is_not_sustained(step, why):
-    assert failure_reason(step, 1000).startswith(why)
+    assert (failure_reason(step, 1000) or "").startswith(why)
 
 
 def test_a_growing_backlog_fails_before_the_lag_does():
     step = make(growth_ms=40, lag_ms=1)
     assert step.arrived_share < 0.85
-    assert failure_reason(step, 60_000).startswith("a backlog grows")
+    assert (failure_reason(step, 60_000) or "").startswith("a backlog grows")
 
 
 def test_one_late_micro_batch_in_a_short_step_is_not_a_backlog():
@@ -226,8 +229,8 @@ def test_padding_consists_of_other_flights_and_is_expected_unchanged(tmp_path):
         for path, data in expected[event["id"]].items():
             assert path == ALERTS or data.get(NOTES) == event.get(NOTES)
     [pipe] = load.shape(workspace.pipes())
-    assert {destination.batch.size for destination in pipe.destinations} == {100}
-    assert NOTES in pipe.normalize.fields
+    assert {destination.batch and destination.batch.size for destination in pipe.destinations} == {100}
+    assert NOTES in (pipe.normalize.fields or ())
 
 
 async def test_the_events_of_batches_are_logged_one_by_one(tmp_path):

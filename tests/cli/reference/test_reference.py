@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import jsonschema_rs
 import orjson
@@ -29,7 +30,7 @@ def test_the_examples_match_the_json_schema(example):
 
 def test_the_json_schema_refuses_an_unknown_key_and_a_wrong_duration():
     validator = jsonschema_rs.validator_for(orjson.loads((DOCS / "pipe.schema.json").read_bytes()))
-    pipe = {
+    pipe: dict[str, Any] = {
         "pipe": "x",
         "source": {"keys": [{"env": "K"}]},
         "destinations": [{"name": "d", "url": "http://x/"}],

@@ -1,5 +1,6 @@
 import io
 import json
+from typing import Any
 
 import orjson
 import pytest
@@ -12,7 +13,7 @@ from hifi_cli.sending.event_files import FileEvent, FileFormat, UnreadableEvent,
 
 
 def read(content, name="-", file_format=FileFormat.AUTO, **options):
-    source = io.BufferedReader(io.BytesIO(content))
+    source: Any = io.BufferedReader(io.BytesIO(content))
     return list(read_events(source, name, file_format, **options))
 
 
@@ -173,9 +174,11 @@ def test_large_cells_are_sent_and_a_bad_row_costs_no_other():
 
 def test_of_an_endless_cell_or_line_only_so_much_is_read(monkeypatch):
     monkeypatch.setattr(event_files, "MAX_EVENT_BYTES", 1000)
-    source = io.BufferedReader(io.BytesIO(b'a,b\n1,2\n"' + b"x\n" * 5000))
+    source: Any = io.BufferedReader(io.BytesIO(b'a,b\n1,2\n"' + b"x\n" * 5000))
     events = read_events(source, "x.csv", FileFormat.AUTO)
-    assert next(events).data == b'{"a":"1","b":"2"}'
+    event = next(events)
+    assert isinstance(event, FileEvent)
+    assert event.data == b'{"a":"1","b":"2"}'
     with pytest.raises(Misconfigured, match=r"line .*1000 bytes"):
         next(events)
     lines = read(b'{"a":1}\n{"b":"' + b"x" * 5000 + b'"}\n{"c":1}\n', "x.ndjson")

@@ -94,9 +94,9 @@ async def test_each_row_is_read_once(database: Path) -> None:
     turn = RecordedTurn({})
     await source(database).read(turn)
     execute(database, "INSERT INTO orders (name) VALUES ('d')")
-    later = RecordedTurn(turn.kept)
-    await source(database).read(later)
-    [(_, first, _)], [(_, second, _)] = turn.written, later.written
+    next_turn = RecordedTurn(turn.kept)
+    await source(database).read(next_turn)
+    [(_, first, _)], [(_, second, _)] = turn.written, next_turn.written
     assert read_again(first) == [
         (1, {"id": 1, "name": "a"}),
         (2, {"id": 2, "name": "b"}),

@@ -1,13 +1,14 @@
 """The body that creates a container like another one, and what is read of a container."""
 
 import copy
+from typing import Any
 
 import pytest
 
 from hifi_infra.containers.service_container import creation, read, split_image
 
 ID = "0a1b2c3d4e5f" + "0" * 52
-IMAGE = {
+IMAGE: dict[str, Any] = {
     "Config": {
         "Env": ["PATH=/opt/hifi/bin", "HIFI_COMMIT=old"],
         "Labels": {"org.opencontainers.image.revision": "old"},
@@ -17,7 +18,7 @@ IMAGE = {
         "Healthcheck": {"Test": ["CMD", "ready"], "Interval": 5},
     }
 }
-INSPECTED = {
+INSPECTED: dict[str, Any] = {
     "Id": ID,
     "Name": "/shop-egest-1",
     "Image": "sha256:old",

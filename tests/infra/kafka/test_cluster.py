@@ -27,6 +27,7 @@ from aiokafka.errors import (
 from hifi.runtime.errors import Misconfigured
 from hifi_infra.kafka import cluster as module
 from hifi_infra.kafka.cluster import BrokerFailed, KafkaCluster
+from hifi_infra.kafka.cluster_state import load_cluster_state
 from hifi_infra.ports import free_port
 
 WITHIN_S = 300
@@ -159,7 +160,7 @@ async def test_a_wanted_port_that_is_in_use_is_told(tmp_path: Path) -> None:
 
 
 async def test_a_folder_of_another_cluster_size_is_told(tmp_path: Path) -> None:
-    module.load_cluster_state(tmp_path, 1, ())
+    load_cluster_state(tmp_path, 1, ())
     with pytest.raises(Misconfigured, match=r"holds a Kafka cluster of 1 broker\(s\), not 3"):
         await KafkaCluster(tmp_path, brokers=3).start()
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 import uuid
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -67,7 +68,7 @@ async def test_partitions_of_a_killed_member_are_assigned_again_before_its_sessi
 
 @pytest.mark.parametrize(("client_id", "ids"), [("egest-1", ["a", "c"]), ("egest-2", ["b"]), ("egest", [])])
 def test_members_are_chosen_by_their_whole_client_id(client_id, ids):
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"members": [{"member_id": "a", "client_id": "egest-1"}, {"member_id": "b", "client_id": "egest-2"}]},
         {"members": []},
         {"members": [{"member_id": "c", "client_id": "egest-1"}]},

@@ -12,7 +12,7 @@ STUB = Path(__file__).with_name("stub_service.py")
 
 
 async def main():
-    fleet.command = lambda service: [sys.executable, str(STUB), service]
+    fleet.command = lambda service: [sys.executable, str(STUB), service]  # type: ignore[attr-defined] # its import
     mesh = Mesh(Plan(Path(sys.argv[1]), port=int(sys.argv[2]), partitions=2))
     await mesh.start()
     await mesh.wait_ready(40)

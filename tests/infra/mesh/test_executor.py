@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
 import pytest
@@ -19,7 +20,7 @@ class CountedMesh:
     """Stands in for a mesh: remembers what it is asked to do."""
 
     def __init__(self) -> None:
-        self.changes: list[tuple[str, int, str]] = []
+        self.changes: list[tuple[str, int | str, str]] = []
         self.at_once = self.most_at_once = 0
 
     def executed(self) -> list[ExecutedInstance]:
@@ -68,8 +69,9 @@ async def served(**options):
             async with session.request(method, url + path, json=body, headers=headers) as answer:
                 return answer.status, await answer.json(content_type=None)
 
-        put.url, put.session, put.change = url, session, change
-        yield mesh, put
+        client: Any = put
+        client.url, client.session, client.change = url, session, change
+        yield mesh, client
 
 
 async def test_a_change_is_made_and_named() -> None:

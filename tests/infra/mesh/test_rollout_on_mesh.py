@@ -5,6 +5,7 @@ import sys
 import time
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import orjson
@@ -45,7 +46,7 @@ async def test_a_rollout_delivers_every_event_once_in_order_and_in_the_shape_of_
 ) -> None:
     received: dict[str, list[tuple[int, str]]] = defaultdict(list)
 
-    async def take(request: ReceivedRequest) -> bytes:
+    async def take(request: ReceivedRequest) -> Any:
         body = orjson.loads(request.body)
         (shape,) = {"old", "new"} & body.keys()
         assert body["derived"] == body["n"], body
@@ -57,8 +58,8 @@ async def test_a_rollout_delivers_every_event_once_in_order_and_in_the_shape_of_
     mesh = Mesh(plan)
     mesh.prepare()
     sent: dict[str, list[int]] = defaultdict(list)
-    async with destination(take) as there, aiohttp.ClientSession() as session:
-        await mesh.start([pipe(there.url, "old")])
+    async with destination(take) as receiver, aiohttp.ClientSession() as session:
+        await mesh.start([pipe(receiver.url, "old")])
         try:
             await mesh.wait_ready(120)
 
@@ -86,7 +87,7 @@ async def test_a_rollout_delivers_every_event_once_in_order_and_in_the_shape_of_
                 await publish(mesh.bootstrap, mesh.topics, make(published, *arguments))
 
             await send(2)
-            await change(rollout.begin, pipe(there.url, "new"), WHOLE // 2)
+            await change(rollout.begin, pipe(receiver.url, "new"), WHOLE // 2)
             await send(4)
             await change(rollout.change_share, "flights", WHOLE)
             await send(4)

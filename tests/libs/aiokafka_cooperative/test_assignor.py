@@ -255,7 +255,7 @@ class GroupClient:
     """A consumer as it sees itself. It reads what it holds, whatever the group thinks."""
 
     topics: frozenset[str]
-    previous: frozenset[TopicPartition] = frozenset()
+    held: frozenset[TopicPartition] = frozenset()
     generation: int = NO_GENERATION
     stale: bool = field(default=False)
     """It has come back with claims of a membership that had ended: what no client should do, but some did."""

@@ -101,7 +101,7 @@ def test_the_derived_schema_agrees_with_its_json_schema_and_has_the_pipes_name()
 @pytest.mark.parametrize(
     ("json_schema", "where", "why"),
     [
-        (data(**{"a-b": {"type": "string"}}), "/properties/a-b", "letters, digits and _"),
+        (data(None, **{"a-b": {"type": "string"}}), "/properties/a-b", "letters, digits and _"),
         (data(a={}), "/properties/a", "any value"),
         (data(a=True), "/properties/a", "any value"),
         (data(a={"type": "object"}), "/properties/a", "object of any fields"),

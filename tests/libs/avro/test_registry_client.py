@@ -37,7 +37,7 @@ async def serve() -> AsyncIterator[Serve]:
         await runner.setup()
         site = web.TCPSite(runner, "localhost", 0, ssl_context=tls)
         await site.start()
-        port = site._server.sockets[0].getsockname()[1]
+        port = runner.addresses[0][1]
         return f"{'http' if tls is None else 'https'}://localhost:{port}"
 
     yield make

@@ -471,7 +471,8 @@ def _is_text(field: FieldInfo) -> bool:
 
 def _text_fields() -> Iterator[str]:
     seen: set[str] = set()
-    for root in (Pipe, *declarations(), *_settings_of_kinds()):
+    roots: list[type[BaseModel]] = [Pipe, *declarations(), *_settings_of_kinds()]
+    for root in roots:
         for model in models(root):
             for name, field in model.model_fields.items():
                 owner = next(
@@ -495,7 +496,7 @@ def _declared(row: Row, text: str) -> dict[str, Any]:
     node: Any = pipe
     for part in row.path[:-1]:
         node = node[part]
-    node[row.path[-1]] = row.made(text)
+    node[row.path[-1]] = row.as_value(text)
     return pipe
 
 

@@ -1,6 +1,8 @@
 """Pipes are checked without running them; `hifi check` shows the same problems (tests/cli/commands/test_check.py)."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,12 +33,12 @@ def test_pipes_that_passed_are_not_checked_by_spark_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked: list[list[str]] = []
-    monkeypatch.setattr(
-        "hifi.check.pipe_check._check_sql",
-        lambda loaded, trigger, _: (
-            checked.append([trigger, *(loaded_pipe.pipe.pipe for loaded_pipe in loaded)]) or []
-        ),
-    )
+
+    def check_sql(loaded: Sequence[Any], trigger: str, _: object) -> list[Any]:
+        checked.append([trigger, *(loaded_pipe.pipe.pipe for loaded_pipe in loaded)])
+        return []
+
+    monkeypatch.setattr("hifi.check.pipe_check._check_sql", check_sql)
     folder, passed = tmp_path / "pipes", tmp_path / "passed"
     folder.mkdir()
     (folder / "orders.yaml").write_text(PIPE.replace("normalize:", "slo: {p95: 2}\n# "))

@@ -39,7 +39,9 @@ def test_a_step_runs_until_its_end_is_known():
     assert history.running == [begun(1)]
     history.put(begun(1).ended(ActionState.FAILED, 2_000, "it did not end in time"))
     assert history.running == []
-    assert history.last("pipe/flights").state is ActionState.FAILED
+    last = history.last("pipe/flights")
+    assert last is not None
+    assert last.state is ActionState.FAILED
     assert history.last("pipe/other") is None
 
 

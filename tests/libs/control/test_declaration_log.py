@@ -51,7 +51,7 @@ def test_a_pipe_that_this_release_cannot_read_keeps_the_one_before_and_can_be_re
     declared = Declarations()
     put(declared, 0, NONE, "ann")
     record = Declaration("flights", pipe("x"), "ben", 1, 0).record()
-    value = orjson.loads(record.value)
+    value = orjson.loads(record.value or b"")
     value["pipe"]["of_a_later_release"] = 1
     with pytest.raises(ValueError, match="offset 4 is not a declaration"):
         declared.take(record.key, orjson.dumps(value), 4)
@@ -75,14 +75,15 @@ async def test_of_several_writers_at_the_same_time_exactly_one_wins_each_round(k
         number = NONE
         for _ in range(10):
             declarations = [
-                Declaration("flights", pipe("x"), f"writer-{at}", 1, number) for at in range(len(logs))
+                Declaration("flights", pipe("x"), f"writer-{writer}", 1, number)
+                for writer in range(len(logs))
             ]
             counted = await asyncio.gather(
                 *(log.append([declaration]) for log, declaration in zip(logs, declarations, strict=True))
             )
-            won = [declaration for declared_by_log in counted for declaration in declared_by_log]
-            assert len(won) == 1
-            number = won[0].number
+            winners = [declaration for declared_by_log in counted for declaration in declared_by_log]
+            assert len(winners) == 1
+            number = winners[0].number
         await asyncio.gather(*(log.catch_up() for log in logs))
         histories = [[version.id for version in log.declared.versions("flights")] for log in logs]
         assert len(histories[0]) == 10

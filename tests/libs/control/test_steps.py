@@ -50,6 +50,7 @@ async def test_of_several_actors_at_the_same_time_one_takes_the_step(kafka, topi
                 begun_alone = await actors[0].begin(step("actor-0", f"step {number} again"), allowed)
                 won = [(0, begun_alone)]
             at, action = won[0]
+            assert action.token is not None
             tokens.append(action.token)
             await actors[at].end(action, ActionState.DONE, "done")
     finally:
@@ -70,6 +71,8 @@ async def test_a_step_that_runs_holds_up_the_next_one_until_it_ends(kafka, topic
         assert "rollout acts on pipe/flights: 1 % to 10 %" in str(refused[0])
         await first.end(action, ActionState.DONE, "10 %")
         later = await second.begin(step("deploy", "egest-1"), allowed)
+        assert action.token is not None
+        assert later.token is not None
         assert later.token > action.token
         assert [logged_action.state for logged_action in second.log.history.newest_first] == [
             ActionState.STARTED,

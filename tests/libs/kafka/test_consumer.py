@@ -211,7 +211,8 @@ async def test_a_member_that_drains_begins_nothing_that_it_is_given_meanwhile(
 
     async def held(work: AssignedPartition, records: Batch) -> None:
         await gate.wait()
-        await step(work, records)
+        if (handled := step(work, records)) is not None:
+            await handled
 
     monkeypatch.setattr(second.consumer._dispatcher, "handle", held)
     await until(lambda: len(first.consumer.assigned) == len(second.consumer.assigned) == 1)
@@ -260,7 +261,7 @@ async def test_records_whose_outputs_are_never_acknowledged_are_read_again(
     kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = await topic(), await topic()
-    await append(kafka, source, [Record(b"k", b"%d" % n, []) for n in range(10)])
+    await append(kafka, source, [Record(b"k", b"%d" % number, []) for number in range(10)])
     service = CopyService(kafka, source, target, "g." + source, "n1", plain=True)
     refused: list[int] = []
 

@@ -12,17 +12,17 @@ def test_committable_is_the_first_unfinished_offset_whatever_the_order(data: st.
     started = sorted(data.draw(st.sets(st.integers(0, 200), min_size=1, max_size=40)))
     offsets = OffsetTracker()
     unfinished: list[int] = []
-    todo = list(started)
+    unstarted = list(started)
     highest_finished = None
-    while todo or unfinished:
-        if todo and (not unfinished or data.draw(st.booleans())):
-            offsets.start(todo[0])
-            unfinished.append(todo.pop(0))
+    while unstarted or unfinished:
+        if unstarted and (not unfinished or data.draw(st.booleans())):
+            offsets.start(unstarted[0])
+            unfinished.append(unstarted.pop(0))
         else:
             finished_offset = data.draw(st.sampled_from(unfinished))
             offsets.finish(finished_offset)
             unfinished.remove(finished_offset)
-        begun = started[: len(started) - len(todo)]
+        begun = started[: len(started) - len(unstarted)]
         done_below = [offset for offset in begun if not unfinished or offset < min(unfinished)]
         highest_finished = done_below[-1] + 1 if done_below else None
         assert offsets.committable == highest_finished

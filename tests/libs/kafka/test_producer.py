@@ -233,9 +233,9 @@ async def test_a_paused_broker_stalls_visibly_and_nothing_is_lost_when_it_goes_o
     async with asyncio.timeout(40):
         await asyncio.gather(*(sending.acknowledged for sending in waiting[1:]))
     await producer.stop()
-    there = [int(value) for value in await stored(cluster.bootstrap, "pause")]
-    assert set(range(2, 50)) <= set(there)
-    assert 99 not in there
+    numbers = [int(value) for value in await stored(cluster.bootstrap, "pause")]
+    assert set(range(2, 50)) <= set(numbers)
+    assert 99 not in numbers
 
 
 async def test_deliver_of_more_than_half_the_buffer_waits_without_holding_up_others(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition
@@ -95,7 +96,8 @@ def collect(values: list[bytes]) -> Callable[[bytes | None, bytes | None, int], 
 
 
 async def test_a_follower_reads_what_was_written_before_and_what_comes(kafka, topic) -> None:
-    name, values = await topic(), []
+    name = await topic()
+    values: list[Any] = []
     await write(kafka, name, [b"1", b"not a number", b"2"])
     follower = TopicFollower(kafka, "test", {name: collect(values)})
     try:

@@ -8,7 +8,7 @@ import pytest
 
 from hifi.kafka.admin import create_topics, partition_counts
 from hifi.kafka.topics import Topics
-from hifi.pipe.model import Pipe
+from hifi.pipe.model import HttpDestination, Pipe
 from hifi.pipe.registry import PipeRegistry, publish, read_registry, stream_record
 from hifi.pipe.revision import deletion_record, pipe_record
 from hifi.record.record import Record
@@ -68,7 +68,9 @@ async def test_changes_arrive_in_order_and_are_announced(
     )
     assert await registry.wait_for_offset(4, timeout_s=20)
     assert registry.get("new") is None
-    assert str(registry.all()[0].pipe.destinations[0].url) == "http://127.0.0.1:10/"
+    destination = registry.all()[0].pipe.destinations[0]
+    assert isinstance(destination, HttpDestination)
+    assert str(destination.url) == "http://127.0.0.1:10/"
     assert changes[-1] == 4
 
 

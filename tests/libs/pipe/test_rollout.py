@@ -5,7 +5,7 @@ from aiokafka import ConsumerRecord
 
 from hifi.kafka.topics import Topics
 from hifi.pipe import rollout
-from hifi.pipe.model import Pipe
+from hifi.pipe.model import HttpDestination, Pipe
 from hifi.pipe.registry import PipeRegistry, RegistrySnapshot
 from hifi.pipe.revision import WHOLE, Rollout, key_position
 from hifi.record.record import Record
@@ -52,7 +52,10 @@ class Written:
     def url(self, revision: int) -> str:
         """What an event of a revision is sent to, by the last part of the path."""
         published = self.registry.of_revision("flights", revision)
-        return str(published.pipe.destinations[0].url).rpartition("/")[2]
+        assert published is not None
+        destination = published.pipe.destinations[0]
+        assert isinstance(destination, HttpDestination)
+        return str(destination.url).rpartition("/")[2]
 
     @property
     def current(self):

@@ -206,12 +206,12 @@ class _Rebinding(aiohttp.abc.AbstractResolver):
 @pytest.mark.parametrize("spelling", ["127.0.0.1", "2130706433", "0x7f.1", "localhost", "[::ffff:127.0.0.1]"])
 async def test_a_session_does_not_connect_to_a_refused_address(spelling: str) -> None:
     async with _server() as (url, requested):
-        there = url.replace("127.0.0.1", spelling)
+        spelled_url = url.replace("127.0.0.1", spelling)
         async with aiohttp.ClientSession(
-            connector=_egress().connector(EgressKind.REGISTRY, there)
+            connector=_egress().connector(EgressKind.REGISTRY, spelled_url)
         ) as session:
             with pytest.raises((aiohttp.ClientConnectorError, aiohttp.InvalidURL)):
-                await session.get(there)
+                await session.get(spelled_url)
         assert requested == []
 
 

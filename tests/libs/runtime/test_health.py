@@ -1,4 +1,5 @@
 import asyncio
+from typing import Any
 
 import aiohttp
 from starlette.applications import Starlette
@@ -10,7 +11,9 @@ from hifi.runtime.http import server
 from hifi.runtime.service import Service
 
 
-async def readyz(health: Health, path: str = "/readyz", app: Starlette | None = None) -> tuple[int, dict]:
+async def readyz(
+    health: Health, path: str = "/readyz", app: Starlette | None = None
+) -> tuple[int, dict[str, Any]]:
     sock = server.listen("127.0.0.1", 0)
     async with (
         server.serve(app or health.app(), sock),

@@ -51,7 +51,8 @@ async def test_parts_start_in_order_and_stop_in_reverse() -> None:
 
 
 async def test_after_a_stop_during_the_start_nothing_else_is_started() -> None:
-    service, events = lifetime(), []
+    service = lifetime()
+    events: list[str] = []
     with pytest.raises(StoppedBeforeStart):
         async with running(service, Part("a", events), Part("b", events, service.stop), Part("c", events)):
             events.append("run")
@@ -59,7 +60,8 @@ async def test_after_a_stop_during_the_start_nothing_else_is_started() -> None:
 
 
 async def test_a_part_that_waits_for_ever_is_cancelled_by_the_stop() -> None:
-    service, events = lifetime(), []
+    service = lifetime()
+    events: list[str] = []
 
     class Waiting(Part):
         async def start(self) -> None:
@@ -85,7 +87,8 @@ async def test_a_failed_start_stops_what_had_started() -> None:
 
 
 async def test_the_service_ends_with_the_error_of_a_client_s_task() -> None:
-    service, events = lifetime(), []
+    service = lifetime()
+    events: list[str] = []
     with pytest.raises(LookupError, match="nobody can read"):
         async with running(service, Part("a", events), Dying("b", events)), asyncio.timeout(5):
             await service.stopping.wait()
@@ -93,7 +96,8 @@ async def test_the_service_ends_with_the_error_of_a_client_s_task() -> None:
 
 
 async def test_the_service_ends_with_the_error_of_work_beside_it() -> None:
-    service, events = lifetime(), []
+    service = lifetime()
+    events: list[str] = []
     ended = asyncio.Event()
 
     async def fail() -> None:

@@ -11,7 +11,8 @@ BURST_S = 0.1
 
 @given(st.floats(0.1, 2000), st.lists(st.floats(0, 0.5), min_size=5, max_size=200))
 def test_no_more_than_the_rate_in_any_time(rate_per_s: float, pauses: list[float]) -> None:
-    bucket, now_s, sent = TokenBucket(rate_per_s, BURST_S), 100.0, []
+    bucket, now_s = TokenBucket(rate_per_s, BURST_S), 100.0
+    sent: list[float] = []
     for pause in pauses:
         now_s += pause
         while bucket.wait_s(now_s) == 0 and len(sent) < 2000:

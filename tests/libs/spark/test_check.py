@@ -58,7 +58,7 @@ def test_a_good_pipe_has_no_problems(catalyst: Catalyst) -> None:
         "e": "transform(array(a), x -> x + 1)",
     }
     udf = {"function": "math:sqrt", "args": ["a"], "returns": {"twice": "int"}}
-    enrich = {
+    enrich: dict[str, Any] = {
         "fields": {"c": "string", "at": "timestamp"},
         "lookups": {"l": lookup},
         "derive": derive,

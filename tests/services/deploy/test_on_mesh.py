@@ -124,11 +124,11 @@ async def loaded(tmp_path: Path) -> AsyncIterator[LoadedMesh]:
         received[orjson.loads(request.body)["n"]] += 1
         return OK
 
-    async with destination(take) as there, aiohttp.ClientSession() as session:
+    async with destination(take) as receiver, aiohttp.ClientSession() as session:
         declared = {
             "pipe": "orders",
             "source": {"keys": [{"env": "DEPLOY_KEY"}]},
-            "destinations": [{"name": "crm", "url": there.url}],
+            "destinations": [{"name": "crm", "url": receiver.url}],
         }
         await mesh.start([Pipe.model_validate(declared)])
         try:

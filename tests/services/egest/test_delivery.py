@@ -42,10 +42,10 @@ TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 async def test_each_event_arrives_once_and_has_its_receipt(stream: EgestStream) -> None:
-    async with destination() as there, running_egest(stream, pipe(there.url)):
+    async with destination() as receiver, running_egest(stream, pipe(receiver.url)):
         ids = await stream.send(200)
         receipts = await stream.receipts(200)
-    assert sorted(there.ids) == sorted(ids)
+    assert sorted(receiver.ids) == sorted(ids)
     assert outcomes(receipts) == ["delivered"] * 200
     committed = await stream.committed()
     assert {tp.topic: at.offset for tp, at in committed.items()} == {stream.topics.enriched: 200}
@@ -63,7 +63,7 @@ async def test_each_event_arrives_once_and_has_its_receipt(stream: EgestStream) 
 async def test_receipts_keep_partition_and_key_and_hold_no_data(kafka: str) -> None:
     stream = EgestStream(kafka, 3)
     await stream.create()
-    async with destination() as there, running_egest(stream, pipe(there.url)):
+    async with destination() as receiver, running_egest(stream, pipe(receiver.url)):
         for partition in range(3):
             await stream.send(1, key=f"k{partition}", partition=partition, **{TRACEPARENT: TRACE})
         await stream.receipts(3)
@@ -116,23 +116,23 @@ async def test_a_step_that_fails_between_two_destinations_sends_nothing_twice(
 
 
 async def test_what_nobody_wants_ends_with_a_receipt(stream: EgestStream) -> None:
-    async with destination() as there, running_egest(stream, pipe(there.url)):
+    async with destination() as receiver, running_egest(stream, pipe(receiver.url)):
         await stream.send(2, to="")
         receipts = await stream.receipts(2)
-        assert there.requests == []
+        assert receiver.requests == []
     assert outcomes(receipts) == ["filtered"] * 2
     assert DESTINATION not in receipts[0]
 
 
 async def test_what_is_no_event_is_a_dead_letter_and_the_others_go_on(stream: EgestStream) -> None:
-    async with destination() as there, running_egest(stream, pipe(there.url)):
+    async with destination() as receiver, running_egest(stream, pipe(receiver.url)):
         good = stream.record()
         cut = with_fields(stream.record().headers, {TO: None})
         bad = [Record(None, b"?", []), Record(b"k", b"?", [(IDENTITY, b"x")]), Record(b"k", b"{}", cut)]
         await stream.enriched(*bad, good)
         await stream.receipts(1)
         letters = await stream.at_least(stream.topics.dead_letter, 3)
-        await until(lambda: len(there.ids) == 1)
+        await until(lambda: len(receiver.ids) == 1)
     assert [texts(letter)[REASON] for letter in letters] == ["not-an-event"] * 3
     assert {at.offset for at in (await stream.committed()).values()} == {4}
 
@@ -148,14 +148,14 @@ async def test_at_most_one_request_of_a_key_is_under_way_and_they_come_in_order(
         running[key] -= 1
         return OK
 
-    async with destination(slowly) as there, running_egest(stream, pipe(there.url)):
+    async with destination(slowly) as receiver, running_egest(stream, pipe(receiver.url)):
         records = [stream.record(key=f"k{n % 5}", data={"key": n % 5}) for n in range(200)]
         await stream.enriched(*records)
         receipts = await stream.receipts(200)
     assert outcomes(receipts) == ["delivered"] * 200
-    assert there.most > 1, "keys do not wait for each other"
+    assert receiver.most > 1, "keys do not wait for each other"
     for key in range(5):
-        of_key = [int(event_id) for event_id in there.ids if int(event_id) % 5 == key]
+        of_key = [int(event_id) for event_id in receiver.ids if int(event_id) % 5 == key]
         assert of_key == sorted(of_key)
 
 
@@ -164,11 +164,11 @@ async def test_after_a_failure_the_key_goes_on(stream: EgestStream) -> None:
         return answer(500) if request.ids == ["0"] else OK
 
     declared = {"retry": {"local_attempts": 1}}
-    async with destination(not_the_first) as there, running_egest(stream, pipe(there.url, **declared)):
+    async with destination(not_the_first) as receiver, running_egest(stream, pipe(receiver.url, **declared)):
         await stream.send(3, key="k")
         receipts = await stream.receipts(3)
     assert outcomes(sorted(receipts, key=lambda receipt: receipt[SEQ])) == ["retry", "delivered", "delivered"]
-    assert there.ids == ["0", "1", "2"]
+    assert receiver.ids == ["0", "1", "2"]
 
 
 async def test_no_more_requests_at_a_time_than_declared(stream: EgestStream) -> None:
@@ -177,33 +177,33 @@ async def test_no_more_requests_at_a_time_than_declared(stream: EgestStream) -> 
         return OK
 
     async with (
-        destination(slowly) as there,
-        running_egest(stream, pipe(there.url, concurrency=3, ordered="none")),
+        destination(slowly) as receiver,
+        running_egest(stream, pipe(receiver.url, concurrency=3, ordered="none")),
     ):
         await stream.send(60, key="k")
         await stream.receipts(60)
-    assert there.most == there.connections == 3
+    assert receiver.most == receiver.connections == 3
 
 
 async def test_no_more_requests_a_second_than_declared(stream: EgestStream) -> None:
     """One instance holds both partitions, of `enriched` and of `retry-out`, so the whole rate is its own."""
-    async with destination() as there, running_egest(stream, pipe(there.url, rate="50/s")):
+    async with destination() as receiver, running_egest(stream, pipe(receiver.url, rate="50/s")):
         await stream.send(100)
         await stream.receipts(100)
-    seconds = there.requests[-1].at_s - there.requests[0].at_s
+    seconds = receiver.requests[-1].at_s - receiver.requests[0].at_s
     assert seconds > 1.5
 
 
 async def test_batches_fill_up_and_do_not_wait_long(stream: EgestStream) -> None:
     async with (
-        destination() as there,
-        running_egest(stream, pipe(there.url, batch={"size": 10, "wait": "30ms"})),
+        destination() as receiver,
+        running_egest(stream, pipe(receiver.url, batch={"size": 10, "wait": "30ms"})),
     ):
         await stream.send(95)
         receipts = await stream.receipts(95)
     assert outcomes(receipts) == ["delivered"] * 95
-    assert sorted(map(int, there.ids)) == list(range(95))
-    sizes = [len(request.ids) for request in there.requests]
+    assert sorted(map(int, receiver.ids)) == list(range(95))
+    sizes = [len(request.ids) for request in receiver.requests]
     assert max(sizes) == 10
     assert len(sizes) <= 14
 
@@ -214,12 +214,12 @@ async def test_batches_keep_within_their_bytes(stream: EgestStream) -> None:
         "transform": "{long: join('', [pad, pad, pad])}",
         "format": "json",
     }
-    async with destination() as there, running_egest(stream, pipe(there.url, **declared)):
+    async with destination() as receiver, running_egest(stream, pipe(receiver.url, **declared)):
         records = [stream.record(data={"pad": "x" * 300}) for _ in range(40)]
         await stream.enriched(*records)
         await stream.receipts(40)
-    assert sum(len(orjson.loads(request.body)) for request in there.requests) == 40
-    assert all(len(request.body) <= 4100 for request in there.requests)
+    assert sum(len(orjson.loads(request.body)) for request in receiver.requests) == 40
+    assert all(len(request.body) <= 4100 for request in receiver.requests)
 
 
 async def test_signatures_are_verified_by_the_library(
@@ -232,14 +232,14 @@ async def test_signatures_are_verified_by_the_library(
         "signing_also": [{"env": "SIGNING_BEFORE"}],
         "headers": {"Authorization": {"env": "SIGNING", "prefix": "Bearer "}},
     }
-    async with destination() as there, running_egest(stream, pipe(there.url, **declared)):
+    async with destination() as receiver, running_egest(stream, pipe(receiver.url, **declared)):
         await stream.send(2)
         await stream.receipts(2)
-    for request in there.requests:
+    for request in receiver.requests:
         for secret in (SECRET, SECRET_BEFORE):
             assert Webhook(secret).verify(request.body, request.headers) == orjson.loads(request.body)
         assert request.headers["authorization"] == "Bearer " + SECRET
-    assert len({request.headers["webhook-id"] for request in there.requests}) == 2
+    assert len({request.headers["webhook-id"] for request in receiver.requests}) == 2
 
 
 async def test_a_missing_secret_is_shown_and_loses_nothing(
@@ -247,10 +247,10 @@ async def test_a_missing_secret_is_shown_and_loses_nothing(
 ) -> None:
     monkeypatch.setattr("hifi_http.destination.credentials.RETRY_S", 0.05)
     file = tmp_path / "secret"
-    async with destination() as there, destination() as other:
+    async with destination() as receiver, destination() as other:
         declared = pipe_to(
             "flights",
-            {"name": "d", "url": there.url, "headers": {"X-Key": {"file": str(file)}}},
+            {"name": "d", "url": receiver.url, "headers": {"X-Key": {"file": str(file)}}},
             {"name": "other", "url": other.url},
         )
         async with running_egest(stream) as service:
@@ -258,13 +258,13 @@ async def test_a_missing_secret_is_shown_and_loses_nothing(
             await stream.send(3, to="d,other")
             receipts = await stream.receipts(6)
             assert sorted(outcomes(receipts)) == ["delivered"] * 3 + ["retry"] * 3
-            assert there.requests == []
+            assert receiver.requests == []
             assert "secret file" in service.service.health.warnings["destination flights/d"]
             file.write_text("s3cret\n")
             await until(lambda: not service.service.health.warnings)
             await stream.send(1)
             await stream.receipts(7)
-        assert there.requests[0].headers["x-key"] == "s3cret"
+        assert receiver.requests[0].headers["x-key"] == "s3cret"
 
 
 async def test_a_changed_secret_is_picked_up(stream: EgestStream, tmp_path: Path) -> None:
@@ -272,20 +272,20 @@ async def test_a_changed_secret_is_picked_up(stream: EgestStream, tmp_path: Path
     file.write_text("old")
     declared = {"headers": {"X-Key": {"file": str(file)}}}
     async with (
-        destination() as there,
-        running_egest(stream, pipe(there.url, **declared), egest_secrets_refresh_s=0.05),
+        destination() as receiver,
+        running_egest(stream, pipe(receiver.url, **declared), egest_secrets_refresh_s=0.05),
     ):
         await stream.send(1)
-        await until(lambda: there.requests)
+        await until(lambda: receiver.requests)
         file.write_text("new")
         async with asyncio.timeout(10):
-            while there.requests[-1].headers["x-key"] != "new":
+            while receiver.requests[-1].headers["x-key"] != "new":
                 await stream.send(1)
         file.unlink()
         await stream.send(1)
-        count = len(there.requests)
-        await until(lambda: len(there.requests) > count)
-        assert there.requests[-1].headers["x-key"] == "new", "the last one known is used on"
+        count = len(receiver.requests)
+        await until(lambda: len(receiver.requests) > count)
+        assert receiver.requests[-1].headers["x-key"] == "new", "the last one known is used on"
 
 
 async def test_a_changed_pipe_takes_effect_without_losing_an_event(stream: EgestStream) -> None:
@@ -299,14 +299,14 @@ async def test_a_changed_pipe_takes_effect_without_losing_an_event(stream: Egest
 
 
 async def test_events_of_a_deleted_pipe_or_destination_are_dead_letters(stream: EgestStream) -> None:
-    async with destination() as there, running_egest(stream, pipe(there.url)):
+    async with destination() as receiver, running_egest(stream, pipe(receiver.url)):
         await stream.send(1, to="d,gone")
         await stream.receipts(2)
         await stream.delete("flights")
         await stream.send(1, to="d")
         receipts = await stream.receipts(3)
         letters = await stream.read(stream.topics.dead_letter)
-        assert len(there.requests) == 1
+        assert len(receiver.requests) == 1
     assert sorted(outcomes(receipts)) == ["dead-letter", "dead-letter", "delivered"]
     assert [(texts(letter)[REASON], texts(letter)[DESTINATION]) for letter in letters] == [
         ("pipe-deleted", "gone"), ("pipe-deleted", "d")
@@ -331,8 +331,8 @@ async def test_a_version_that_does_not_come_is_told_and_holds_nothing_up_for_eve
     stream: EgestStream,
 ) -> None:
     async with (
-        destination() as there,
-        running_egest(stream, pipe(there.url), egest_pipes_wait_s=0.3) as service,
+        destination() as receiver,
+        running_egest(stream, pipe(receiver.url), egest_pipes_wait_s=0.3) as service,
     ):
         began_s = time.monotonic()
         await stream.send(20, version=999)

@@ -36,7 +36,7 @@ async def resets(_: ReceivedRequest) -> bytes | None:
 
 
 async def first_receipt(stream: EgestStream, reply: Any, **declared: Any) -> dict[str, str]:
-    async with destination(reply) as there, running_egest(stream, pipe(there.url, **declared)):
+    async with destination(reply) as receiver, running_egest(stream, pipe(receiver.url, **declared)):
         await stream.send(1)
         return (await stream.receipts(1))[0]
 
@@ -58,8 +58,11 @@ ONCE = {"local_attempts": 1}
 async def test_what_may_pass_by_itself_goes_to_the_retrier(
     stream: EgestStream, reply: Any, reason: str, ambiguous: str | None
 ) -> None:
-    async with destination(reply) as there, running_egest(stream, pipe(there.url, timeout=0.3, retry=ONCE)):
-        there.closes = True
+    async with (
+        destination(reply) as receiver,
+        running_egest(stream, pipe(receiver.url, timeout=0.3, retry=ONCE)),
+    ):
+        receiver.closes = True
         await stream.send(1, key="k")
         (receipt,) = await stream.receipts(1)
         (retry,) = await stream.at_least(stream.topics.retry_in(stream.topics.tiers[0]), 1)
@@ -90,11 +93,14 @@ async def test_no_connection_goes_to_the_retrier_and_is_not_ambiguous(stream: Eg
     [(302, ["Location: http://127.0.0.1:9/"]), (400, []), (404, []), (410, []), (422, [])],
 )
 async def test_a_refusal_is_a_dead_letter(stream: EgestStream, status: int, headers: list[str]) -> None:
-    async with destination(says(answer(status, *headers))) as there, running_egest(stream, pipe(there.url)):
+    async with (
+        destination(says(answer(status, *headers))) as receiver,
+        running_egest(stream, pipe(receiver.url)),
+    ):
         await stream.send(1, key="k")
         (receipt,) = await stream.receipts(1)
         (letter,) = await stream.at_least(stream.topics.dead_letter, 1)
-        assert len(there.requests) == 1, "redirects are not followed, refusals not repeated"
+        assert len(receiver.requests) == 1, "redirects are not followed, refusals not repeated"
     headers_of = texts(letter)
     assert (receipt[OUTCOME], receipt[STATUS]) == ("dead-letter", str(status))
     assert headers_of[REASON] == f"status-{status}"
@@ -122,11 +128,11 @@ async def test_a_2xx_after_the_time_out_is_flagged_as_what_may_arrive_twice(stre
             await until(lambda: calls[event_id] > 1)
         return OK
 
-    async with destination(late_at_first) as there, running_egest(stream, pipe(there.url, timeout=0.3)):
+    async with destination(late_at_first) as receiver, running_egest(stream, pipe(receiver.url, timeout=0.3)):
         receipt = await delivered_on_the_spot(stream)
     assert receipt[AMBIGUOUS] == "1"
     assert receipt[ATTEMPT] == "2"
-    assert there.ids[-2] == there.ids[-1]
+    assert receiver.ids[-2] == receiver.ids[-1]
 
 
 async def test_a_hiccup_is_got_over_on_the_spot(stream: EgestStream) -> None:
@@ -137,7 +143,7 @@ async def test_a_hiccup_is_got_over_on_the_spot(stream: EgestStream) -> None:
         calls[event_id] += 1
         return answer(503) if calls[event_id] < 3 else OK
 
-    async with destination(twice_not) as there, running_egest(stream, pipe(there.url)):
+    async with destination(twice_not) as receiver, running_egest(stream, pipe(receiver.url)):
         receipt = await delivered_on_the_spot(stream)
     assert receipt[ATTEMPT] == "3"
     assert AMBIGUOUS not in receipt
@@ -159,8 +165,8 @@ async def test_a_destination_that_asks_for_a_pause_gets_it(stream: EgestStream) 
         return answer(503, "Retry-After: 1") if len(calls) == 1 else OK
 
     declared = pipe("http://127.0.0.1:9/", concurrency=1)
-    async with destination(pause_at_first) as there:
-        declared = pipe(there.url, concurrency=1)
+    async with destination(pause_at_first) as receiver:
+        declared = pipe(receiver.url, concurrency=1)
         async with running_egest(stream, declared):
             await stream.send(3)
             receipts = await stream.receipts(3)
@@ -176,8 +182,8 @@ async def test_a_pause_of_a_year_is_cut_to_what_is_declared(stream: EgestStream)
         return answer(503, "Retry-After: Fri, 31 Dec 9999 23:59:59 GMT") if len(calls) == 1 else OK
 
     async with (
-        destination(pause_at_first) as there,
-        running_egest(stream, pipe(there.url, concurrency=1, retry={"max_pause": "1s"})),
+        destination(pause_at_first) as receiver,
+        running_egest(stream, pipe(receiver.url, concurrency=1, retry={"max_pause": "1s"})),
     ):
         await stream.send(3)
         receipts = await stream.receipts(3)
@@ -189,12 +195,12 @@ async def test_a_pause_of_a_year_is_cut_to_what_is_declared(stream: EgestStream)
 
 async def test_a_long_pause_is_not_waited_for(stream: EgestStream) -> None:
     async with (
-        destination(says(answer(429, "Retry-After: 3600"))) as there,
-        running_egest(stream, pipe(there.url, concurrency=1)),
+        destination(says(answer(429, "Retry-After: 3600"))) as receiver,
+        running_egest(stream, pipe(receiver.url, concurrency=1)),
     ):
         await stream.send(50)
         receipts = await stream.receipts(50)
-        assert len(there.requests) <= 2
+        assert len(receiver.requests) <= 2
     assert outcomes(receipts) == ["retry"] * 50
     assert {receipt[REASON] for receipt in receipts} == {"status-429", "paused"}
     assert {receipt[BREAKER].partition(":")[0] for receipt in receipts} == {"paused"}
@@ -203,7 +209,10 @@ async def test_a_long_pause_is_not_waited_for(stream: EgestStream) -> None:
 
 async def test_the_limits_count_requests_that_were_sent(stream: EgestStream) -> None:
     retry = {"local_attempts": 1, "max_attempts": 2}
-    async with destination(says(answer(500))) as there, running_egest(stream, pipe(there.url, retry=retry)):
+    async with (
+        destination(says(answer(500))) as receiver,
+        running_egest(stream, pipe(receiver.url, retry=retry)),
+    ):
         record = stream.record()
         again = [*record.headers, (DESTINATION, b"d"), (PASS, b"1"), (ATTEMPT, b"1")]
         await stream.producer.send_and_wait(
@@ -223,23 +232,29 @@ async def test_a_breaker_opens_and_what_comes_then_is_handed_over_without_a_requ
     stream: EgestStream,
 ) -> None:
     declared = {"breaker": {"failures": 3, "probe": "60s"}, "retry": ONCE, "concurrency": 1}
-    async with destination(says(answer(500))) as there, running_egest(stream, pipe(there.url, **declared)):
+    async with (
+        destination(says(answer(500))) as receiver,
+        running_egest(stream, pipe(receiver.url, **declared)),
+    ):
         await stream.send(20)
         receipts = await stream.receipts(20)
-        assert len(there.requests) == 3
+        assert len(receiver.requests) == 3
         await stream.send(5)
         receipts = await stream.receipts(25)
-        assert len(there.requests) == 3
+        assert len(receiver.requests) == 3
     assert outcomes(receipts) == ["retry"] * 25
     assert {receipt[ATTEMPT] for receipt in receipts if receipt[REASON] == "breaker-open"} == {"0"}
 
 
 async def test_a_probe_closes_the_breaker(stream: EgestStream) -> None:
     declared = {"breaker": {"failures": 2, "probe": "200ms"}, "retry": ONCE, "concurrency": 1}
-    async with destination(says(answer(500))) as there, running_egest(stream, pipe(there.url, **declared)):
+    async with (
+        destination(says(answer(500))) as receiver,
+        running_egest(stream, pipe(receiver.url, **declared)),
+    ):
         await stream.send(2)
         await stream.receipts(2)
-        there.reply = says(OK)
+        receiver.reply = says(OK)
         count = 2
         while "delivered" not in outcomes(receipts := await stream.receipts(count)):
             await stream.send(1)
@@ -252,10 +267,13 @@ async def test_a_probe_closes_the_breaker(stream: EgestStream) -> None:
 
 async def test_credentials_that_ran_out_make_no_dead_letters(stream: EgestStream) -> None:
     declared = {"breaker": {"failures": 4, "probe": "60s"}, "concurrency": 2}
-    async with destination(says(answer(401))) as there, running_egest(stream, pipe(there.url, **declared)):
+    async with (
+        destination(says(answer(401))) as receiver,
+        running_egest(stream, pipe(receiver.url, **declared)),
+    ):
         await stream.send(30)
         receipts = await stream.receipts(30)
-        assert 4 <= len(there.requests) <= 6
+        assert 4 <= len(receiver.requests) <= 6
     assert outcomes(receipts) == ["retry"] * 30
     assert await stream.read(stream.topics.dead_letter) == []
 
@@ -264,7 +282,7 @@ async def test_one_event_that_is_not_found_is_a_dead_letter_and_the_others_go_on
     async def one_not(request: ReceivedRequest) -> bytes:
         return answer(404) if request.ids == ["3"] else OK
 
-    async with destination(one_not) as there, running_egest(stream, pipe(there.url, concurrency=1)):
+    async with destination(one_not) as receiver, running_egest(stream, pipe(receiver.url, concurrency=1)):
         await stream.send(10)
         receipts = await stream.receipts(10)
     assert sorted(outcomes(receipts)) == ["dead-letter"] + ["delivered"] * 9
@@ -275,14 +293,14 @@ async def test_a_refused_batch_is_halved_down_to_the_one_event(stream: EgestStre
         return answer(422) if "7" in request.ids else OK
 
     async with (
-        destination(not_seven) as there,
-        running_egest(stream, pipe(there.url, batch={"size": 16}, concurrency=1)),
+        destination(not_seven) as receiver,
+        running_egest(stream, pipe(receiver.url, batch={"size": 16}, concurrency=1)),
     ):
         await stream.send(16)
         receipts = await stream.receipts(16)
         letters = await stream.read(stream.topics.dead_letter)
     assert sorted(outcomes(receipts)) == ["dead-letter"] + ["delivered"] * 15
     assert [texts(letter)["ce_id"] for letter in letters] == ["7"]
-    taken = [event_id for request in there.requests if "7" not in request.ids for event_id in request.ids]
+    taken = [event_id for request in receiver.requests if "7" not in request.ids for event_id in request.ids]
     assert sorted(taken, key=int) == [str(n) for n in range(16) if n != 7]
-    assert len(there.requests) <= 10
+    assert len(receiver.requests) <= 10

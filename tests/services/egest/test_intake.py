@@ -262,8 +262,8 @@ async def test_a_batch_that_is_larger_than_its_lane_is_given_as_there_is_room_in
     budget = InFlightBudget(40, 10**6)
     settings = EgestSettings(kafka="127.0.0.1:1", stream="s", egest_lane_events=10)
     health = Health("egest", "i")
-    async with destination() as there:
-        declared = {"url": there.url, "concurrency": 3} | ({"batch": batch} if batch else {})
+    async with destination() as receiver:
+        declared = {"url": receiver.url, "concurrency": 3} | ({"batch": batch} if batch else {})
         pipes: Any = OnePipe(pipe_to("flights", {"name": "one", **declared}, {"name": "two", **declared}))
         recorder = OutcomeRecorder(TOPICS, outbox, lease)
         lanes = Lanes(
@@ -290,7 +290,7 @@ async def test_a_batch_that_is_larger_than_its_lane_is_given_as_there_is_room_in
         await waiting
         await until(lambda: bench.assigned.offsets.committable == 200, 20)
         await lanes.stop()
-        ids = there.ids
+        ids = receiver.ids
     receipts = [fields(receipt.headers) for receipt in bench.outbox.written]
     assert Counter(receipt[OUTCOME] for receipt in receipts) == {b"delivered": 400}
     assert Counter(ids) == {str(number): 2 for number in range(200)}

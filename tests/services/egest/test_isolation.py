@@ -90,9 +90,9 @@ async def test_a_burst_for_fast_destinations_keeps_its_order_and_needs_no_retrie
         async with running_egest(stream, egest_lane_events=100):
             receipts = await stream.receipts(6000)
     assert outcomes(receipts) == ["delivered"] * 6000
-    for there in (first, two):
+    for receiver in (first, two):
         for key in range(50):
-            of_key = [int(event_id) for event_id in there.ids if int(event_id) % 50 == key]
+            of_key = [int(event_id) for event_id in receiver.ids if int(event_id) % 50 == key]
             assert of_key == sorted(of_key)
 
 

@@ -78,8 +78,8 @@ async def test_an_outage_costs_half_as_much_again_and_every_delivery_arrives_onc
     outage, others = Outage(), Outage()
     others.over = True
     settings = {"egest_park_bytes": 50_000, "session_timeout_s": 6}
-    async with destination(outage.reply) as there, destination(others.reply) as works:
-        await stream.publish(pipe(there.url, **PATIENT), pipe(works.url, "orders"))
+    async with destination(outage.reply) as receiver, destination(others.reply) as works:
+        await stream.publish(pipe(receiver.url, **PATIENT), pipe(works.url, "orders"))
         async with retrying(stream, retrier_probe_s=2):
             with process(stream, tmp_path / "1.log", **settings) as egest:
                 await egest.ready()
@@ -118,9 +118,9 @@ async def test_an_outage_costs_half_as_much_again_and_every_delivery_arrives_onc
 async def test_an_operator_parks_and_resumes_a_destination(stream: EgestStream) -> None:
     outage = Outage()
     outage.over = True
-    async with destination(outage.reply) as there, retrying(stream):
+    async with destination(outage.reply) as receiver, retrying(stream):
         await set_state(stream, DestinationState.PARKED)
-        async with running_egest(stream, pipe(there.url)):
+        async with running_egest(stream, pipe(receiver.url)):
             ids = await stream.send(450) + await stream.send(20, partition=1)
             await stream.at_least(stream.topics.parked, 470)
             assert outage.accepted == Counter()
@@ -135,9 +135,9 @@ async def test_a_retrier_that_is_killed_while_it_brings_deliveries_back_costs_no
     outage = Outage()
     outage.over = True
     settings = {"session_timeout_s": 6}
-    async with destination(outage.reply) as there:
+    async with destination(outage.reply) as receiver:
         await set_state(stream, DestinationState.PARKED)
-        async with running_egest(stream, pipe(there.url, rate=300)):
+        async with running_egest(stream, pipe(receiver.url, rate=300)):
             ids = [
                 event_id for partition in (0, 1) for event_id in await stream.send(900, partition=partition)
             ]
@@ -159,9 +159,9 @@ async def test_what_an_operator_expires_becomes_dead_letters_and_new_events_are_
 ) -> None:
     outage = Outage()
     outage.over = True
-    async with destination(outage.reply) as there:
+    async with destination(outage.reply) as receiver:
         await set_state(stream, DestinationState.PARKED)
-        async with retrying(stream), running_egest(stream, pipe(there.url)):
+        async with retrying(stream), running_egest(stream, pipe(receiver.url)):
             ids = await stream.send(5)
             await stream.at_least(stream.topics.parked, 5)
         await set_state(stream, DestinationState.EXPIRING)
@@ -177,12 +177,12 @@ async def test_what_an_operator_expires_becomes_dead_letters_and_new_events_are_
 async def test_what_others_parked_is_not_resumed_with_it(stream: EgestStream) -> None:
     outage, other = Outage(), Outage()
     outage.over = other.over = True
-    async with destination(outage.reply) as there, destination(other.reply) as elsewhere:
+    async with destination(outage.reply) as receiver, destination(other.reply) as elsewhere:
         closed = StateChange(DestinationState.PARKED, "operator", "test", now_us())
         record = state_record(DestinationName("orders", "d"), closed)
         await stream.producer.send_and_wait(stream.topics.destinations, 0, [record])
         await set_state(stream, DestinationState.PARKED)
-        async with retrying(stream), running_egest(stream, pipe(there.url), pipe(elsewhere.url, "orders")):
+        async with retrying(stream), running_egest(stream, pipe(receiver.url), pipe(elsewhere.url, "orders")):
             ids: list[str] = []
             for _ in range(3):
                 await stream.send(10, pipe="orders")
@@ -212,7 +212,7 @@ async def test_parked_deliveries_become_dead_letters_before_kafka_deletes_them(
     stream: EgestStream, by: str
 ) -> None:
     outage = Outage()
-    async with destination(outage.reply) as there:
+    async with destination(outage.reply) as receiver:
         change = StateChange(DestinationState.PARKED, by, "test", now_us())
         record = state_record(DestinationName("flights", "d"), change)
         await stream.producer.send_and_wait(stream.topics.destinations, 0, [record])
@@ -220,7 +220,7 @@ async def test_parked_deliveries_become_dead_letters_before_kafka_deletes_them(
         retry = {"local_attempts": 1, "max_attempts": 1000}
         async with (
             retrying(stream, retrier_probe_s=3600),
-            running_egest(stream, pipe(there.url, retry=retry)),
+            running_egest(stream, pipe(receiver.url, retry=retry)),
         ):
             ids = await stream.send(5) + await stream.send(3, partition=1)
             await stream.at_least(stream.topics.parked, 8)

@@ -128,9 +128,9 @@ async def test_a_delivery_goes_round_until_the_destination_takes_it(stream: Eges
 
     declared = {"retry": {"local_attempts": 2}}
     async with (
-        destination(at_last) as there,
+        destination(at_last) as receiver,
         retrying(stream),
-        running_egest(stream, pipe(there.url, **declared)),
+        running_egest(stream, pipe(receiver.url, **declared)),
     ):
         await stream.send(1)
         receipts = await stream.receipts(2)
@@ -145,7 +145,11 @@ async def test_a_wished_wait_is_kept_even_where_no_tier_is_so_long(stream: Egest
         calls.append(request)
         return answer(429, "Retry-After: 2") if len(calls) == 1 else OK
 
-    async with destination(not_so_fast) as there, retrying(stream), running_egest(stream, pipe(there.url)):
+    async with (
+        destination(not_so_fast) as receiver,
+        retrying(stream),
+        running_egest(stream, pipe(receiver.url)),
+    ):
         await stream.send(1)
         async with asyncio.timeout(20):
             while "delivered" not in outcomes(await stream.receipts(2)):
@@ -165,26 +169,26 @@ async def test_a_destination_that_comes_back_gets_its_backlog_while_fresh_events
 
     declared = {"breaker": {"failures": 3, "probe": "300ms"}, "retry": {"local_attempts": 1}, "rate": "200/s"}
     async with (
-        destination(down) as there,
+        destination(down) as receiver,
         retrying(stream),
-        running_egest(stream, pipe(there.url, **declared)),
+        running_egest(stream, pipe(receiver.url, **declared)),
     ):
         old = await stream.send(300)
         await stream.receipts(300)
-        assert len(there.requests) < 30, "a dead destination is left in peace"
-        there.reply = up
-        there.requests.clear()
+        assert len(receiver.requests) < 30, "a dead destination is left in peace"
+        receiver.reply = up
+        receiver.requests.clear()
         began_s, fresh = time.monotonic(), []
-        while set(there.ids) < {*old, *fresh} or len(fresh) < 100:
+        while set(receiver.ids) < {*old, *fresh} or len(fresh) < 100:
             fresh += await stream.send(1)
             await asyncio.sleep(0.01)
             assert time.monotonic() - began_s < 60
-    assert Counter(there.ids).most_common(1)[0][1] == 1
+    assert Counter(receiver.ids).most_common(1)[0][1] == 1
     first_old, last_old = (
-        there.ids.index(event_id)
-        for event_id in (min(old, key=there.ids.index), max(old, key=there.ids.index))
+        receiver.ids.index(event_id)
+        for event_id in (min(old, key=receiver.ids.index), max(old, key=receiver.ids.index))
     )
-    assert {*there.ids[first_old:last_old]} & {*fresh}, "fresh events did not wait for the backlog"
+    assert {*receiver.ids[first_old:last_old]} & {*fresh}, "fresh events did not wait for the backlog"
 
 
 async def test_limits_end_it(stream: EgestStream) -> None:
@@ -193,11 +197,11 @@ async def test_limits_end_it(stream: EgestStream) -> None:
 
     declared = {"retry": {"local_attempts": 1, "max_attempts": 3}}
     async with (
-        destination(never) as there,
+        destination(never) as receiver,
         retrying(stream),
-        running_egest(stream, pipe(there.url, **declared)),
+        running_egest(stream, pipe(receiver.url, **declared)),
     ):
         await stream.send(1)
         receipts = await stream.receipts(3)
     assert outcomes(receipts) == ["retry", "retry", "dead-letter"]
-    assert len(there.requests) == 3
+    assert len(receiver.requests) == 3

@@ -65,8 +65,8 @@ async def test_2_percent_more_dead_letters_go_back_within_2000_events_and_equal_
     assert plan.control_topics is not None
     mesh = Mesh(plan)
     mesh.prepare()
-    async with destination() as there, aiohttp.ClientSession() as session:
-        await mesh.start([orders(there.url, "old")])
+    async with destination() as receiver, aiohttp.ClientSession() as session:
+        await mesh.start([orders(receiver.url, "old")])
         try:
             await mesh.wait_ready(180)
             control = ControlPlane(mesh.bootstrap, plan.control_topics)
@@ -86,8 +86,8 @@ async def test_2_percent_more_dead_letters_go_back_within_2000_events_and_equal_
                 session, plan.url, EVENTS_PER_S, lambda n: {"n": n} | ({"vip": 1} if n % 100 > 1 else {})
             )
             sending = asyncio.create_task(load.run())
-            worse = [await ended(orders(there.url, f"worse-{run}", "vip")) for run in range(RUNS)]
-            equal = [await ended(orders(there.url, f"equal-{run}")) for run in range(RUNS)]
+            worse = [await ended(orders(receiver.url, f"worse-{run}", "vip")) for run in range(RUNS)]
+            equal = [await ended(orders(receiver.url, f"equal-{run}")) for run in range(RUNS)]
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
             raw = await read_all(mesh.bootstrap, mesh.topics.raw)

@@ -65,15 +65,15 @@ async def test_good_revisions_are_promoted_and_bad_ones_go_back_on_a_mesh_under_
     )
     mesh = Mesh(plan)
     mesh.prepare()
-    async with destination(take) as there, aiohttp.ClientSession() as session:
-        await mesh.start([pipe(there.url, "old")])
+    async with destination(take) as receiver, aiohttp.ClientSession() as session:
+        await mesh.start([pipe(receiver.url, "old")])
         try:
             await mesh.wait_ready(180)
             assert plan.control_topics is not None
             control = ControlPlane(mesh.bootstrap, plan.control_topics)
 
             async def ended(shape: str, *required: str) -> RolloutStatus:
-                await control.declare({"orders": pipe(there.url, shape, *required)})
+                await control.declare({"orders": pipe(receiver.url, shape, *required)})
                 end = time.monotonic() + WITHIN_S
                 while True:
                     status = (await control.statuses())["orders"]

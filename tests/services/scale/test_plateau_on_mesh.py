@@ -82,8 +82,8 @@ async def test_egest_grows_by_its_lanes_while_cpu_stays_low_and_shrinks_drained(
     assert plan.control_topics is not None
     mesh = Mesh(plan)
     mesh.prepare()
-    async with destination(slowly) as there, aiohttp.ClientSession() as session:
-        await mesh.start([orders(there.url)])
+    async with destination(slowly) as receiver, aiohttp.ClientSession() as session:
+        await mesh.start([orders(receiver.url)])
         try:
             await mesh.wait_ready(180)
             log = ActionLog(mesh.bootstrap, plan.control_topics.actions, "test")

@@ -21,10 +21,10 @@ POST = b"POST /in HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nce-id: 1\r\n\r\nhi
 
 
 def pool(
-    there: FakeDestination, size: int = 4, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+    receiver: FakeDestination, size: int = 4, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
 ) -> ConnectionPool:
     return ConnectionPool(
-        host, int(there.url.rpartition(":")[2].partition("/")[0]), tls, size, NameResolver()
+        host, int(receiver.url.rpartition(":")[2].partition("/")[0]), tls, size, NameResolver()
     )
 
 
@@ -46,19 +46,19 @@ def says(data: bytes):
 
 
 async def test_connections_are_kept_and_used_again() -> None:
-    async with destination() as there:
-        connection_pool = pool(there)
+    async with destination() as receiver:
+        connection_pool = pool(receiver)
         for _ in range(20):
             assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
-        assert there.connections == 1
+        assert receiver.connections == 1
 
 
 async def test_as_many_connections_as_requests_at_a_time() -> None:
-    async with destination() as there:
-        connection_pool = pool(there)
+    async with destination() as receiver:
+        connection_pool = pool(receiver)
         results = await asyncio.gather(*(ask(connection_pool) for _ in range(4)))
         assert [answer.status for answer in results] == [200] * 4  # type: ignore[union-attr]
-        assert there.connections == 4
+        assert receiver.connections == 4
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ async def test_as_many_connections_as_requests_at_a_time() -> None:
     ],
 )
 async def test_a_whole_status_line_is_an_answer_whatever_is_cut_off_behind_it(reply: bytes) -> None:
-    async with destination(says(reply)) as there:
-        there.closes = True
-        answer = await ask(pool(there))
+    async with destination(says(reply)) as receiver:
+        receiver.closes = True
+        answer = await ask(pool(receiver))
         assert isinstance(answer, Answer)
         assert answer.status == 202
 
@@ -91,9 +91,9 @@ async def test_a_whole_status_line_is_an_answer_whatever_is_cut_off_behind_it(re
     ],
 )
 async def test_less_than_a_status_line_is_ambiguous(reply: bytes) -> None:
-    async with destination(says(reply)) as there:
-        there.closes = True
-        answer = await ask(pool(there))
+    async with destination(says(reply)) as receiver:
+        receiver.closes = True
+        answer = await ask(pool(receiver))
         assert isinstance(answer, NoResponse)
         assert answer.ambiguous
 
@@ -102,9 +102,9 @@ async def test_a_status_line_counts_at_once_even_if_the_headers_never_end() -> N
     async def reply(_: ReceivedRequest) -> bytes:
         return b"HTTP/1.1 200 OK\r\nX-Slow: "
 
-    async with destination(reply) as there:
+    async with destination(reply) as receiver:
         began_s = time.monotonic()
-        answer = await ask(pool(there), 60)
+        answer = await ask(pool(receiver), 60)
         assert isinstance(answer, Answer)
         assert time.monotonic() - began_s < 30
 
@@ -113,8 +113,8 @@ async def test_a_reset_is_ambiguous_and_a_refused_connection_is_not() -> None:
     async def reply(_: ReceivedRequest) -> bytes:
         raise Reset
 
-    async with destination(reply) as there:
-        connection_pool = pool(there)
+    async with destination(reply) as receiver:
+        connection_pool = pool(receiver)
         answer = await ask(connection_pool)
         assert isinstance(answer, NoResponse)
         assert (answer.reason in {"reset", "closed"}, answer.ambiguous) == (True, True)
@@ -126,9 +126,9 @@ async def test_a_time_out_runs_from_connecting_to_the_status_line_and_is_ambiguo
     async def reply(_: ReceivedRequest) -> None:
         return None
 
-    async with destination(reply) as there:
+    async with destination(reply) as receiver:
         began_s = time.monotonic()
-        answer = await ask(pool(there), 0.3)
+        answer = await ask(pool(receiver), 0.3)
         assert isinstance(answer, NoResponse)
         assert (answer.reason, answer.ambiguous) == ("timeout", True)
         assert time.monotonic() - began_s > 0.25
@@ -141,19 +141,19 @@ async def test_a_name_without_an_address_is_said() -> None:
 
 
 async def test_a_connection_that_sent_nothing_is_used_for_the_next_request() -> None:
-    async with destination() as there:
-        connection_pool = pool(there)
+    async with destination() as receiver:
+        connection_pool = pool(receiver)
         connected = await connection_pool.connect(5)
         assert isinstance(connected, Connected)
         connection_pool.release(connected.connection)
         assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
-        assert (len(there.requests), there.connections) == (1, 1)
+        assert (len(receiver.requests), receiver.connections) == (1, 1)
 
 
 async def test_a_connection_that_the_destination_closed_is_not_used_again() -> None:
-    async with destination() as there:
-        there.closes = True
-        connection_pool = pool(there)
+    async with destination() as receiver:
+        receiver.closes = True
+        connection_pool = pool(receiver)
         for _ in range(10):
             answer = await ask(connection_pool)
             assert isinstance(answer, Answer), answer
@@ -161,36 +161,36 @@ async def test_a_connection_that_the_destination_closed_is_not_used_again() -> N
 
 
 async def test_an_old_connection_is_not_used_again_since_the_destination_may_just_close_it() -> None:
-    async with destination() as there:
-        connection_pool = pool(there)
+    async with destination() as receiver:
+        connection_pool = pool(receiver)
         await ask(connection_pool)
         (old,) = connection_pool._all
         assert 0 < old.idle_until_s - asyncio.get_running_loop().time() <= IDLE_S
         old.idle_until_s = 0.0
         await ask(connection_pool)
-        assert there.connections == 2
+        assert receiver.connections == 2
 
 
 async def test_a_destination_that_says_how_long_it_keeps_connections_is_believed() -> None:
-    async with destination(says(answer(200, "Keep-Alive: timeout=1"))) as there:
-        connection_pool = pool(there)
+    async with destination(says(answer(200, "Keep-Alive: timeout=1"))) as receiver:
+        connection_pool = pool(receiver)
         await ask(connection_pool)
         await ask(connection_pool)
-        assert there.connections == 2
+        assert receiver.connections == 2
 
 
 async def test_a_long_body_is_not_read_to_its_end() -> None:
-    async with destination(says(answer(200, body=b"x" * (BODY_BYTES * 4)))) as there:
-        connection_pool = pool(there, size=1)
+    async with destination(says(answer(200, body=b"x" * (BODY_BYTES * 4)))) as receiver:
+        connection_pool = pool(receiver, size=1)
         for _ in range(3):
             assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
             await until(lambda: not [connection for connection in connection_pool._all if connection.busy])
-        assert there.connections == 3
+        assert receiver.connections == 3
 
 
 async def test_a_body_that_never_ends_holds_nobody_up() -> None:
-    async with destination(says(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n...")) as there:
-        connection_pool = pool(there, size=1)
+    async with destination(says(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n...")) as receiver:
+        connection_pool = pool(receiver, size=1)
         began_s = time.monotonic()
         for _ in range(3):
             assert (await ask(connection_pool, 60)).status == 200  # type: ignore[union-attr]
@@ -221,9 +221,9 @@ class Apart:
         writer.close()
 
 
-async def backlog(there: Apart, workers: int, requests: int) -> None:
+async def backlog(peer: Apart, workers: int, requests: int) -> None:
     """Send so many requests, each worker one after the other."""
-    server = await asyncio.start_server(there.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
     connection_pool = ConnectionPool(
         "127.0.0.1", server.sockets[0].getsockname()[1], None, workers, NameResolver()
     )
@@ -236,7 +236,7 @@ async def backlog(there: Apart, workers: int, requests: int) -> None:
     await asyncio.gather(*(work() for _ in range(workers)))
     connection_pool.close()
     server.close()
-    await until(lambda: not there.open)
+    await until(lambda: not peer.open)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -244,24 +244,24 @@ async def test_connections_are_kept_also_when_head_and_body_come_apart(
     workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hifi_http.destination.pool._REST_S", 5.0)  # on a busy machine 2 ms can become 20
-    there = Apart(body_after_s=0.002)
-    await backlog(there, workers, 30)
-    assert there.connections == workers
+    peer = Apart(body_after_s=0.002)
+    await backlog(peer, workers, 30)
+    assert peer.connections == workers
 
 
 @pytest.mark.parametrize("body_after_s", [0.03, float("inf")])
 async def test_slow_bodies_hold_nobody_up_and_take_no_more_connections_than_there_may_be(
     body_after_s: float,
 ) -> None:
-    there = Apart(body_after_s)
+    peer = Apart(body_after_s)
     began_s = time.monotonic()
-    await backlog(there, 4, 40)
+    await backlog(peer, 4, 40)
     assert time.monotonic() - began_s < 30
 
 
 async def test_a_second_answer_is_nobodys() -> None:
-    async with destination(says(OK + answer(500))) as there:
-        connection_pool = pool(there)
+    async with destination(says(OK + answer(500))) as receiver:
+        connection_pool = pool(receiver)
         for _ in range(3):
             assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
 
@@ -271,12 +271,12 @@ async def test_a_second_answer_is_nobodys() -> None:
     [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 103 Early Hints\r\n\r\n", b"H", b"stray"],
 )
 async def test_the_beginning_of_a_second_answer_never_counts_for_the_next_request(remainder: bytes) -> None:
-    async with destination(says(OK + remainder)) as there:
-        connection_pool = pool(there)
+    async with destination(says(OK + remainder)) as receiver:
+        connection_pool = pool(receiver)
         assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
-        there.reply = says(answer(500))
+        receiver.reply = says(answer(500))
         assert (await ask(connection_pool)).status == 500  # type: ignore[union-attr]
-        assert there.connections == 2
+        assert receiver.connections == 2
 
 
 async def test_what_arrives_unread_on_an_idle_connection_never_counts_for_the_next_request() -> None:
@@ -414,11 +414,11 @@ async def test_https(certificate: Path) -> None:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
     trusting = ssl.create_default_context(cafile=str(certificate / "cert.pem"))
-    async with destination(fine, tls=tls) as there:
-        connection_pool = pool(there, tls=trusting, host="localhost")
+    async with destination(fine, tls=tls) as receiver:
+        connection_pool = pool(receiver, tls=trusting, host="localhost")
         for _ in range(3):
             assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
-        assert there.connections == 1
-        answer = await ask(pool(there, tls=ssl.create_default_context(), host="localhost"))
+        assert receiver.connections == 1
+        answer = await ask(pool(receiver, tls=ssl.create_default_context(), host="localhost"))
         assert isinstance(answer, NoResponse)
         assert (answer.reason, answer.ambiguous) == ("tls", False)

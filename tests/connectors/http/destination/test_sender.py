@@ -37,20 +37,20 @@ async def test_nothing_is_sent_when_it_may_not_be_any_more(lost: str) -> None:
     request = OutboundRequest([delivery], [], PartitionLease(lambda: member, 10.0))
     health = Health("egest", "i")
     context = SenderContext("flights", health, 60.0, lambda: None)
-    async with destination() as there:
-        declared = pipe(there.url).destinations[0]
+    async with destination() as receiver:
+        declared = pipe(receiver.url).destinations[0]
         assert isinstance(declared, HttpDestination)
         sender = RequestSender(declared, context)
         if lost == "partition":
             member.last_heartbeat_monotonic_s = float("inf")
             assigned.revoke()
         assert await sender.send(request) is None
-        assert (there.requests, delivery.attempts) == ([], 0)
+        assert (receiver.requests, delivery.attempts) == ([], 0)
         member.last_heartbeat_monotonic_s = float("inf")
         assigned.active = True
         sent = await sender.send(request)
         assert isinstance(sent, SentRequest)
-        assert (sent.attempt.status, len(there.requests), delivery.attempts) == (200, 1, 1)
+        assert (sent.attempt.status, len(receiver.requests), delivery.attempts) == (200, 1, 1)
         await sender.stop()
 
 
@@ -65,8 +65,8 @@ async def test_stray_bytes_are_counted_and_shown_until_the_destination_is_declar
     async def twice(_: ReceivedRequest) -> bytes:
         return OK + OK
 
-    async with destination(twice) as there:
-        declared = pipe(there.url).destinations[0]
+    async with destination(twice) as receiver:
+        declared = pipe(receiver.url).destinations[0]
         assert isinstance(declared, HttpDestination)
         sender = RequestSender(declared, context)
         for offset in range(3):
@@ -76,7 +76,7 @@ async def test_stray_bytes_are_counted_and_shown_until_the_destination_is_declar
             delivery = Delivery(EventRecord(record, partition, b"", [], "flights", b"x:1", 0, 5), b"d")
             sent = await sender.send(OutboundRequest([delivery], [], PartitionLease(lambda: member, 10.0)))
             assert isinstance(sent, SentRequest)
-        assert there.connections == 3
+        assert receiver.connections == 3
         assert metrics.STRAY_ANSWERS.labels("flights", declared.name)._value.get() == 3
         assert "connection of its own" in health.warnings[f"stray bytes from flights/{declared.name}"]
         await sender.stop()

@@ -249,13 +249,13 @@ async def test_events_that_are_rejected_become_dead_letters_and_the_others_of_th
 
 
 async def test_a_cluster_that_is_away_delays_no_other_destination(stream: EgestStream) -> None:
-    async with destination() as there:
+    async with destination() as receiver:
         away = OutTopic("127.0.0.1:1", "out").declared(timeout="1s", retry={"local_attempts": 1})
-        declared = pipe_to("flights", away, {"name": "http", "url": there.url})
+        declared = pipe_to("flights", away, {"name": "http", "url": receiver.url})
         async with running_egest(stream, declared, egest_lane_events=20):
             for sent in range(0, 100, 10):
                 await stream.send(10, to="d,http")
-                await until(lambda sent=sent: len(there.ids) == sent + 10)
+                await until(lambda sent=sent: len(receiver.ids) == sent + 10)
             receipts = await stream.receipts(200)
     by_destination = Counter((receipt[DESTINATION], receipt[OUTCOME]) for receipt in receipts)
     assert by_destination == {("http", "delivered"): 100, ("d", "retry"): 100}

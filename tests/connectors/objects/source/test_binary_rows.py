@@ -306,8 +306,8 @@ def test_the_rest_of_a_damaged_block_is_one_row_and_the_next_block_is_read() -> 
 
 @pytest.mark.parametrize("skip", [0, 1, 3, 4, 6])
 def test_blocks_with_rows_that_were_read_are_left_out(skip: int) -> None:
-    read = rows("avro", linked_file(1, 2, 3, 4, 5, 6, records_a_block=3), skip=skip)
-    assert [row.number for row in read] == [*range(skip + 1, 7)]
+    rows_left = rows("avro", linked_file(1, 2, 3, 4, 5, 6, records_a_block=3), skip=skip)
+    assert [row.number for row in rows_left] == [*range(skip + 1, 7)]
 
 
 def test_a_block_that_says_that_it_has_endless_rows_is_refused() -> None:

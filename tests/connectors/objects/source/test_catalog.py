@@ -92,6 +92,6 @@ def test_the_position_of_a_row_is_above_all_rows_of_earlier_objects() -> None:
 
 
 def test_how_far_objects_are_read_can_be_written_down() -> None:
-    at = ObjectsAt.read(None)._replace(ordinal=3, row=500, batch=(700, 17))
-    assert ObjectsAt.read(orjson.loads(orjson.dumps(at.entry()))) == at
-    assert ObjectsAt.read(None).reading != at.reading
+    written_down = ObjectsAt.read(None)._replace(ordinal=3, row=500, batch=(700, 17))
+    assert ObjectsAt.read(orjson.loads(orjson.dumps(written_down.entry()))) == written_down
+    assert ObjectsAt.read(None).reading != written_down.reading

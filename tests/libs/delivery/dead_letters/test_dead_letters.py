@@ -3,7 +3,8 @@
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -79,7 +80,8 @@ class DeadLetterStream:
         reason: str = "status-400",
         *,
         partition: int = 0,
-        **more: Any,
+        destination: str = "d",
+        further: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         headers = packed(
             IDENTITY_FIELDS
@@ -93,12 +95,12 @@ class DeadLetterStream:
         )
         if service == "egest":
             headers += [
-                (DESTINATION, more.pop("destination", "d").encode()),
+                (DESTINATION, destination.encode()),
                 (PASS, b"3"),
                 (ATTEMPT, b"5"),
             ]
             headers += [(STARTED, b"1"), (AMBIGUOUS, b"2"), (SOURCE, b"enriched:5")]
-        headers += list(more.items())
+        headers += list(further.items())
         self.count += 1
         why = Rejected(reason, "it is so", "/a/b")
         record = dead_letter(b"k", b'{"a":1}', headers, service, why, now_us())
@@ -250,7 +252,7 @@ async def test_what_is_not_declared_any_more_is_refused_with_what_to_declare_and
     stream: DeadLetterStream,
 ) -> None:
     await stream.write("egest", destination="gone")
-    await stream.write("retrier", **{DESTINATION: b"gone"})
+    await stream.write("retrier", further={DESTINATION: b"gone"})
     for service in ("egest", "enrich", "normalize"):
         await stream.write(service, pipe="deleted")
     dead_letters = await stream.letters()
@@ -342,7 +344,7 @@ async def test_a_repeated_replay_changes_nothing(stream: DeadLetterStream) -> No
 async def test_what_died_again_is_another_dead_letter_and_replays_again(stream: DeadLetterStream) -> None:
     await stream.write()
     await stream.replay(await stream.letters())
-    await stream.write(**{REPLAY: b"1"})
+    await stream.write(further={REPLAY: b"1"})
     assert [stored_letter.replayed for stored_letter in await stream.letters()] == [True, False]
     await stream.replay(await stream.letters())
     records = await stream.read(stream.topics.retry_out)

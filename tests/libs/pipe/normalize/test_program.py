@@ -328,7 +328,13 @@ def test_data_that_satisfies_its_schema_stays_as_it_was() -> None:
 @pytest.mark.parametrize("data", [b"", b"{", b'{"a":\xff}', b"NaN", b'{"a":1}x', b"[" * 100_000])
 def test_what_is_no_json_is_rejected_where_json_is_needed(data: bytes, module: str) -> None:
     function = {"function": f"{module}:double"}
-    for rules in ({"schema": {}}, {"fields": {"a": "b"}}, {"mask": {"a": "drop"}}, function):
+    several: list[dict[str, Any]] = [
+        {"schema": {}},
+        {"fields": {"a": "b"}},
+        {"mask": {"a": "drop"}},
+        function,
+    ]
+    for rules in several:
         assert rejected(data, **rules)[0] == "not-json"
     with pytest.raises(Rejected) as caught:
         program(mask={"a": "drop"}).run(b"{}", b"text/csv")

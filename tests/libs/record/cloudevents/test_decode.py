@@ -82,8 +82,10 @@ def check(event: CloudEvent, read: DecodedEvent) -> None:
     decoded = attributes(read)
     time = decoded.pop("time")
     assert decoded == expected(event)
-    assert datetime.fromisoformat(time) == event.get_time()
-    assert read.time_us == (event.get_time() - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    event_time = event.get_time()
+    assert event_time is not None
+    assert datetime.fromisoformat(time) == event_time
+    assert read.time_us == (event_time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     assert orjson.loads(read.data) == event.get_data()
     key = decoded.get("partitionkey") or decoded.get("subject") or decoded["id"]
     assert read.key == key.encode()

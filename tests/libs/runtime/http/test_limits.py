@@ -48,7 +48,8 @@ class App:
 
 @pytest.fixture
 async def running() -> AsyncIterator[tuple[App, int, list[int]]]:
-    app, refused = App(), []
+    app = App()
+    refused: list[int] = []
     sock = server.listen("127.0.0.1", 0)
     async with server.serve(app, sock, drain_s=2, limits=LIMITS, on_refused=refused.append):
         yield app, sock.getsockname()[1], refused

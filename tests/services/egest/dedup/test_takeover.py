@@ -49,8 +49,8 @@ async def paced(
 async def test_instances_come_and_go_and_each_event_arrives_once_and_in_order(kafka: str) -> None:
     stream = EgestStream(kafka, 4)
     await stream.create()
-    async with destination(a_moment) as there:
-        await stream.publish(pipe(there.url))
+    async with destination(a_moment) as receiver:
+        await stream.publish(pipe(receiver.url))
         sent: list[str] = []
         first = await RunningEgest(stream).start()
         load = asyncio.create_task(paced(stream, 4, 150, 4, sent))
@@ -64,10 +64,10 @@ async def test_instances_come_and_go_and_each_event_arrives_once_and_in_order(ka
         await load
         receipts = await stream.receipts(len(sent))
         await third.stop()
-    assert Counter(there.ids) == Counter(sent)
+    assert Counter(receiver.ids) == Counter(sent)
     assert outcomes(receipts) == ["delivered"] * len(sent)
     for key in range(20):
-        of_key = [int(event_id) for event_id in there.ids if int(event_id) % 20 == key]
+        of_key = [int(event_id) for event_id in receiver.ids if int(event_id) % 20 == key]
         assert of_key == sorted(of_key)
     await stream.producer.stop()
 
@@ -75,8 +75,8 @@ async def test_instances_come_and_go_and_each_event_arrives_once_and_in_order(ka
 async def test_what_has_its_receipt_is_not_sent_again_though_it_was_never_committed(
     stream: EgestStream, tmp_path: Path
 ) -> None:
-    async with destination() as there:
-        await stream.publish(pipe(there.url))
+    async with destination() as receiver:
+        await stream.publish(pipe(receiver.url))
         with process(stream, tmp_path / "log", commit_interval_s=3600) as egest:
             await stream.send(60)
             await stream.receipts(60)
@@ -84,9 +84,9 @@ async def test_what_has_its_receipt_is_not_sent_again_though_it_was_never_commit
         assert await stream.committed() == {}
         async with running_egest(stream, session_timeout_s=6):
             await stream.send(5)
-            await until(lambda: len(there.ids) >= 65)
+            await until(lambda: len(receiver.ids) >= 65)
             receipts = await stream.receipts(65)
-        assert Counter(there.ids) == Counter(str(number) for number in range(65))
+        assert Counter(receiver.ids) == Counter(str(number) for number in range(65))
         assert len(receipts) == 65
         assert [at.offset for at in (await stream.committed()).values()] == [65]
 
@@ -97,19 +97,19 @@ async def test_what_has_its_receipt_is_not_sent_again_though_it_was_never_commit
 async def test_a_kill_in_mid_run_loses_nothing_and_repeats_only_what_had_no_receipt(
     stream: EgestStream, tmp_path: Path
 ) -> None:
-    async with destination(a_moment) as there:
-        await stream.publish(pipe(there.url, concurrency=4))
+    async with destination(a_moment) as receiver:
+        await stream.publish(pipe(receiver.url, concurrency=4))
         with process(stream, tmp_path / "log", session_timeout_s=6) as egest:
             sent: list[str] = []
             load = asyncio.create_task(paced(stream, 1, 200, 4, sent))
-            await until(lambda: len(there.ids) > 100)
+            await until(lambda: len(receiver.ids) > 100)
             egest.stop(signal.SIGKILL)
         on_record = {texts(record)[SEQ] for record in await stream.read(stream.topics.receipts)}
         numbers = {str(int(seq.split(":")[1])) for seq in on_record}
         async with running_egest(stream, session_timeout_s=6):
             await load
-            await until(lambda: set(there.ids) == set(sent))
-    twice = {event_id for event_id, count in Counter(there.ids).items() if count > 1}
+            await until(lambda: set(receiver.ids) == set(sent))
+    twice = {event_id for event_id, count in Counter(receiver.ids).items() if count > 1}
     assert twice.isdisjoint(numbers)
     # The requests under way, and the receipts that had not been acknowledged yet: a turn or two of the loop.
     assert len(twice) <= 4 + 40
@@ -124,12 +124,12 @@ async def test_answers_that_came_while_it_was_frozen_are_read_before_they_are_ca
         await came.wait()
         return OK
 
-    async with destination(when_it_is_frozen) as there:
-        await stream.publish(pipe(there.url, concurrency=20, timeout="2s"))
+    async with destination(when_it_is_frozen) as receiver:
+        await stream.publish(pipe(receiver.url, concurrency=20, timeout="2s"))
         with process(stream, tmp_path / "log") as egest:
             await egest.ready()
             await stream.send(20)
-            await until(lambda: len(there.ids) == 20)
+            await until(lambda: len(receiver.ids) == 20)
             egest.send(signal.SIGSTOP)
             late_s = time.monotonic() + 2.2
             came.set()
@@ -137,7 +137,7 @@ async def test_answers_that_came_while_it_was_frozen_are_read_before_they_are_ca
             egest.send(signal.SIGCONT)
             receipts = await stream.receipts(20)
     assert outcomes(receipts) == ["delivered"] * 20
-    assert len(there.ids) == 20
+    assert len(receiver.ids) == 20
     assert all(AMBIGUOUS not in receipt for receipt in receipts)
 
 
@@ -145,21 +145,21 @@ async def test_answers_that_came_while_it_was_frozen_are_read_before_they_are_ca
 async def test_a_frozen_instance_sends_nothing_once_its_partitions_are_anothers(
     stream: EgestStream, tmp_path: Path
 ) -> None:
-    async with destination(a_moment) as there:
-        await stream.publish(pipe(there.url, concurrency=2))
+    async with destination(a_moment) as receiver:
+        await stream.publish(pipe(receiver.url, concurrency=2))
         with process(stream, tmp_path / "log", session_timeout_s=6, instance="frozen") as egest:
             sent: list[str] = []
             load = asyncio.create_task(paced(stream, 1, 100, 9, sent))
-            await until(lambda: len(there.ids) > 50)
+            await until(lambda: len(receiver.ids) > 50)
             egest.send(signal.SIGSTOP)
-            at_freeze = len(there.requests)
+            at_freeze = len(receiver.requests)
             async with running_egest(stream, session_timeout_s=6):
-                await until(lambda: len(there.requests) > at_freeze + 100)
+                await until(lambda: len(receiver.requests) > at_freeze + 100)
                 egest.send(signal.SIGCONT)
                 await load
-                await until(lambda: set(there.ids) == set(sent))
+                await until(lambda: set(receiver.ids) == set(sent))
             assert egest.stop() == 0
-    twice = [event_id for event_id, count in Counter(there.ids).items() if count > 1]
+    twice = [event_id for event_id, count in Counter(receiver.ids).items() if count > 1]
     assert len(twice) <= 2 + 40, "what was under way when it froze, and what had no receipt yet"
 
 
@@ -169,8 +169,8 @@ async def test_copies_are_dropped_also_after_a_restart(
     """By the rank alone, which travels in the commit's metadata: however many receipts ago the first ones came."""
     monkeypatch.setattr(Deduplicator, "remember", lambda *_: None)
     records = [stream.record() for _ in range(10)]
-    async with destination() as there:
-        async with running_egest(stream, pipe(there.url)):
+    async with destination() as receiver:
+        async with running_egest(stream, pipe(receiver.url)):
             await stream.enriched(*records)
             await stream.enriched(*records[4:])
             await stream.receipts(10)
@@ -180,7 +180,7 @@ async def test_copies_are_dropped_also_after_a_restart(
         async with running_egest(stream):
             await stream.enriched(*records, stream.record())
             receipts = await stream.receipts(12)
-    assert Counter(there.ids) == Counter(str(number) for number in range(12))
+    assert Counter(receiver.ids) == Counter(str(number) for number in range(12))
     assert outcomes(receipts) == ["delivered"] * 12
     assert [at.offset for at in (await stream.committed()).values()] == [10 + 6 + 9 + 11]
 
@@ -196,15 +196,15 @@ async def test_copies_on_retry_out_are_dropped_and_further_passes_are_not(stream
 
     first_record, second_record = stream.record(), stream.record()
     topic = stream.topics.retry_out
-    async with destination() as there:
-        async with running_egest(stream, pipe(there.url)):
+    async with destination() as receiver:
+        async with running_egest(stream, pipe(receiver.url)):
             first = [retried(first_record, 1, "200ms", 5), retried(second_record, 1, "200ms", 6)]
             await stream.producer.send_and_wait(topic, 0, [*first, *first, retried(first_record, 1, "1s", 0)])
             await stream.receipts(2)
         async with running_egest(stream):
             await stream.producer.send_and_wait(topic, 0, [*first, retried(first_record, 2, "1s", 1)])
             receipts = await stream.receipts(3)
-    assert Counter(there.ids) == {"0": 2, "1": 1}
+    assert Counter(receiver.ids) == {"0": 2, "1": 1}
     assert sorted(receipt[PASS] for receipt in receipts) == ["1", "1", "2"]
 
 
@@ -216,7 +216,7 @@ async def test_a_replayed_event_is_delivered_again_once_for_each_replay(stream: 
         changes = {REPLAY: b"%d" % times, SERVICE: service, RAW: b"%d" % raw}
         return Record(record.key, record.value, with_fields(record.headers, changes))
 
-    async with destination() as there, running_egest(stream, pipe(there.url)):
+    async with destination() as receiver, running_egest(stream, pipe(receiver.url)):
         await stream.enriched(
             record,
             newer,
@@ -231,14 +231,14 @@ async def test_a_replayed_event_is_delivered_again_once_for_each_replay(stream: 
         again = replayed(3, b"normalize", raw=next(stream.raw[0]))
         await stream.enriched(again, again, stream.record())
         receipts = await stream.receipts(8)
-    assert Counter(there.ids) == {"0": 6, "1": 1, "2": 1}
+    assert Counter(receiver.ids) == {"0": 6, "1": 1, "2": 1}
     assert sorted(receipt.get(REPLAY, "") for receipt in receipts) == ["", "", "", "1", "2", "3", "4", "5"]
 
 
 async def test_a_hand_over_whose_receipt_is_missing_is_not_done_twice(stream: EgestStream) -> None:
     """The last owner died after the record for the retrier and before the receipt."""
-    async with destination() as there:
-        await stream.publish(pipe(there.url))
+    async with destination() as receiver:
+        await stream.publish(pipe(receiver.url))
         record = stream.record()
         retry = with_fields(record.headers, {SOURCE: b"enriched:0", DESTINATION: b"d", REASON: b"timeout"})
         await stream.producer.send_and_wait(
@@ -247,7 +247,7 @@ async def test_a_hand_over_whose_receipt_is_missing_is_not_done_twice(stream: Eg
         await stream.enriched(record, stream.record())
         async with running_egest(stream):
             receipts = await stream.receipts(2)
-    assert there.ids == ["1"]
+    assert receiver.ids == ["1"]
     by_seq = {receipt[SEQ][-1]: receipt for receipt in receipts}
     assert (by_seq["0"][OUTCOME], by_seq["0"][REASON]) == ("retry", "timeout")
     assert by_seq["1"][OUTCOME] == "delivered"
@@ -282,14 +282,14 @@ async def test_nothing_is_sent_or_handed_over_without_the_lease(
 ) -> None:
     has_lease = True
     monkeypatch.setattr(PartitionLease, "held", lambda _: has_lease)
-    async with destination() as there, running_egest(stream, pipe(there.url)) as service:
+    async with destination() as receiver, running_egest(stream, pipe(receiver.url)) as service:
         await stream.send(1)
         await stream.receipts(1)
         has_lease = False
         await stream.send(5)
         await stream.send(1, to="gone")
         await asyncio.sleep(0.5)
-        assert len(there.requests) == 1
+        assert len(receiver.requests) == 1
         assert len(await stream.read(stream.topics.dead_letter)) == 0
         has_lease = True
         receipts = await stream.receipts(7)
@@ -310,25 +310,25 @@ async def test_a_partition_that_is_given_up_at_once_is_given_up_quickly(
         return await read(*arguments)
 
     monkeypatch.setattr(OutcomeReader, "read", slowly)
-    async with destination() as there:
-        await stream.publish(pipe(there.url))
+    async with destination() as receiver:
+        await stream.publish(pipe(receiver.url))
         service = await RunningEgest(stream).start()
         await stream.send(5)
         await reading.wait()
         async with asyncio.timeout(10):
             await service.stop()
-        assert there.requests == []
+        assert receiver.requests == []
 
 
 async def test_a_stop_does_not_wait_for_what_a_lane_may_not_send_yet(stream: EgestStream) -> None:
-    async with destination() as there:
-        await stream.publish(pipe(there.url, rate="1/m"))
+    async with destination() as receiver:
+        await stream.publish(pipe(receiver.url, rate="1/m"))
         service = await RunningEgest(stream).start()
         await stream.send(10)
-        await until(lambda: there.requests)
+        await until(lambda: receiver.requests)
         async with asyncio.timeout(10):
             await service.stop()
-        assert len(there.requests) == 1
+        assert len(receiver.requests) == 1
 
 
 async def test_draining_records_what_runs_and_leaves_the_rest(stream: EgestStream) -> None:
@@ -338,19 +338,19 @@ async def test_draining_records_what_runs_and_leaves_the_rest(stream: EgestStrea
         await gate.wait()
         return OK
 
-    async with destination(waits) as there:
-        await stream.publish(pipe(there.url, concurrency=2))
+    async with destination(waits) as receiver:
+        await stream.publish(pipe(receiver.url, concurrency=2))
         service = await RunningEgest(stream).start()
         await stream.send(10)
-        await until(lambda: len(there.requests) == 2)
+        await until(lambda: len(receiver.requests) == 2)
         stopping = asyncio.create_task(service.stop())
         await until(lambda: service.service.health.state == "draining")
         gate.set()
         await stopping
         receipts = await stream.receipts(2)
-        assert len(there.requests) == 2, "nothing new was begun"
+        assert len(receiver.requests) == 2, "nothing new was begun"
         assert len(receipts) == 2
         async with running_egest(stream):
             receipts = await stream.receipts(10)
-    assert Counter(there.ids) == Counter(str(number) for number in range(10))
+    assert Counter(receiver.ids) == Counter(str(number) for number in range(10))
     assert outcomes(receipts) == ["delivered"] * 10

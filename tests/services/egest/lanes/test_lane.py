@@ -86,12 +86,12 @@ async def test_a_refusal_that_comes_while_the_destination_is_declared_anew_gets_
         gate.set()
         await until(lambda: http_lane._outcomes.health._streak.holding, 5)
 
-    async with destination(refuses) as there:
-        http_lane = lane(there.url, recorder)
+    async with destination(refuses) as receiver:
+        http_lane = lane(receiver.url, recorder)
         assert http_lane.offer(offered(), b"d")
-        await until(lambda: there.requests)
+        await until(lambda: receiver.requests)
         monkeypatch.setattr(Credentials, "stop", stop)
-        await http_lane.replace(pipe(there.url, concurrency=3).destinations[0])
+        await http_lane.replace(pipe(receiver.url, concurrency=3).destinations[0])
         await until(lambda: recorder.outcomes, 3)
     (outcome,) = recorder.outcomes
     assert isinstance(outcome, RetryLater)
@@ -108,8 +108,8 @@ async def test_the_breaker_of_a_deleted_destination_is_shown_no_longer(recorder:
         return answer(500)
 
     metrics.BREAKER_OPEN.clear()
-    async with destination(fails) as there:
-        http_lane = lane(there.url, recorder, breaker={"failures": 1}, retry={"local_attempts": 1})
+    async with destination(fails) as receiver:
+        http_lane = lane(receiver.url, recorder, breaker={"failures": 1}, retry={"local_attempts": 1})
         assert http_lane.offer(offered(), b"d")
         await until(lambda: recorder.outcomes, 5)
         assert shown() == [1]
@@ -127,10 +127,10 @@ async def test_a_request_that_fails_after_its_destination_was_deleted_shows_no_b
         return answer(500)
 
     metrics.BREAKER_OPEN.clear()
-    async with destination(fails) as there:
-        http_lane = lane(there.url, recorder, breaker={"failures": 1}, retry={"local_attempts": 1})
+    async with destination(fails) as receiver:
+        http_lane = lane(receiver.url, recorder, breaker={"failures": 1}, retry={"local_attempts": 1})
         assert http_lane.offer(offered(), b"d")
-        await until(lambda: there.requests, 5)
+        await until(lambda: receiver.requests, 5)
         await http_lane.retire()
         gate.set()
         await until(lambda: recorder.outcomes, 5)
@@ -146,8 +146,8 @@ async def test_what_was_queued_is_sent_once_though_the_lane_failed_when_it_was_o
     def fails(_: Lane) -> None:
         raise AttributeError
 
-    async with destination(takes) as there:
-        http_lane = lane(there.url, recorder)
+    async with destination(takes) as receiver:
+        http_lane = lane(receiver.url, recorder)
         await until(lambda: http_lane.senders.current.ready, 5)
         with monkeypatch.context() as broken:
             broken.setattr(Lane, "_next_request", fails)
@@ -156,7 +156,7 @@ async def test_what_was_queued_is_sent_once_though_the_lane_failed_when_it_was_o
         http_lane.sweep()
         await until(lambda: recorder.outcomes, 5)
     assert recorder.outcomes == [DELIVERED]
-    assert len(there.requests) == 1
+    assert len(receiver.requests) == 1
 
 
 class BreakerRecorder(FakeRecorder):
@@ -182,8 +182,8 @@ async def test_receipts_say_how_the_breaker_is_from_its_first_opening_on(status:
 
     recorder = BreakerRecorder()
     breaker = {"failures": 2, "probe": "100ms"}
-    async with destination(answers) as there:
-        http_lane = lane(there.url, recorder, breaker=breaker, retry={"local_attempts": 1})
+    async with destination(answers) as receiver:
+        http_lane = lane(receiver.url, recorder, breaker=breaker, retry={"local_attempts": 1})
         said = lambda state: f"{state}:{http_lane._resources.settings.instance}".encode()  # noqa: E731
 
         async def offer(outcomes: int, wait_s: float = 0) -> bytes:
@@ -204,7 +204,7 @@ async def test_receipts_say_how_the_breaker_is_from_its_first_opening_on(status:
         assert await offer(6, 0.25) == said("closed"), "its probe was answered"
         assert await offer(7) == said("closed")
         # Mended by a new declaration: the word that it is closed is still owed.
-        await http_lane.replace(pipe(there.url, breaker=breaker, concurrency=3).destinations[0])
+        await http_lane.replace(pipe(receiver.url, breaker=breaker, concurrency=3).destinations[0])
         assert http_lane._outcomes.health.ever_open
         statuses.append(200)
         assert await offer(8) == said("closed")

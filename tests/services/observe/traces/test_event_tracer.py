@@ -167,22 +167,24 @@ def dead() -> Iterator[socket.socket]:
 
 def test_a_receiver_gets_the_way_of_an_event_hop_by_hop() -> None:
     before = count("exported")
-    with collector() as there:
-        exporter = OtlpExporter(there.url + "/", "s")
+    with collector() as trace_collector:
+        exporter = OtlpExporter(trace_collector.url + "/", "s")
         tracer, _ = following()
         tracer._put = exporter.put
         for topic, record in [*way(), receipt(b"delivered")]:
             tracer.take(topic, 3, [record])
-        until(lambda: len(there.spans) == 9)
+        until(lambda: len(trace_collector.spans) == 9)
         exporter.stop(5)
-    assert there.paths == {"/v1/traces"}
+    assert trace_collector.paths == {"/v1/traces"}
     assert count("exported") - before == 9
-    root = next(span for span in there.spans if span.raw.name == "flights")
-    assert {span.raw.trace_id.hex() for span in there.spans} == {f"{TRACE:032x}"}
+    root = next(span for span in trace_collector.spans if span.raw.name == "flights")
+    assert {span.raw.trace_id.hex() for span in trace_collector.spans} == {f"{TRACE:032x}"}
     assert root.raw.parent_span_id.hex() == f"{SENDER:016x}"
-    assert {span.raw.parent_span_id for span in there.spans if span is not root} == {root.raw.span_id}
-    assert len({span.raw.span_id for span in there.spans}) == 9
-    in_order = sorted(there.spans, key=lambda span: (span.times_us[0], -span.times_us[1]))
+    assert {span.raw.parent_span_id for span in trace_collector.spans if span is not root} == {
+        root.raw.span_id
+    }
+    assert len({span.raw.span_id for span in trace_collector.spans}) == 9
+    in_order = sorted(trace_collector.spans, key=lambda span: (span.times_us[0], -span.times_us[1]))
     assert [
         (span.service, span.raw.name, *((us - T0) / 1000 for us in span.times_us)) for span in in_order
     ] == [
@@ -196,7 +198,7 @@ def test_a_receiver_gets_the_way_of_an_event_hop_by_hop() -> None:
         ("hifi-egest", "egest", 33.5, 35),
         ("hifi-egest", "expel", 35, 50),
     ]
-    by_name = {span.raw.name: span for span in there.spans}
+    by_name = {span.raw.name: span for span in trace_collector.spans}
     ids = {"hifi.pipe": "flights", "hifi.seq": "0000000000000007:1", "hifi.ce_id": "a-1"}
     assert by_name["enrich"].attributes == ids | {
         "messaging.system": "kafka",
@@ -214,14 +216,14 @@ def test_a_receiver_gets_the_way_of_an_event_hop_by_hop() -> None:
         "http.response.status_code": 200,
     }
     assert root.attributes == ids | {"hifi.destination": "crm", "hifi.outcome": "delivered"}
-    kinds = Counter(span.raw.SpanKind.Name(span.raw.kind) for span in there.spans)
+    kinds = Counter(span.raw.SpanKind.Name(span.raw.kind) for span in trace_collector.spans)
     assert kinds == {
         "SPAN_KIND_INTERNAL": 4,
         "SPAN_KIND_PRODUCER": 1,
         "SPAN_KIND_CONSUMER": 3,
         "SPAN_KIND_CLIENT": 1,
     }
-    assert all(SECRET not in body and b"cannot cast" not in body for body in there.bodies)
+    assert all(SECRET not in body and b"cannot cast" not in body for body in trace_collector.bodies)
 
 
 def test_the_order_in_which_topics_are_read_and_copies_change_nothing() -> None:
@@ -437,9 +439,9 @@ def test_a_dead_collector_costs_spans_and_one_line(
     assert "refused" in logger.calls[0].kwargs["cause"]
     assert not caplog.records, "not another line for each"
     dead.close()
-    with collector(port) as there:
+    with collector(port) as trace_collector:
         exporter.put(spans[0])
-        until(lambda: there.spans)
+        until(lambda: trace_collector.spans)
         until(lambda: len(logger.calls) == 2)
         assert logger.calls[1].args == ("span-export-resumed",)
         exporter.stop(5)
@@ -448,15 +450,15 @@ def test_a_dead_collector_costs_spans_and_one_line(
 def test_a_collector_that_does_not_answer_blocks_nothing() -> None:
     span = told(way())[0]
     before = count("dropped")
-    with collector() as there:
-        there.answers.clear()
-        exporter = OtlpExporter(there.url, "s")
+    with collector() as trace_collector:
+        trace_collector.answers.clear()
+        exporter = OtlpExporter(trace_collector.url, "s")
         began_s = time.monotonic()
         for _ in range(otlp_exporter.QUEUED * 3):
             exporter.put(span)
         assert time.monotonic() - began_s < 30, "it did not wait for an answer that never comes"
         assert count("dropped") - before >= otlp_exporter.QUEUED
-        there.answers.set()
+        trace_collector.answers.set()
         exporter.stop(5)
 
 
@@ -481,21 +483,21 @@ asyncio.run(main())
 
 async def test_observe_exports_what_it_reads_from_kafka(kafka: str) -> None:
     minute = time.time_ns() // 60_000_000_000
-    with collector() as there:
+    with collector() as trace_collector:
         async with (
             new_stream(kafka) as stream,
-            stream.observing(observe_otlp_endpoint=there.url, observe_otlp_share=1.0),
+            stream.observing(observe_otlp_endpoint=trace_collector.url, observe_otlp_share=1.0),
         ):
             await stream.events(1, minute, 20)
             await traced(stream, minute)
 
             def roots() -> list[Any]:
-                return [span for span in there.spans if span.raw.name == "flights"]
+                return [span for span in trace_collector.spans if span.raw.name == "flights"]
 
             async with asyncio.timeout(60):
                 while len(roots()) < 21:
                     await asyncio.sleep(0.05)
-        ours = [span for span in there.spans if span.raw.trace_id.hex() == f"{TRACE:032x}"]
+        ours = [span for span in trace_collector.spans if span.raw.trace_id.hex() == f"{TRACE:032x}"]
         assert {span.raw.parent_span_id.hex() for span in ours if span.raw.name == "flights"} == {
             f"{SENDER:016x}"
         }
