@@ -48,8 +48,11 @@ class S3Proxy:
             await asyncio.sleep(SLOW_S if mode == "slow" else 60)
         headers = {name: value for name, value in request.headers.items() if name != "Connection"}
         url = aiohttp.client.URL(f"{self._target}{request.raw_path}", encoded=True)
-        async with self._session.request(request.method, url, data=body, headers=headers) as answer:
-            content = await answer.read()
+        try:
+            async with self._session.request(request.method, url, data=body, headers=headers) as answer:
+                content = await answer.read()
+        except aiohttp.ClientError:
+            return web.Response(status=502)
         if mode == "error-after":
             return web.Response(status=500, text="<Error><Code>InternalError</Code></Error>")
         if mode == "reset-after" and request.transport is not None:
