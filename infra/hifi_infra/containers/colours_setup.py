@@ -50,10 +50,12 @@ async def set_up(settings: ColoursSetupSettings) -> None:
         await create_topics(settings.kafka, control, partitions=1, replication=1, create=True)
     await create_topics(settings.kafka, SourceTopics(topics), partitions=1, replication=1, create=True)
     shared = ControlTopics(f"{stream}-control")
-    if settings.control_token_file is not None:
-        await create_with_token(settings.kafka, shared, ADMIN, Role.ADMIN, settings.control_token_file)
-    if settings.observe_token_file is not None:
-        await create_with_token(settings.kafka, shared, OBSERVE, Role.VIEWER, settings.observe_token_file)
+    for name, role, file, variable in (
+        (ADMIN, Role.ADMIN, settings.control_token_file, "HIFI_CONTROL_TOKEN_FILE"),
+        (OBSERVE, Role.VIEWER, settings.observe_token_file, "HIFI_OBSERVE_TOKEN_FILE"),
+    ):
+        if file is not None:
+            await create_with_token(settings.kafka, shared, name, role, file, variable)
 
 
 def main() -> None:

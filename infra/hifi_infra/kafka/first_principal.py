@@ -42,29 +42,37 @@ async def create_first_principal(
 
 
 async def create_with_token(
-    bootstrap: str, topics: PrincipalTopics, name: str, role: Role, file: Path
+    bootstrap: str, topics: PrincipalTopics, name: str, role: Role, file: Path, variable: str
 ) -> bool:
     """Create a principal with the token in a file, unless one of its name ever was; returns whether it was created.
+
+    Args:
+        bootstrap: the control plane's Kafka.
+        topics: of principals and audit.
+        name: of the principal.
+        role: of the principal.
+        file: with the token.
+        variable: that names the file.
 
     Raises:
         Misconfigured: the token cannot be read, or is short.
         Retryable: Kafka does not answer.
     """
-    token = await asyncio.to_thread(_read_token, file)
+    token = await asyncio.to_thread(_read_token, file, variable)
     if await had_principal(bootstrap, topics, name):
         return False
     await create_principal(bootstrap, topics, name, role, author="setup", at_us=now_us(), token=token)
     return True
 
 
-def _read_token(file: Path) -> str:
+def _read_token(file: Path, variable: str) -> str:
     try:
         token = file.read_text().strip()
     except (OSError, ValueError) as error:
-        raise Misconfigured(f"the token file {file} cannot be read: {error}") from error
+        raise Misconfigured(f"{variable}: {file} cannot be read: {error}") from error
     if len(token) < _SHORTEST_TOKEN:
         raise Misconfigured(
-            f"the token in {file} has {len(token)} characters; write a random one of at least "
+            f"{variable}: {file} has {len(token)} characters; write a random token of at least "
             f"{_SHORTEST_TOKEN}, as infra/docker/secrets.sh does"
         )
     return token

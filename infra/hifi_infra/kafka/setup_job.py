@@ -88,7 +88,8 @@ async def set_up(settings: SetupSettings) -> None:
         pipes = [pipe for pipe in pipes if pipe.pipe not in published]
     if settings.control_token_file is not None and not settings.colour:
         kafka, token_file = settings.control_bootstrap, settings.control_token_file
-        if await create_with_token(kafka, settings.principal_topics, ADMIN, Role.ADMIN, token_file):
+        topics_of_principals, variable = settings.principal_topics, "HIFI_CONTROL_TOKEN_FILE"
+        if await create_with_token(kafka, topics_of_principals, ADMIN, Role.ADMIN, token_file, variable):
             logger.info("administrator-created", name=ADMIN)
     if settings.pipes_folder is not None:
         outcome = await put_in_force(

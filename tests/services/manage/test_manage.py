@@ -123,7 +123,8 @@ async def test_a_pipe_is_declared_changed_rolled_back_and_deleted(managed: Manag
     assert (await managed.call(0, "GET", "/pipes")).content["pipes"] == []
     again = await managed.call(0, "PUT", "/pipes/flights", body("three"), {"if-none-match": "*"})
     assert again.status == 201
-    document = await managed.call(0, "GET", "/openapi.json", by="")
+    assert (await managed.call(0, "GET", "/openapi.json", by="")).status == 401
+    document = await managed.call(0, "GET", "/openapi.json")
     assert "/api/v1/pipes/{pipe}" in document.content["paths"]
 
     audit = Audit()

@@ -46,7 +46,7 @@ async def minute_with_loss_is_closed_and_raises_an_alarm(
     await stream.events(0, minute, 5, lose={"normalized": [1]})
     await stream.commit(0)
     async with asyncio.timeout(WITHIN_S):
-        while observer.stream.store.minutes.get("flights", {}).get(minute, {}).get("lost") != 1:
+        while (observer.stream.store.minute("flights", minute) or {}).get("lost") != 1:
             await asyncio.sleep(0.1)
         while not any(alarm.kind == "loss" for alarm in observer.judge.notifier.notified):
             await asyncio.sleep(0.1)

@@ -1,6 +1,7 @@
 """On a real Kafka: what was lost is named with its id, restarts and several instances change nothing."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -410,7 +411,13 @@ async def test_every_path_of_the_document_answers_and_what_is_not_there_is_a_pro
 async def command(*words: str) -> tuple[int, bytes, bytes]:
     """Exit status, standard output and error of one of the commands that ask observe."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "hifi_cli", *words, stdout=-1, stderr=-1
+        sys.executable,
+        "-m",
+        "hifi_cli",
+        *words,
+        stdout=-1,
+        stderr=-1,
+        env=os.environ | {"HIFI_TOKEN": "token-of-viewer"},
     )
     out, err = await process.communicate()
     return process.returncode or 0, out, err

@@ -184,7 +184,7 @@ async def first_watched(observe: str, front: str) -> dict[str, Any]:
 def command(*arguments: str) -> str:
     return subprocess.run(
         [sys.executable, "-m", "hifi_cli", *arguments],
-        env=os.environ | {"COLUMNS": "250"},
+        env=os.environ | {"COLUMNS": "250", "HIFI_TOKEN": "token-of-viewer"},
         capture_output=True,
         check=True,
         timeout=WITHIN_S,
