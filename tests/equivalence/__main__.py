@@ -2,15 +2,18 @@
 
 import argparse
 import asyncio
+import os
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+os.environ.setdefault("HIFI_EGRESS_ALLOW", "loopback")  # as commands of hifi do
 
 import orjson
 
+from equivalence.mesh_run import mesh_systems, run_seeds
 from equivalence.run import run_seed, systems
 
 
@@ -19,11 +22,16 @@ async def _main() -> int:
     parser.add_argument("--seeds", type=int, default=1, help="how many")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--changes", type=int, default=5_000, help="of each seed")
+    parser.add_argument("--kill", action="store_true", help="through a mesh, whose processes are killed")
+    parser.add_argument("--to", choices=["postgres", "iceberg"], help="through a mesh to this kind")
+    parser.add_argument("--together", type=int, default=4, help="seeds that run at the same time in a mesh")
     given = parser.parse_args()
     wrong = 0
     with tempfile.TemporaryDirectory(prefix="hifi-equivalence-", dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
+        if given.kill or given.to:
+            return await _in_mesh(folder, given)
         async with systems(folder) as on:
             for seed in range(given.first, given.first + given.seeds):
                 began_s = time.monotonic()
@@ -33,6 +41,18 @@ async def _main() -> int:
                     flush=True,
                 )
                 wrong += numbers["differences"] + numbers["refused"]
+    return 1 if wrong else 0
+
+
+async def _in_mesh(folder: Path, given: argparse.Namespace) -> int:
+    seeds = list(range(given.first, given.first + given.seeds))
+    wrong = 0
+    async with mesh_systems(folder, given.to or "postgres") as on:
+        for at in range(0, len(seeds), given.together):
+            together = seeds[at : at + given.together]
+            for numbers in await run_seeds(on, together, given.changes, print, kill=given.kill):
+                print(orjson.dumps(numbers).decode(), flush=True)
+                wrong += numbers["differences"]
     return 1 if wrong else 0
 
 

@@ -11,24 +11,26 @@ import random
 import time
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 import psycopg
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
 from equivalence.columns import TYPES
 from equivalence.tables import Table, change_at_random, rows_of
 from hifi.delivery.installed_kinds import read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
 from hifi.pipe.model import Pipe
+from hifi.pipe.sources.event import SourceEvent
+from hifi.pipe.sources.kind import SourceContext
 from hifi.record.headers import REFUSED
 from hifi.record.refusal import parse_refusal
 from hifi.runtime.errors import RejectedEvents, Retryable
 from hifi_debezium.declaration import DebeziumSource
-from hifi_debezium.source.changes import ChangeReader
+from hifi_debezium.source.change_events import ChangeEvents
 from hifi_debezium.source.connector import Connector
 from hifi_infra.connect.worker import ConnectWorker
 from hifi_infra.kafka.cluster import KafkaCluster
@@ -40,14 +42,16 @@ _TABLES = 3
 _PARTITIONS = 4
 _QUIET_S = 20.0
 _START_S = 120.0
-_URL = "EQUIVALENCE_URL"
+TARGET_URL = "EQUIVALENCETARGET_URL"
 _LOG = "0a" * 16
 _LATE = 0.1
 """Share of events that are written late, and of batches in another order."""
 _TWICE = 0.02
 """Share of events that are written again."""
-_SNAPSHOT = 0.1
+BEFORE = 0.1
 """Share of the changes that are made before the snapshot."""
+PHASES = ((0.5, 2, False), (0.1, 1, True), (0.3, 1, False))
+"""Share of the changes, how often a table is truncated meanwhile, and whether the slot is lost before."""
 
 
 class Systems:
@@ -80,6 +84,11 @@ class Systems:
         for server in (self.source, self.target):
             await server.remove()
 
+    @property
+    def bootstrap(self) -> str:
+        """Bootstrap servers of Kafka."""
+        return self.kafka.bootstrap
+
     def pipe(self, name: str, tables: list[Table]) -> Pipe:
         """The pipe of a seed, with a destination for each table."""
         database = {
@@ -87,7 +96,7 @@ class Systems:
             "password_file": str(self.folder / "password"),
         }  # fmt: skip
         source = {
-            "kind": "debezium", "connect": self.worker.url, "bootstrap": self.kafka.bootstrap,
+            "kind": "debezium", "connect": self.worker.url, "bootstrap": self.bootstrap,
             "topic": f"changes.{name}", "database": database, "tables": [f"public.{table.name}" for table in tables],
         }  # fmt: skip
         destinations = [
@@ -95,7 +104,7 @@ class Systems:
                 "name": table.name,
                 "kind": "postgres",
                 "settings": {
-                    "url": {"env": _URL},
+                    "url": {"env": TARGET_URL},
                     "table": table.name,
                     "columns": {column.name: column.name for column in (*table.key, *table.columns)},
                     "key": [column.name for column in table.key],
@@ -170,30 +179,35 @@ class Delivery:
             begin = 0
             while begin < len(events):
                 size = self._made.choice([1, 20, 100])
-                await self._batch(table, events[begin : begin + size])
+                await self.batch(table, events[begin : begin + size])
                 begin += size
 
-    async def _batch(self, table: str, batch: list[OutboundEvent]) -> None:
+    async def batch(self, table: str, batch: list[OutboundEvent]) -> None:
+        """Write events at once, or each by itself."""
         try:
             await self._writers[table].write(batch)
         except RejectedEvents as why:
             self.refused += [f"{table}: {of.reason}: {of.detail}" for of in why.events.values()]
             rest = [event for at, event in enumerate(batch) if at not in why.events]
             if rest:
-                await self._batch(table, rest)
+                await self.batch(table, rest)
         except Retryable:
             if len(batch) > 1:
                 for event in batch:
-                    await self._batch(table, [event])
+                    await self.batch(table, [event])
             else:
                 self._late.append((table, batch[0]))
 
-    async def finish(self) -> None:
-        """Write all that waits."""
+    async def write_all(self) -> None:
+        """Write all that waits, as far as it can be written."""
         for _ in range(20):
             if not self._late:
                 break
             await self.write(all_of_them=True)
+
+    async def finish(self) -> None:
+        """Write all that waits, and end."""
+        await self.write_all()
         self.refused += [f"{table}: never written" for table, _ in self._late]
         for writer in self._writers.values():
             await writer.close()
@@ -202,63 +216,150 @@ class Delivery:
 async def run_seed(on: Systems, seed: int, changes: int, tell: Callable[[str], None]) -> dict[str, int]:
     """Run one seed: how many changes, rows, differences and refused events.
 
+    Rows change before, in and after the snapshot, and while the slot is lost; a table is truncated now and then.
+
     Raises:
         HifiError: a system failed.
     """
     made = random.Random(seed)
     name = f"s{seed}"
-    tables = [Table(f"{name}t{at}", made) for at in range(_TABLES)]
+    tables = make_tables(on, name, made)
+    os.environ[TARGET_URL] = on.target.url
+    pipe = on.pipe(name, tables)
+    assert isinstance(pipe.source, DebeziumSource)
+    done = await asyncio.to_thread(change_at_random, on.source.url, tables, int(changes * BEFORE), made)
+    connector = Connector("equivalence", name, pipe.source)
+    delivery = Delivery(pipe, made)
+    reading = Reading(on, pipe, delivery)
+    await reading.start()
+    await declare(connector)
+    try:
+        for phase, (share, truncates, lost) in enumerate(PHASES, 1):
+            if lost:
+                await lose_slot(on, connector)
+            live = asyncio.create_task(
+                asyncio.to_thread(
+                    change_at_random,
+                    on.source.url,
+                    tables,
+                    int(changes * share),
+                    random.Random(made.random()),
+                    first=phase * changes * 10,
+                    truncates=truncates,
+                )
+            )
+            await reading.read(live.done, _QUIET_S * 10)
+            done += await live
+            if lost:
+                await resume(connector)
+        equal = False
+        while not equal and reading.quiet_s < _START_S:
+            await reading.read(lambda: False, 3.0)
+            await delivery.write_all()
+            equal = not differences(on, tables, lambda _: None)
+    finally:
+        await reading.stop()
+    await delivery.finish()
+    result = {"seed": seed, "changes": done, "read": reading.count, "swept": reading.swept}
+    result["rows"] = sum(len(rows_of(on.source.url, table)) for table in tables)
+    result["differences"] = differences(on, tables, tell)
+    result["refused"] = len(delivery.refused)
+    for text, count in Counter(delivery.refused).most_common(5):
+        tell(f"   refused {count}: {text}")
+    await delete_connector(on, connector)
+    return result
+
+
+def make_tables(on: Systems, name: str, made: random.Random, *, full: bool = False) -> list[Table]:
+    """Create random tables at source and destination."""
+    tables = [Table(f"{name}t{at}", made, full=full) for at in range(_TABLES)]
     for url, is_source in ((on.source.url, True), (on.target.url, False)):
         with psycopg.connect(url) as connection:
             for table in tables:
                 connection.execute(table.create(source=is_source))
-    os.environ[_URL] = on.target.url
-    pipe = on.pipe(name, tables)
-    assert isinstance(pipe.source, DebeziumSource)
-    done = await asyncio.to_thread(change_at_random, on.source.url, tables, int(changes * _SNAPSHOT), made)
-    snapshot = sum(len(rows_of(on.source.url, table)) for table in tables)
-    connector = Connector("equivalence", name, pipe.source)
-    await declare(connector)
-    reader = ChangeReader(pipe.source, "cluster", 10_000_000)
-    delivery = Delivery(pipe, made)
-    consumer = AIOKafkaConsumer(
-        pipe.source.topic, bootstrap_servers=on.kafka.bootstrap, auto_offset_reset="earliest",
-        isolation_level="read_committed", enable_auto_commit=False, max_partition_fetch_bytes=8_000_000,
-    )  # fmt: skip
-    await consumer.start()
-    try:
-        seen = await _read(consumer, reader, delivery, lambda count: count >= snapshot, _START_S)
-        live = asyncio.create_task(
-            asyncio.to_thread(
-                change_at_random,
-                on.source.url,
-                tables,
-                changes - done,
-                made.__class__(seed + 1),
-                first=1_000_000,
-            )
-        )
-        read = await _read(consumer, reader, delivery, lambda _: live.done(), _QUIET_S * 10)
-        expected = await live
-        read += await _read(consumer, reader, delivery, lambda count: read + count >= expected, _QUIET_S)
-        read += await _read(consumer, reader, delivery, lambda _: False, 2.0)
-    finally:
-        await consumer.stop()
-    await delivery.finish()
-    result = {"seed": seed, "changes": done + expected, "read": seen + read, "rows": 0, "differences": 0}
+    return tables
+
+
+def differences(on: Systems, tables: list[Table], tell: Callable[[str], None]) -> int:
+    """How many rows differ between source and destination."""
+    count = 0
     for table in tables:
         source, target = rows_of(on.source.url, table), rows_of(on.target.url, table)
-        result["rows"] += len(source)
         for key in source.keys() | target.keys():
             if source.get(key) != target.get(key):
-                result["differences"] += 1
-                if result["differences"] <= 5:
+                count += 1
+                if count <= 5:
                     tell(f"   {table.name} {key}: {_difference(table, source.get(key), target.get(key))}")
-    result["refused"] = len(delivery.refused)
-    for text, count in Counter(delivery.refused).most_common(5):
-        tell(f"   refused {count}: {text}")
-    await _delete(on, connector)
-    return result
+    return count
+
+
+class Reading:
+    """Reads the changes of a pipe as collect does, and gives them to a delivery."""
+
+    def __init__(self, on: Systems, pipe: Pipe, delivery: Delivery) -> None:
+        assert isinstance(pipe.source, DebeziumSource)
+        self._on, self._topic = on, pipe.source.topic
+        self._delivery = delivery
+        self._events = ChangeEvents(pipe.source, SourceContext("equivalence", pipe.pipe, 10_000_000))
+        self._event = self._events.event_reader("cluster")
+        self._consumer = AIOKafkaConsumer(
+            self._topic, bootstrap_servers=on.bootstrap, auto_offset_reset="earliest",
+            isolation_level="read_committed", enable_auto_commit=False, max_partition_fetch_bytes=8_000_000,
+            metadata_max_age_ms=1_000,
+        )  # fmt: skip
+        self._last_s = time.monotonic()
+        self.count = self.swept = 0
+
+    async def start(self) -> None:
+        """Connect."""
+        await self._events._keys.provide()
+        await self._consumer.start()
+
+    async def stop(self) -> None:
+        """Disconnect."""
+        await self._consumer.stop()
+        await self._events.close()
+
+    @property
+    def quiet_s(self) -> float:
+        """Since when nothing has come."""
+        return time.monotonic() - self._last_s
+
+    async def read(self, enough: Callable[[], bool], quiet_s: float) -> None:
+        """Read and write changes until there are enough, or none has come for a while."""
+        begin_s = time.monotonic()
+        while not enough() and time.monotonic() - max(self._last_s, begin_s) < quiet_s:
+            for records in (await self._consumer.getmany(timeout_ms=200, max_records=500)).values():
+                await self._give(records)
+                self._last_s = time.monotonic()
+            await self._delivery.write()
+
+    async def _give(self, records: Sequence[ConsumerRecord]) -> None:
+        events = list[SourceEvent]()
+        for record in records:
+            event = self._event(record)
+            if event.followed:
+                await self._remember(events)
+                events = []
+                for _, deletes in await self._events.following(record, event):
+                    self._delivery.add(deletes)
+                    self.swept += len(deletes)
+                await self._events.following_written()
+            events.append(event)
+        await self._remember(events)
+
+    async def _remember(self, events: list[SourceEvent]) -> None:
+        remembered = self._events.remember(events)
+        if remembered is not None:
+            await remembered
+        self._delivery.add([event for event in events if not event.skipped])
+        self.count += len(events)
+
+
+async def lose_slot(on: Systems, connector: Connector) -> None:
+    """Stop the connector and drop its slot, so that it misses changes."""
+    await request(connector, "PUT", "/stop")
+    await _drop_slot(on, connector)
 
 
 async def declare(connector: Connector) -> None:
@@ -272,34 +373,43 @@ async def declare(connector: Connector) -> None:
             await asyncio.sleep(1)
 
 
-async def _delete(on: Systems, connector: Connector) -> None:
-    await connector._request("DELETE", f"/connectors/{connector.name}")
-    slot = connector.config()["slot.name"]
-    for _ in range(50):
+async def resume(connector: Connector) -> None:
+    """Have a connector go on that `lose_slot` has stopped."""
+    await request(connector, "PUT", "/resume")
+
+
+async def request(connector: Connector, method: str, path: str = "") -> None:
+    """Send a request for a connector until Kafka Connect accepts it."""
+    end_s = time.monotonic() + _START_S
+    while True:
+        with contextlib.suppress(Retryable):
+            status, _ = await connector._request(method, f"/connectors/{connector.name}{path}")
+            if status < 300 or (method == "DELETE" and status == 404):
+                return
+        if time.monotonic() > end_s:
+            raise Retryable(f"Kafka Connect does not accept {method} {path}")
+        await asyncio.sleep(1)
+
+
+async def delete_connector(on: Systems, connector: Connector) -> None:
+    """Delete a connector and its slot."""
+    await request(connector, "DELETE")
+    await _drop_slot(on, connector)
+
+
+async def _drop_slot(on: Systems, connector: Connector) -> None:
+    drop = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
+    end_s = time.monotonic() + _START_S
+    while True:
         with psycopg.connect(on.source.url, autocommit=True) as connection:
             try:
-                connection.execute("SELECT pg_drop_replication_slot(%s)", [slot])
-                return
+                connection.execute(drop, [connector.config()["slot.name"]])
             except psycopg.errors.ObjectInUse:
+                if time.monotonic() > end_s:
+                    raise
                 await asyncio.sleep(0.2)
-
-
-async def _read(
-    consumer: AIOKafkaConsumer,
-    reader: ChangeReader,
-    delivery: Delivery,
-    enough: Callable[[int], bool],
-    quiet_s: float,
-) -> int:
-    """Read and write changes until there are enough, or none has come for a while."""
-    count, last_s = 0, time.monotonic()
-    while not enough(count) and time.monotonic() - last_s < quiet_s:
-        for records in (await consumer.getmany(timeout_ms=200, max_records=500)).values():
-            delivery.add([reader(record) for record in records])
-            count += len(records)
-            last_s = time.monotonic()
-        await delivery.write()
-    return count
+            else:
+                return
 
 
 def _difference(table: Table, source: dict[str, Any] | None, target: dict[str, Any] | None) -> str:

@@ -1,6 +1,7 @@
 """Random tables, and random transactions that change them."""
 
 import random
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -25,9 +26,9 @@ class Column(NamedTuple):
 class Table:
     """A table with a random key and random columns; a third of the tables have every type."""
 
-    def __init__(self, name: str, made: random.Random) -> None:
+    def __init__(self, name: str, made: random.Random, *, full: bool = False) -> None:
         self.name = name
-        self.full = made.random() < 0.5
+        self.full = made.random() < 0.5 or full
         keys = [kind for kind in KINDS if kind.is_key]
         self.key = [Column(f"k{at}", made.choice(keys)) for at in range(made.choice([1, 1, 2]))]
         # Without FULL a null of some types is refused, as test_columns.py shows.
@@ -69,15 +70,17 @@ class Table:
 class TableWriter:
     """Changes tables at random over one connection, with keys of its own: it never waits for another writer."""
 
-    def __init__(self, number: int, url: str, tables: list[Table], made: random.Random) -> None:
+    def __init__(
+        self, number: int, url: str, tables: list[Table], made: random.Random, *, first: int
+    ) -> None:
         self._number = number
         self._tables = tables
         self._made = made
-        self._rows: dict[str, list[tuple[str, ...]]] = {table.name: [] for table in tables}
+        self._rows = {table.name: _every_nth_key(url, table, number) for table in tables}
         self._used: dict[str, set[tuple[str, ...]]] = {table.name: set() for table in tables}
         self._connection = psycopg.connect(url, autocommit=False)
         self._connection.execute("SET TimeZone = 'UTC'")
-        self._count = 0
+        self.count = first
 
     def transaction(self, most: int) -> Iterator[int]:
         """One transaction: yields after each statement, so that others interleave; the number of changes kept."""
@@ -131,18 +134,18 @@ class TableWriter:
     def _key(self, table: Table) -> tuple[str, ...]:
         """A new key, which no other writer uses."""
         while True:
-            self._count += 1
+            self.count += 1
             key = tuple(self._key_value(column) for column in table.key)
             if key not in self._used[table.name]:
                 self._used[table.name].add(key)
                 return key
 
     def _key_value(self, column: Column) -> str:
-        number = self._count * _WRITERS + self._number
+        number = self.count * _WRITERS + self._number
         kinds = {
             "uuid": f"00000000-0000-4000-8000-{number:012}",
             "bytea": f"\\x{number:08x}",
-            "timestamp": f"2024-01-{1 + number % 28:02} 00:00:00.{number:06}",
+            "timestamp": f"2024-01-{1 + number % 28:02} 00:00:{number // 10**6:02}.{number % 10**6:06}",
             "numeric(20, 4)": f"{number}.1000",
         }
         words = column.kind.sql in ("text", "varchar(40)")
@@ -191,9 +194,18 @@ class TableWriter:
 
 
 def change_at_random(
-    url: str, tables: list[Table], changes: int, made: random.Random, *, first: int = 0
+    url: str,
+    tables: list[Table],
+    changes: int,
+    made: random.Random,
+    *,
+    first: int = 0,
+    truncates: int = 0,
+    seconds: float = 0,
 ) -> int:
     """Change the tables over several connections whose transactions interleave.
+
+    A server that is away is waited for.
 
     Args:
         url: of the database.
@@ -201,27 +213,52 @@ def change_at_random(
         changes: how many, at least.
         made: source of randomness.
         first: begin of the numbers from which keys are made.
+        truncates: how often a table is truncated.
+        seconds: that it takes at least.
 
     Returns:
         How many changes were committed.
     """
-    writers = [TableWriter(number, url, tables, made) for number in range(_WRITERS)]
-    for writer in writers:
-        writer._count = first
-    done = 0
-    running = [writer.transaction(12) for writer in writers]
-    while done < changes:
-        at = made.randrange(_WRITERS)
-        kept = next(running[at], None)
-        if kept is None:
-            running[at] = writers[at].transaction(made.choice([1, 5, 12, 60]))
-        else:
-            done += kept
-    for transaction in running:
-        done += sum(transaction)
-    for writer in writers:
-        writer.close()
+    done, begin_s = 0, time.monotonic()
+    ends = [changes * (turn + 1) // (truncates + 1) for turn in range(truncates + 1)]
+    while ends:
+        writers = list[TableWriter]()
+        try:
+            while ends:
+                writers = [TableWriter(number, url, tables, made, first=first) for number in range(_WRITERS)]
+                running = [writer.transaction(12) for writer in writers]
+                while done < ends[0]:
+                    at = made.randrange(_WRITERS)
+                    kept = next(running[at], None)
+                    if kept is None:
+                        running[at] = writers[at].transaction(made.choice([1, 5, 12, 60]))
+                        time.sleep(max(0.0, begin_s + seconds * done / changes - time.monotonic()))
+                    else:
+                        done += kept
+                for transaction in running:
+                    done += sum(transaction)
+                if len(ends) > 1:
+                    with psycopg.connect(url) as connection:
+                        connection.execute(SQL("TRUNCATE {}").format(Identifier(made.choice(tables).name)))
+                ends.pop(0)
+                for writer in writers:
+                    first = max(first, writer.count)
+                    writer.close()
+        except psycopg.OperationalError:
+            first = max([first, *(writer.count for writer in writers)])
+            time.sleep(0.5)
     return done
+
+
+def _every_nth_key(url: str, table: Table, number: int) -> list[tuple[str, ...]]:
+    """The keys of the rows that a writer has to itself, as texts."""
+    columns = SQL(", ").join(SQL("{}::text").format(Identifier(column.name)) for column in table.key)
+    with psycopg.connect(url) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        rows = connection.execute(
+            SQL("SELECT {} FROM {} ORDER BY 1").format(columns, Identifier(table.name))
+        ).fetchall()
+    return rows[number::_WRITERS]
 
 
 def rows_of(url: str, table: Table) -> dict[tuple[str, ...], dict[str, str | None]]:

@@ -59,6 +59,10 @@ class DebeziumSource(TopicSource):
         description="Bytes of the database's log that its slot may keep before a warning and an alarm. They are known "
         "if collect can read the password file, too.",
     )
+    truncate: Literal["delete", "ignore"] = Field(
+        "delete",
+        description="What a TRUNCATE becomes: a delete of each row, or nothing but a warning in the log.",
+    )
     type: str = Field("hifi.change", min_length=1, description="CloudEvents `type`.")
     settings: dict[str, str] = Field(
         {},

@@ -13,6 +13,9 @@ from hifi.pipe.text_form import DatabaseName, HostName, TextForm
 from hifi.runtime.units import FieldPath, Seconds
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_$]{0,62}"
+ColumnTypeName = Annotated[
+    str, StringConstraints(pattern=r"^[a-z][a-z0-9_ ]{0,62}( ?\(\d{1,6}(, ?\d{1,6})?\))?(\[\])?$")
+]
 ColumnName = Annotated[str, StringConstraints(pattern=f"^{_NAME}$")]
 OptionalSchemaTable = Annotated[str, StringConstraints(pattern=rf"^({_NAME}\.)?{_NAME}$")]
 
@@ -121,6 +124,11 @@ class PostgresSettings(StrictModel):
         description="What a column becomes whose path is not in the data: null, or, with `upsert`, it stays as it is. "
         "Default: `keep` for sources of the kind `debezium`, else `null`.",
     )
+    types: dict[ColumnName, ColumnTypeName] = Field(
+        default={},
+        description="Column, and its type in lower case: a missing column is added, and a narrower type is widened. "
+        "The user has to own the table.",
+    )
     unchanged_column: ColumnName = Field(
         "hifi_unchanged",
         description="Column of the type `jsonb`, needed where events leave columns as they are.",
@@ -149,6 +157,8 @@ class PostgresSettings(StrictModel):
             raise ValueError("set `key` with `upsert` and `delete`, and not with `append`")
         if unknown := [name for name in self.key if name not in (*self.columns, *self.attributes)]:
             raise ValueError(f"`key` names {unknown}, which neither `columns` nor `attributes` sets")
+        if unknown := [name for name in self.types if name not in (*self.columns, *self.attributes)]:
+            raise ValueError(f"`types` names {unknown}, which neither `columns` nor `attributes` sets")
         if self.delete_when and self.mode != "upsert":
             raise ValueError("`delete_when` needs `mode: upsert`")
         if (self.tombstones is not None) != (self.mode == "delete" or bool(self.delete_when)):

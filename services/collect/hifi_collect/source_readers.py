@@ -173,6 +173,7 @@ class SourceReaders:
                 await self._read_topic(reader, pipe, source, opened)
             finally:
                 watching.cancel()
+                await opened.close()
 
     @staticmethod
     async def _provide_topic(reader: _RunningReader, events: TopicEvents) -> bool:

@@ -172,6 +172,6 @@ def masked(rows: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, dict[st
     return {name: {**row, "tailnum": hashed(row["tailnum"])} for name, row in rows.items()}
 
 
-def different(expected: Mapping[str, Any], arrived: Mapping[str, Any]) -> int:
+def different(expected: Mapping[Any, Any], arrived: Mapping[Any, Any]) -> int:
     """Number of rows that differ, are missing, or are too many."""
     return sum(expected.get(name) != arrived.get(name) for name in expected.keys() | arrived.keys())

@@ -3,16 +3,25 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import psycopg
 
 from hifi.runtime.errors import Retryable
-from hifi_cli.demo.cdc import arrivals, database
+from hifi_cli.demo.cdc import arrivals, database, every_type
 from hifi_cli.demo.cdc.arrivals import Arrivals
-from hifi_cli.demo.cdc.pipe import LAKE, MASK, TABLE, TARGET_TABLES, TARGET_URL, WEBHOOK, change_pipe
+from hifi_cli.demo.cdc.pipe import (
+    EVERY_TYPE,
+    LAKE,
+    MASK,
+    TABLE,
+    TARGET_TABLES,
+    TARGET_URL,
+    WEBHOOK,
+    change_pipe,
+)
 from hifi_cli.demo.cdc.report import lag_summary
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.verify import RequestLogReader
@@ -95,7 +104,8 @@ class ChangeDemo:
         workspace, source, target = self.load_test.workspace, self.source, self.target
         self.tell("starting two PostgreSQL servers, and filling the table of the first")
         await asyncio.gather(source.start(), target.start(), self.load_test.start_destination())
-        await asyncio.to_thread(database.prepare, source.url, ROWS)
+        type_rows = every_type.TypeRows()
+        await asyncio.to_thread(database.prepare, source.url, ROWS, type_rows)
         await asyncio.to_thread(_create_tables, target.url)
         await self._start_mesh()
         seen = Arrivals(RequestLogReader(workspace.request_log))
@@ -103,7 +113,7 @@ class ChangeDemo:
         began_s = time.monotonic()
         await self._until(seen, lambda: len(seen.snapshot), ROWS, "rows of the snapshot")
         self.tell(f"making {CHANGES:,} changes in {CHANGES_S:.0f} s")
-        writer = self.writer = database.Writer(source.url, ROWS, CHANGES, CHANGES_S)
+        writer = self.writer = database.Writer(source.url, ROWS, CHANGES, CHANGES_S, type_rows)
         writer.start()
         if self.kills:
             await self._kill_each()
@@ -195,17 +205,25 @@ class ChangeDemo:
             read = await asyncio.gather(
                 asyncio.to_thread(database.rows_of, self.target.url),
                 asyncio.to_thread(arrivals.lake_rows, warehouse),
+                asyncio.to_thread(every_type.rows_of, self.source.url),
+                asyncio.to_thread(every_type.rows_of, self.target.url),
             )
-            rows_of = dict(zip((TABLE, LAKE), read, strict=True))
+            rows_of = dict(zip((TABLE, LAKE), read[:2], strict=True))
             wrong = {name: arrivals.different(expected, rows) for name, rows in rows_of.items()}
+            of_source, of_target = read[2:]
+            wrong[EVERY_TYPE] = arrivals.different(of_source, of_target)
             differences = ", ".join(f"{name} {count:,}" for name, count in wrong.items())
             if not any(wrong.values()) or not await patience.wait(differences):
+                compared: dict[str, tuple[Mapping[Any, Any], Mapping[Any, Any]]] = {
+                    **{name: (expected, rows) for name, rows in rows_of.items()},
+                    EVERY_TYPE: (of_source, of_target),
+                }
                 return {
                     name: {
-                        "equal": len(expected.keys() & rows.keys()) - _unequal(expected, rows),
+                        "equal": len(source.keys() & target.keys()) - _unequal(source, target),
                         "different": wrong[name],
                     }
-                    for name, rows in rows_of.items()
+                    for name, (source, target) in compared.items()
                 }
 
     async def _report(
@@ -261,7 +279,8 @@ class _Patience:
 def _create_tables(url: str) -> None:
     with psycopg.connect(url) as connection:
         connection.execute(TARGET_TABLES)
+        connection.execute(every_type.TARGET_TABLE)
 
 
-def _unequal(expected: dict[str, Any], present: dict[str, Any]) -> int:
+def _unequal(expected: Mapping[Any, Any], present: Mapping[Any, Any]) -> int:
     return sum(expected[name] != present[name] for name in expected.keys() & present.keys())

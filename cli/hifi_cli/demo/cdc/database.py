@@ -1,4 +1,4 @@
-"""The source database of the demo: a table of flights, a writer that changes it, and a trigger that logs each change.
+"""The source database of the demo: two tables, a writer that changes them, and a trigger that logs changes of flights.
 
 The trigger writes its log in the transaction of the change, so the log is what the demo compares arrivals with. It is
 not read by hifi.
@@ -14,6 +14,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from hifi_cli.demo import flights
+from hifi_cli.demo.cdc import every_type
 
 COLUMNS: Final = ("id", "carrier", "flight", "tailnum", "origin", "dest", "distance", "delay")
 _TABLE: Final = """
@@ -50,12 +51,14 @@ _AWAY_S: Final = 240.0
 """Longest time that the server may be away, seconds."""
 
 
-def prepare(url: str, rows: int) -> None:
-    """Create the table with so many flights, and the log of the changes that follow."""
+def prepare(url: str, rows: int, type_rows: every_type.TypeRows) -> None:
+    """Create the table with so many flights, that of every type, and the log of the changes that follow."""
     with psycopg.connect(url) as connection:
         connection.execute(_TABLE)
         with connection.cursor() as cursor:
             cursor.executemany(_INSERT, [_values(name, row) for name, row in flights.rows(rows)])
+        connection.execute(every_type.TABLE)
+        type_rows.fill(connection)
         connection.execute(_LOG)
 
 
@@ -74,7 +77,9 @@ def logged_changes(url: str) -> Counter[tuple[str, str]]:
 class Writer(threading.Thread):
     """Makes changes, several in a transaction, spread over a time."""
 
-    def __init__(self, url: str, rows: int, changes: int, seconds: float) -> None:
+    def __init__(
+        self, url: str, rows: int, changes: int, seconds: float, type_rows: every_type.TypeRows
+    ) -> None:
         """Nothing is changed before `start`.
 
         Args:
@@ -82,10 +87,12 @@ class Writer(threading.Thread):
             rows: that the table has.
             changes: rows to insert, update, delete, or give another key.
             seconds: time that they take together.
+            type_rows: of the table of every type, as `prepare` has filled it; one is changed with each flight.
         """
         super().__init__(name="writer of the demo", daemon=True)
         self._url = url
         self._rows = rows
+        self._type_rows = type_rows
         self._changes = changes
         self._pause_s = seconds / changes
         self._stopped = threading.Event()
@@ -122,6 +129,7 @@ class Writer(threading.Thread):
             with connection.transaction():
                 for _ in range(size):
                     work.change(connection)
+                    self._type_rows.change(connection)
             self.done += size
             self._stopped.wait(self._pause_s * size)
 

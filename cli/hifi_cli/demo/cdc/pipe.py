@@ -4,15 +4,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from hifi.pipe.model import Pipe
+from hifi_cli.demo.cdc import every_type
 from hifi_cli.demo.cdc.database import COLUMNS
 
 PIPE: Final = "flights"
 MASK: Final = "FLIGHTS_MASK"
 TARGET_URL: Final = "TARGET_URL"
-WEBHOOK, LATE, TABLE, LAKE = "webhook", "late", "postgres", "lake"
+WEBHOOK, LATE, TABLE, LAKE, EVERY_TYPE = "webhook", "late", "postgres", "lake", "every-type"
 LAKE_TABLE: Final = "demo.flights"
 _TYPES: Final = {"flight": "int", "distance": "int", "delay": "int"}
 _DELETED: Final = {"change.op": "delete"}
+_FLIGHT: Final = "table_of_row = 'public.flights'"
 TARGET_TABLES: Final = """
     CREATE TABLE flights (
       id text PRIMARY KEY, carrier text, flight integer, tailnum text, origin text, dest text, distance integer,
@@ -55,16 +57,35 @@ def change_pipe(
                 "user": "postgres",
                 "password_file": str(password),
             },
-            "tables": ["public.flights"],
+            "tables": ["public.flights", f"public.{every_type.NAME}"],
         },
-        "normalize": {"mask": {"tailnum": {"hash": {"env": MASK}}}},
-        "enrich": {"fields": {name: _TYPES.get(name, "string") for name in COLUMNS}},
+        "normalize": {
+            "fields": {"table_of_row": "change.table"},
+            "mask": {"tailnum": {"hash": {"env": MASK}}},
+        },
+        "enrich": {"fields": {name: _TYPES.get(name, "string") for name in (*COLUMNS, "table_of_row")}},
         "destinations": [
-            {"name": WEBHOOK, "url": f"{url}/{WEBHOOK}"},
+            {"name": WEBHOOK, "url": f"{url}/{WEBHOOK}", "when": _FLIGHT},
             {"name": LATE, "url": f"{url}/{LATE}", "when": "delay >= 60"},
+            {
+                "name": EVERY_TYPE,
+                "kind": "postgres",
+                "when": f"table_of_row = 'public.{every_type.NAME}'",
+                "settings": {
+                    "url": {"env": TARGET_URL},
+                    "table": every_type.NAME,
+                    "columns": {
+                        name: name for name in ("id", *(column.name for column in every_type.COLUMNS))
+                    },
+                    "key": ["id"],
+                    "delete_when": _DELETED,
+                    "tombstones": f"{every_type.NAME}_deleted",
+                },
+            },
             {
                 "name": TABLE,
                 "kind": "postgres",
+                "when": _FLIGHT,
                 "settings": {
                     "url": {"env": TARGET_URL},
                     "table": "flights",
@@ -77,6 +98,7 @@ def change_pipe(
             {
                 "name": LAKE,
                 "kind": "iceberg",
+                "when": _FLIGHT,
                 "slo": {"p95": "3m"},
                 "settings": {
                     "warehouse": str(warehouse),

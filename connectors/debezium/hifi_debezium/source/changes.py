@@ -4,7 +4,8 @@ The data of an event is the row at the top level, so that a pipe names columns a
 and beside it what happened to the row, in `change`.
 """
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 import orjson
 from aiokafka import ConsumerRecord
@@ -12,18 +13,59 @@ from aiokafka import ConsumerRecord
 from hifi.pipe.sources.event import SourceEvent, refused
 from hifi.pipe.sources.timestamps import rfc3339
 from hifi.record.headers import CONTENT_TYPE
-from hifi.runtime import exact_json
+from hifi.runtime import exact_json, log
 from hifi_debezium.declaration import DebeziumSource
 from hifi_debezium.source.columns import Field, Row, Unreadable, placeholder, read_fields, read_row
+from hifi_debezium.source.kept_keys import KeyChange, LeftKey, RowKey, mark
 
 _JSON: Final = b"application/json"
-_OPERATIONS: Final = {"r": "snapshot", "c": "insert", "u": "update", "d": "delete", "t": "truncate"}
+_OPERATIONS: Final = {"r": "snapshot", "c": "insert", "u": "update", "d": "delete"}
+_READ: Final = "SUCCEEDED"
+"""Outcome of a table's part in a snapshot."""
+logger = log.get(__name__)
+
 CHANGE: Final = "change"
 """Name of the member beside the columns; a column of this name is in conflict with it."""
 _PAYLOAD: Final = b',"payload":'
 """Between the schema of a record and its payload. Quotes within the schema have a backslash."""
 _OLD_KEY: Final = "__debezium.oldkey"
 """Header of the insert that a changed key makes."""
+_NOTIFICATION: Final = "aggregate_type"
+"""Member of what Debezium tells of itself in the topic of the changes."""
+_SNAPSHOT: Final = "Initial Snapshot"
+BEGUN: Final = "snapshot"
+"""Mark of the begin of the last snapshot."""
+SCANNED: Final = "snapshot of "
+"""Begin of the mark of a table that a snapshot has read."""
+COLUMNS: Final = "columns of "
+"""Begin of the mark with the columns that a table has had, and the offset of the first change with each."""
+
+
+class Sweep(NamedTuple):
+    """Rows that are gone without a change of their own.
+
+    Attributes:
+        tables: to the offset before which their changes were; empty: those of the snapshot that ends.
+        why: `truncate` or `snapshot`.
+        committed_ms: when they were gone at the latest, milliseconds since 1970 UTC.
+    """
+
+    tables: Mapping[str, int]
+    why: str
+    committed_ms: int
+
+
+class ChangeEvent(SourceEvent):
+    """The event of a record of Debezium.
+
+    Attributes:
+        key_changes: what it says of the keys of rows.
+        sweep: rows that are gone with it.
+    """
+
+    __slots__ = ("key_changes", "sweep")
+    key_changes: tuple[KeyChange, ...]
+    sweep: Sweep | None
 
 
 class ChangeReader:
@@ -45,54 +87,151 @@ class ChangeReader:
             (CONTENT_TYPE, _JSON),
             ("ce_type", source.type.encode()),
         ]
+        self._truncate = source.truncate
+        self._snapshots_rows = source.settings.get("snapshot.mode") != "no_data"
         self._max_bytes = max_bytes
         self._placeholder = placeholder(source.topic)
-        self._schemas: dict[bytes, list[Field]] = {}
+        self._schemas: dict[bytes, _Columns] = {}
         """Columns by the schema of a record, as it is written. A table has another one after each change of it."""
+        self.columns: dict[str, dict[str, int]] | None = None
+        """Table to the columns that it has had, and the offset of the first change with each; None: not known yet."""
         self._full: dict[str, bool] = {}
         """Table to whether its replica identity is FULL, by its last update or delete."""
 
-    def __call__(self, record: ConsumerRecord) -> SourceEvent:
+    def __call__(self, record: ConsumerRecord) -> ChangeEvent:
         """The event of a record; one that cannot be read is marked as refused."""
         identifier = f"{self._id}/{record.partition}/{record.offset}".encode()
         headers = [*self._attributes, ("ce_id", identifier)]
-        event = SourceEvent(record.offset, record.key or identifier, None, headers, None)
+        event = ChangeEvent(record.offset, record.key or identifier, None, headers, None)
+        event.key_changes, event.sweep = (), None
         if record.value is None:
-            return refused(
-                event, "no-data", "the record has no value; Debezium writes none with hifi's settings"
-            )
-        schema, _, payload = record.value.partition(_PAYLOAD)
-        if len(payload or record.value) > self._max_bytes:
-            detail = f"the value has {len(payload or record.value)} bytes; the limit is {self._max_bytes}"
-            return refused(event, "too-large", detail)
-        try:
-            return self._event(event, self._fields(schema), orjson.loads(payload[:-1]), record)
-        except Unreadable as why:
-            return refused(event, "unreadable-column", str(why))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            return refused(
-                event, "not-a-change", f"the value is no change of Debezium ({type(error).__name__})"
-            )
+            refused(event, "no-data", "the record has no value; Debezium writes none with hifi's settings")
+        else:
+            self._make(event, record)
+        return event
 
-    def _fields(self, schema: bytes) -> list[Field]:
-        fields = self._schemas.get(schema)
-        if fields is None:
-            envelope = orjson.loads(schema + b"}")["schema"]
-            row = next(member for member in envelope["fields"] if member["field"] == "after")
-            if len(self._schemas) > _MOST_SCHEMAS:
-                self._schemas.clear()
-            fields = self._schemas[schema] = read_fields(row, self._placeholder)
-            fields.sort(key=lambda field: field.name != CHANGE)
-        return fields
+    def deleted(self, record: ConsumerRecord, sweep: Sweep, left: LeftKey) -> SourceEvent:
+        """The event of a row that is gone with a record."""
+        key, offset = left
+        committed = rfc3339(sweep.committed_ms)
+        change = {
+            "op": "delete", "table": key.table, "key": key.values, "committed": committed.decode(), "swept": sweep.why,
+        }  # fmt: skip
+        identifier = f"{self._id}/{record.partition}/{record.offset}/{offset}".encode()
+        headers = [
+            *self._attributes, ("ce_id", identifier), ("ce_time", committed), ("ce_subject", key.table.encode()),
+        ]  # fmt: skip
+        data = exact_json.dumps({**key.values, CHANGE: change})
+        return SourceEvent(offset, key.record_key, data, headers, sweep.committed_ms * 1000)
+
+    def _make(self, event: ChangeEvent, record: ConsumerRecord) -> SourceEvent:
+        schema, _, payload = record.value.partition(_PAYLOAD)
+        try:
+            envelope = orjson.loads(payload[:-1])
+            if _NOTIFICATION in envelope:
+                return self._notice(event, envelope)
+            columns = self._columns(schema, event, envelope["source"])
+            if envelope["op"] == "t":
+                return self._truncated(event, envelope["source"])
+            if len(payload) <= self._max_bytes:
+                try:
+                    return self._event(event, columns, envelope, record)
+                except Unreadable as why:
+                    self._tell_key(event, columns.fields, envelope, record)
+                    return refused(event, "unreadable-column", str(why))
+            self._tell_key(event, columns.fields, envelope, record)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            if len(payload or record.value) <= self._max_bytes:
+                return refused(
+                    event, "not-a-change", f"the value is no change of Debezium ({type(error).__name__})"
+                )
+        size = len(payload or record.value)
+        return refused(event, "too-large", f"the value has {size} bytes; the limit is {self._max_bytes}")
+
+    def _truncated(self, event: ChangeEvent, source: Mapping[str, Any]) -> SourceEvent:
+        table = f"{source['schema']}.{source['table']}"
+        event.skipped = True
+        if self._truncate == "delete":
+            event.followed = True
+            event.sweep = Sweep({table: event.position}, "truncate", int(source["ts_ms"]))
+        else:
+            logger.warning("truncate-ignored", table=table, offset=event.position)
+        return event
+
+    def _notice(self, event: ChangeEvent, notice: Mapping[str, Any]) -> SourceEvent:
+        """Take note of what Debezium tells of its snapshot."""
+        event.skipped = True
+        if notice[_NOTIFICATION] != _SNAPSHOT or not self._snapshots_rows:
+            return event
+        facts = notice.get("additional_data") or {}
+        if notice["type"] == "STARTED":
+            event.key_changes = (KeyChange(mark(BEGUN), event.position, True),)
+        elif notice["type"] == "TABLE_SCAN_COMPLETED" and facts.get("status") == _READ:
+            event.key_changes = (
+                KeyChange(mark(SCANNED + facts["scanned_collection"]), event.position, True),
+            )
+        elif notice["type"] == "COMPLETED":
+            event.followed, event.sweep = True, Sweep({}, "snapshot", int(notice["timestamp"]))
+        return event
+
+    @staticmethod
+    def _tell_key(
+        event: ChangeEvent, fields: list[Field], envelope: dict[str, Any], record: ConsumerRecord
+    ) -> None:
+        """Note what a change says of the key of its row, which is refused."""
+        operation = envelope["op"]
+        if operation == "u" or not record.key:
+            return
+        source, names = envelope["source"], list(orjson.loads(record.key))
+        row = envelope["before"] if operation == "d" else envelope["after"]
+        keys = [field for field in fields if field.name in names]
+        try:
+            values = read_row(keys, row, snapshot=operation == "r", partial=False).values
+        except Unreadable:
+            return  # no event has this key
+        key = RowKey(f"{source['schema']}.{source['table']}", record.key, values)
+        event.key_changes += (KeyChange(key, event.position, operation != "d"),)
+
+    def _columns(self, schema: bytes, event: ChangeEvent, source: Mapping[str, Any]) -> "_Columns":
+        columns = self._schemas.get(schema)
+        if columns is not None and event.position in columns.offsets:
+            return columns
+        envelope = orjson.loads(schema + b"}")["schema"]
+        row = next(member for member in envelope["fields"] if member["field"] == "after")
+        fields = read_fields(row, self._placeholder)
+        fields.sort(key=lambda field: field.name != CHANGE)
+        table = f"{source['schema']}.{source['table']}"
+        had = (self.columns or {}).get(table, {})
+        names = {field.name: event.position for field in fields}
+        if any(event.position < had.get(name, event.position + 1) for name in names):
+            if had:
+                logger.warning("columns-added", table=table, columns=sorted(names.keys() - had.keys()))
+            had = {**names, **had} | {
+                name: min(offset, had.get(name, offset)) for name, offset in names.items()
+            }
+            self.columns = {**(self.columns or {}), table: had}
+            event.key_changes += (KeyChange(mark(COLUMNS + table, had), event.position, True),)
+            self._schemas.clear()
+        others = {name: offset for name, offset in had.items() if name not in names}
+        gone = sorted(name for name, offset in others.items() if offset < event.position)
+        end = min((offset for offset in others.values() if offset >= event.position), default=_NO_END) + 1
+        if gone:
+            logger.warning("columns-gone", table=table, columns=gone)
+        if len(self._schemas) > _MOST_SCHEMAS:
+            self._schemas.clear()
+        columns = self._schemas[schema] = _Columns(fields, gone, range(event.position, end))
+        return columns
 
     def _event(
-        self, event: SourceEvent, fields: list[Field], envelope: dict[str, Any], record: ConsumerRecord
+        self, event: ChangeEvent, columns: "_Columns", envelope: dict[str, Any], record: ConsumerRecord
     ) -> SourceEvent:
+        fields = columns.fields
         source, operation = envelope["source"], _OPERATIONS[envelope["op"]]
         table = f"{source['schema']}.{source['table']}"
         before, after = envelope.get("before"), envelope.get("after")
         key_names = list(orjson.loads(record.key)) if record.key else []
         if fields and fields[0].name == CHANGE:
+            self._tell_key(event, fields, envelope, record)
             return refused(
                 event, "reserved-column", f"{table} has a column {CHANGE}, which hifi adds to each event"
             )
@@ -113,11 +252,16 @@ class ChangeReader:
                 else _EMPTY
             )
         key = {name: row.values.get(name) for name in key_names}
+        if operation != "update" and record.key:
+            told = KeyChange(RowKey(table, record.key, key), event.position, operation != "delete")
+            event.key_changes += (told,)
         committed_ms = record.timestamp if operation == "snapshot" else int(source["ts_ms"])
         committed = rfc3339(committed_ms)
         change = {"op": operation, "table": table, "key": key, "committed": committed.decode()}
         if row.unchanged:
             change["unchanged"] = row.unchanged
+        if columns.gone:
+            change["gone"] = columns.gone
         if operation == "update" and before is not None:
             change["before"] = read_row(fields, before, snapshot=False, partial=False).values
         event.data = exact_json.dumps({**row.values, CHANGE: change})
@@ -128,8 +272,23 @@ class ChangeReader:
         return event
 
 
+class _Columns(NamedTuple):
+    """The columns of a table, as one schema has them.
+
+    Attributes:
+        fields: of the row.
+        gone: names of columns that the table had before.
+        offsets: of the records for which that holds.
+    """
+
+    fields: list[Field]
+    gone: list[str]
+    offsets: range
+
+
 _EMPTY: Final = Row({}, [])
 _MOST_SCHEMAS: Final = 1_000
+_NO_END: Final = 2**63
 
 
 def _deleted_row(fields: list[Field], before: dict[str, Any], key_names: list[str]) -> Row:

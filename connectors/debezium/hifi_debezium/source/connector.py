@@ -80,6 +80,9 @@ class Connector:
             "producer.override.compression.type": "zstd",
             "tombstones.on.delete": "false",
             "skipped.operations": "none",
+            # Begin and end of a snapshot, in the order of its rows.
+            "notification.enabled.channels": "sink",
+            "notification.sink.topic.name": source.topic,
             # No value is changed, as far as Debezium lets it be.
             "decimal.handling.mode": "string",
             "interval.handling.mode": "string",
@@ -91,6 +94,8 @@ class Connector:
             "unavailable.value.placeholder": placeholder(source.topic),
         }
         defaults = {
+            # Where the slot is gone, so are changes: all rows are read again.
+            "snapshot.mode": "when_needed",
             "poll.interval.ms": "50",
             "heartbeat.interval.ms": "10000",
             # While other tables are busy and these are not, the slot moves by this message.

@@ -1,12 +1,13 @@
-"""How much of its log a database keeps for a replication slot."""
+"""How much of its log a database keeps for a replication slot, and the end of a slot that has lost it."""
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 from psycopg import AsyncConnection, Error
 from psycopg.conninfo import make_conninfo
 
 from hifi.pipe.sources.kind import NOTHING_HELD, Held
+from hifi.runtime import log
 from hifi_debezium.declaration import DebeziumSource
 
 _TIMEOUT_S: Final = 10
@@ -14,25 +15,25 @@ _HELD: Final = """
     SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint, active FROM pg_replication_slots
     WHERE slot_name = %s AND restart_lsn IS NOT NULL
 """
+_DROP_LOST: Final = """
+    SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
+    WHERE slot_name = %s AND wal_status = 'lost' AND NOT active
+"""
+
+logger = log.get(__name__)
 
 
 async def held_by_slot(source: DebeziumSource, slot: str) -> Held:
-    """What the database keeps; nothing where that is not known: no password here, no connection, no slot yet."""
+    """What the database keeps; nothing where that is not known: no password here, no connection, no slot yet.
+
+    A slot that has lost changes, for `max_slot_wal_keep_size`, is dropped: the connector makes a new one with a new
+    snapshot.
+    """
     database = source.database
     try:
-        password = await asyncio.to_thread(database.password_file.read_text, "utf-8")
-        conninfo = make_conninfo(
-            "",
-            host=database.host,
-            port=database.port,
-            dbname=database.name,
-            user=database.user,
-            password=password.rstrip("\r\n"),
-            sslmode=database.sslmode,
-            connect_timeout=_TIMEOUT_S,
-            application_name="hifi collect",
-        )
-        async with asyncio.timeout(2 * _TIMEOUT_S), await AsyncConnection.connect(conninfo) as connection:
+        async with asyncio.timeout(2 * _TIMEOUT_S), await _connect(source) as connection:
+            if (await connection.execute(_DROP_LOST, [slot])).rowcount:
+                logger.error("slot-lost", slot=slot, database=database.name, host=database.host)
             row = await (await connection.execute(_HELD, [slot])).fetchone()
     except (OSError, UnicodeDecodeError, TimeoutError, Error):
         return NOTHING_HELD
@@ -47,3 +48,20 @@ async def held_by_slot(source: DebeziumSource, slot: str) -> Held:
         f"the database {database.name} at {database.host} keeps {held_bytes / 1024**2:.0f} MiB of its log for the slot "
         f"{slot}, {by}; more than {source.most_held / 1024**2:.0f} MiB",
     )
+
+
+async def _connect(source: DebeziumSource) -> AsyncConnection[Any]:
+    database = source.database
+    password = await asyncio.to_thread(database.password_file.read_text, "utf-8")
+    conninfo = make_conninfo(
+        "",
+        host=database.host,
+        port=database.port,
+        dbname=database.name,
+        user=database.user,
+        password=password.rstrip("\r\n"),
+        sslmode=database.sslmode,
+        connect_timeout=_TIMEOUT_S,
+        application_name="hifi collect",
+    )
+    return await AsyncConnection.connect(conninfo)

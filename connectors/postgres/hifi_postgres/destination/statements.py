@@ -48,6 +48,8 @@ _POSITION_TYPES: Final[Mapping[str, str]] = {
     _KEY: "text",
 }
 """SQL of the types of the position, and of the key of a tombstone."""
+_WHOLE_ROWS: Final = ("snapshot", "insert", "update")
+"""Operations of changes that have all columns of the row."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -186,6 +188,8 @@ class TableStatements:
         data = exact_fields(event)
         settings = self._settings
         missing = ABSENT if settings.absent == "keep" else None
+        if missing is ABSENT:
+            require_source_columns(data, settings.columns)
         values: dict[str, Any] = {}
         for name, path in settings.columns.items():
             value = value_at(data, path, missing)
@@ -533,6 +537,32 @@ def _of_event(name: str) -> Composed:
 @lru_cache(maxsize=1024)  # the events of a request share their accepted time
 def _time_text(accepted_us: int) -> str:
     return (_EPOCH + timedelta(microseconds=accepted_us)).isoformat()
+
+
+def require_source_columns(data: Mapping[str, Any], columns: Mapping[str, str]) -> None:
+    """Have a change wait whose table has lost a column that is copied: nobody would see that its values are old.
+
+    Args:
+        data: of the event.
+        columns: of the destination, to the paths of their values.
+
+    Raises:
+        Missing: there is such a column.
+    """
+    change = data.get("change")
+    if not isinstance(change, dict) or change.get("op") not in _WHOLE_ROWS:
+        return
+    gone = change.get("gone")
+    if not isinstance(gone, list):
+        return
+    table = f"the source table {change.get('table')}"
+    for column, path in columns.items():
+        if path.partition(".")[0] in gone and path not in data:
+            raise Missing(
+                f"column {path} of {table}",
+                f"{table} has no column {path} any more, from which the pipe sets {column}: its deliveries wait until "
+                "the pipe names another one, or none",
+            )
 
 
 def _in_order(rows: Iterable[RowChange]) -> list[RowChange]:

@@ -1,17 +1,19 @@
 """Write batches of events to a PostgreSQL table, one transaction for each."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from psycopg import AsyncConnection, Error, OperationalError, ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.sql import SQL
+from psycopg.sql import SQL, Identifier
 
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
-from hifi.runtime.errors import HifiError, Misconfigured, Rejected, RejectedEvents, Retryable
+from hifi.runtime import log
+from hifi.runtime.errors import HifiError, Misconfigured, Missing, Rejected, RejectedEvents, Retryable
 from hifi_postgres.declaration import PostgresSettings
 from hifi_postgres.destination.column_type import READ_TYPES, ColumnType
+from hifi_postgres.destination.declared_types import alterations
 from hifi_postgres.destination.failures import failure, is_about_row
 from hifi_postgres.destination.statements import EventChange, RowChange, TableStatements
 from hifi_postgres.judged_address import with_judged_addresses
@@ -22,7 +24,10 @@ _SUPERSEDED: Final = Rejected(
     "superseded", "an event of the row's key that another log of the stream accepted later is written already"
 )
 _TOO_LONG: Final = "22001"
+_NO_PRIVILEGE: Final = "42501"
 _LENGTH: Final = re.compile(r"^(?:character|character varying|bit|bit varying)\((\d+)\)$")
+
+logger = log.get(__name__)
 
 Connection: TypeAlias = AsyncConnection[tuple[Any, ...]]
 
@@ -49,6 +54,7 @@ class PostgresWriter(DestinationWriter):
         name = f"hifi {context.pipe}/{context.destination}"[:63]
         self._options: dict[str, Any] = {"application_name": name, **given}
         self._table_name = settings.table
+        self._types = settings.types
         self._table = TableStatements(settings)
         self._begin, self._begin_values = _beginning(context.timeout_s)
         self._idle: list[Connection] = []
@@ -161,8 +167,44 @@ class PostgresWriter(DestinationWriter):
         await connection.execute(self._begin, self._begin_values)
         cursor = await connection.execute(READ_TYPES, [self._table.table.as_string(connection)])
         types = {name: ColumnType(*facts) for name, *facts in await cursor.fetchall()}
-        await connection.rollback()
-        self._table.use_types(types)
+        altered = await self._alter(connection, types) if types else False
+        await (connection.commit() if altered else connection.rollback())
+        if altered:
+            await self._read_types(connection)
+        else:
+            self._table.use_types(types)
+
+    async def _alter(self, connection: Connection, types: Mapping[str, ColumnType]) -> bool:
+        """Make the columns those that the pipe declares; whether any was changed.
+
+        Raises:
+            Missing: a column cannot be added or widened.
+        """
+        altered = False
+        for name, declared in alterations(self._table_name, types, self._types):
+            action = (
+                SQL("ALTER {column} TYPE {type}")
+                if name in types
+                else SQL("ADD IF NOT EXISTS {column} {type}")
+            )
+            try:
+                await connection.execute(
+                    SQL("ALTER TABLE {table} {action}").format(
+                        table=self._table.table,
+                        action=action.format(column=Identifier(name), type=SQL(declared)),
+                    )
+                )
+            except Error as error:
+                if not is_about_row(error) and error.sqlstate != _NO_PRIVILEGE:
+                    raise
+                raise Missing(
+                    f"column {name} of the table {self._table_name}",
+                    f"the column {name} of the table {self._table_name} cannot become {declared} "
+                    f"({type(error).__name__}); deliveries wait: alter the table yourself",
+                ) from error
+            logger.warning("column-altered", table=self._table_name, column=name, type=declared)
+            altered = True
+        return altered
 
     async def _column_at_fault(self, connection: Connection, row: RowChange, error: Error) -> str:
         """The column whose value PostgreSQL refuses, and its type; empty: it is not one value."""

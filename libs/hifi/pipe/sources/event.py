@@ -19,9 +19,11 @@ class SourceEvent:
         headers: attributes as record headers.
         time_us: the event's own time, microseconds since 1970 UTC; None: it has none.
         backfill: whether it was in the source before it could be read, such as a row of a snapshot.
+        skipped: whether nothing is written for it: its record says something of the source.
+        followed: whether `TopicEvents.following` has events that take its place.
     """
 
-    __slots__ = ("backfill", "data", "headers", "key", "position", "time_us")
+    __slots__ = ("backfill", "data", "followed", "headers", "key", "position", "skipped", "time_us")
 
     def __init__(
         self,
@@ -38,6 +40,7 @@ class SourceEvent:
         self.headers = headers
         self.time_us = time_us
         self.backfill = backfill
+        self.skipped = self.followed = False
 
 
 EventReader: TypeAlias = Callable[[ConsumerRecord], SourceEvent]

@@ -6,7 +6,7 @@ collect reads in a consumer group (`TopicEvents`).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
@@ -170,6 +170,27 @@ class TopicEvents(ABC):
         Raises:
             Retryable, Misconfigured: it is not there (yet).
         """
+
+    def remember(self, events: Sequence[SourceEvent]) -> Awaitable[None] | None:  # noqa: ARG002
+        """Write down what `following` has to know of events; their positions are committed when that is done."""
+        return None
+
+    async def following(
+        self,
+        record: ConsumerRecord,  # noqa: ARG002
+        event: SourceEvent,  # noqa: ARG002
+    ) -> Sequence[tuple[str, Sequence[SourceEvent]]]:
+        """The events that take the place of one that is `followed`, by the source partition that they are of.
+
+        It is asked for again after a crash, and has the same events then, unless all of them were written.
+        """
+        return ()
+
+    async def following_written(self) -> None:  # noqa: B027
+        """Take note that Kafka has acknowledged what `following` has returned last."""
+
+    async def close(self) -> None:  # noqa: B027
+        """End what was begun."""
 
 
 @dataclass(frozen=True)

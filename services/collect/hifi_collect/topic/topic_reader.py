@@ -136,6 +136,19 @@ class KafkaTopicReader:
         reading = await self._reading(assigned)
         reading.catch_up.begin(batch[-1].offset, self._end(assigned))
         events = await self._events(assigned, batch)
+        begin = 0
+        for at, event in enumerate(events):
+            if event.followed:
+                await self._write_at_pace(assigned, reading, batch[begin:at], events[begin:at])
+                await self._write_following(assigned, reading, batch[at], event)
+                begin = at
+        await self._write_at_pace(assigned, reading, batch[begin:], events[begin:])
+
+    async def _write_at_pace(
+        self, assigned: AssignedPartition, reading: _PartitionReading, batch: Batch, events: list[SourceEvent]
+    ) -> None:
+        if not batch:
+            return
         if not self._any_backfill(reading, batch, events):
             await self._write(assigned, batch, events, catching_up=False)
             return
@@ -143,6 +156,40 @@ class KafkaTopicReader:
             if not assigned.active:
                 raise _given_up(assigned, "it was revoked during its backfill")
             await self._write(assigned, batch[part[0] : part[-1] + 1], events[part[0] : part[-1] + 1])
+
+    async def _write_following(
+        self,
+        assigned: AssignedPartition,
+        reading: _PartitionReading,
+        record: ConsumerRecord,
+        event: SourceEvent,
+    ) -> None:
+        """Write the events that take the place of one, and wait until Kafka has acknowledged them.
+
+        Its own position is complete after that, and nothing that comes later is read before.
+        """
+        await assigned.outputs_acknowledged()
+        in_us = now_us()
+        await self._keep_times(assigned, reading, [record], in_us)
+        pipe = self._registry.get(self._pipe)
+        if pipe is None or pipe.pipe.source != self._source:
+            raise _given_up(assigned, "the pipe has another source now")
+        [accepted_us] = reading.times.of([record.offset], in_us)
+        following = await self._events_of_topic.following(record, event)
+        try:
+            for name, events in following:
+                source = b"%b/%b" % (reading.source, name.encode())
+                for part in loop_slices(events):
+                    if assigned.fenced:
+                        raise _given_up(assigned, "it belongs to another member")
+                    times = [accepted_us] * len(part)
+                    await (
+                        await self._writer.begin(pipe, part, times, source, reading.run, in_us, at_once=True)
+                    )
+        except BaseException:
+            reading.run = new_run()
+            raise
+        await self._events_of_topic.following_written()
 
     @staticmethod
     def _any_backfill(reading: _PartitionReading, batch: Batch, events: list[SourceEvent]) -> bool:
@@ -249,10 +296,12 @@ class KafkaTopicReader:
                     written_us = record.timestamp * 1000
                     event.backfill |= reading.catch_up.is_backfill(record.offset, written_us, in_us)
             times = reading.times.of((event.position for event in events), in_us)
-            paced, acknowledged = catching_up and any(event.backfill for event in events), []
-            every = range(len(events))
+            paced = catching_up and any(event.backfill for event in events)
+            remembered = self._events_of_topic.remember(events)
+            acknowledged = [] if remembered is None else [remembered]
+            every = [number for number, event in enumerate(events) if not event.skipped]
             for part in self._pace.slices(every) if paced else loop_slices(every):
-                events_slice, at = events[part[0] : part[-1] + 1], times[part[0] : part[-1] + 1]
+                events_slice, at = [events[number] for number in part], [times[number] for number in part]
                 if backfill := sum(event.backfill for event in events_slice) if paced else 0:
                     await self._pace.turn(backfill)
                 if assigned.fenced:  # a partition that is only being revoked finishes its batch

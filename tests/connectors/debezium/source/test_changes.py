@@ -12,9 +12,10 @@ from hifi.record.headers import REFUSED
 from hifi.record.refusal import parse_refusal
 from hifi_debezium.connector_settings import SETTINGS
 from hifi_debezium.declaration import DebeziumSource
-from hifi_debezium.source.changes import ChangeReader
+from hifi_debezium.source.changes import ChangeReader, Sweep
 from hifi_debezium.source.columns import placeholder
 from hifi_debezium.source.connector import Connector
+from hifi_debezium.source.kept_keys import KeyChange, LeftKey, RowKey
 
 SOURCE = {
     "kind": "debezium",
@@ -128,12 +129,87 @@ def test_a_full_replica_identity_gives_the_row_before_an_update() -> None:
     }
 
 
-def test_a_truncated_table_is_told() -> None:
-    truncation = record(envelope("t", None, None), key={})
-    truncation.key = None
-    event = read(truncation)
-    assert orjson.loads(event.data)["change"]["op"] == "truncate"
-    assert event.key == b"public.flights"
+def reader(**more: Any) -> ChangeReader:
+    return ChangeReader(DebeziumSource.model_validate(SOURCE | more), "cluster", 1024)
+
+
+def test_deletes_of_the_rows_known_so_far_take_the_place_of_a_truncate() -> None:
+    truncate = record(envelope("t", None, None), offset=9)
+    truncate.key = None
+    read_changes = reader()
+    event = read_changes(truncate)
+    assert (event.data, event.skipped, event.followed) == (None, True, True)
+    assert event.sweep == Sweep({"public.flights": 9}, "truncate", COMMITTED_MS)
+    key = RowKey("public.flights", b'{"id":7}', {"id": 7})
+    deleted = read_changes.deleted(truncate, event.sweep, LeftKey(key, 5))
+    assert orjson.loads(deleted.data or b"") == {
+        "id": 7,
+        "change": {
+            "op": "delete", "table": "public.flights", "key": {"id": 7}, "committed": "2026-11-24T04:27:48.562Z",
+            "swept": "truncate",
+        },
+    }  # fmt: skip
+    assert (deleted.key, deleted.position) == (b'{"id":7}', 5)
+    assert dict(deleted.headers)["ce_id"] == b"cluster/changes.flights/0/9/5"
+    ignored = reader(truncate="ignore")(truncate)
+    assert (ignored.skipped, ignored.followed, ignored.sweep) == (True, False, None)
+
+
+def keys(event: Any) -> list[KeyChange]:
+    """What it says of keys, without marks."""
+    return [change for change in event.key_changes if change.key.record_key]
+
+
+@pytest.mark.parametrize(
+    ("operation", "present"), [("r", True), ("c", True), ("d", False), ("u", None), ("t", None)]
+)
+def test_changes_tell_which_keys_there_are(operation: str, present: bool | None) -> None:
+    change = record(
+        envelope(operation, ROW if operation == "d" else None, ROW if operation in "rcu" else None)
+    )
+    if operation == "t":
+        change.key = None
+    told = [(key.table, key.values, offset, there) for key, offset, there in keys(reader()(change))]
+    assert told == ([] if present is None else [("public.flights", {"id": ROW["id"]}, 7, present)])
+
+
+def test_a_row_that_is_refused_is_there_all_the_same() -> None:
+    change = record(envelope("c", None, ROW | {"carrier": "x" * 2000}))
+    event = reader()(change)
+    assert refusal(event) == "too-large"
+    assert [change.present for change in keys(event)] == [True]
+
+
+def notice(kind: str, **facts: str) -> Any:
+    told = {
+        "id": "x",
+        "type": kind,
+        "aggregate_type": "Initial Snapshot",
+        "additional_data": facts,
+        "timestamp": 5,
+    }
+    return record(told, offset=3)
+
+
+def test_begin_tables_and_end_of_a_snapshot_are_kept_and_are_no_events() -> None:
+    scanned = {"scanned_collection": "public.flights", "total_rows_scanned": "0"}
+    events = [
+        reader()(told)
+        for told in (
+            notice("STARTED"),
+            notice("IN_PROGRESS"),
+            notice("TABLE_SCAN_COMPLETED", status="SUCCEEDED", **scanned),
+            notice("TABLE_SCAN_COMPLETED", status="SQL_EXCEPTION", **scanned),
+            notice("COMPLETED"),
+        )
+    ]
+    assert all(event.skipped and REFUSED not in dict(event.headers) for event in events)
+    assert [[change.key.table for change in event.key_changes] for event in events] == [
+        ["snapshot"], [], ["snapshot of public.flights"], [], [],
+    ]  # fmt: skip
+    assert [event.sweep for event in events] == [None] * 4 + [Sweep({}, "snapshot", 5)]
+    no_rows = reader(settings={"snapshot.mode": "no_data"})
+    assert not no_rows(notice("COMPLETED")).followed
 
 
 @pytest.mark.parametrize(
@@ -198,7 +274,13 @@ def test_the_connector_names_the_password_and_does_not_hold_it() -> None:
 def test_settings_are_added_and_none_of_those_that_hifi_sets_is_allowed() -> None:
     source = DebeziumSource.model_validate(SOURCE | {"settings": {"snapshot.mode": "no_data"}})
     assert Connector("hifi", "p", source).config()["snapshot.mode"] == "no_data"
-    defaults = {"poll.interval.ms", "heartbeat.interval.ms", "slot.max.retries", "slot.retry.delay.ms"}
+    defaults = {
+        "snapshot.mode",
+        "poll.interval.ms",
+        "heartbeat.interval.ms",
+        "slot.max.retries",
+        "slot.retry.delay.ms",
+    }
     fixed = Connector("hifi", "p", DebeziumSource.model_validate(SOURCE)).config().keys() - defaults
     assert not fixed & SETTINGS.keys()
 
@@ -252,3 +334,41 @@ def test_the_database_of_a_source_names_nothing_that_connect_replaces_or_imports
     database = SOURCE["database"] | {field: value}  # type: ignore[operator]
     with pytest.raises(ValidationError, match=field):
         DebeziumSource.model_validate(SOURCE | {"database": database})
+
+
+def columns_schema(*names: str) -> Any:
+    fields = [{"type": TYPES.get(name, "string"), "optional": True, "field": name} for name in names]
+    return {**SCHEMA, "fields": [{**side, "fields": fields} for side in SCHEMA["fields"]]}
+
+
+def test_a_change_names_the_columns_that_its_table_has_lost_also_after_a_restart_and_when_it_is_read_again() -> (
+    None
+):
+    names = [
+        [*ROW, "payload"],
+        [*ROW, "payload", "gate"],
+        [name for name in (*ROW, "payload") if name != "dest"],
+    ]
+    records = [
+        record(envelope("c", None, dict.fromkeys(columns)), offset=offset, schema=columns_schema(*columns))
+        for offset, columns in enumerate(
+            (names[0], names[0], names[1], names[2], names[2], names[1], names[0])
+        )
+    ]
+    expected = [None, None, None, ["dest", "gate"], ["dest", "gate"], None, ["gate"]]
+
+    def gone(event: Any) -> Any:
+        return orjson.loads(event.data)["change"].get("gone")
+
+    first = reader()
+    assert [gone(first(change)) for change in records] == expected
+    assert [gone(first(change)) for change in records] == expected
+    for begin in range(len(records)):
+        again = reader()
+        again.columns = first.columns
+        assert [gone(again(change)) for change in records[begin:]] == expected[begin:]
+    marks = [
+        change for told in map(reader(), records) for change in told.key_changes if not change.key.record_key
+    ]
+    assert [change.key.table for change in marks] == ["columns of public.flights"] * 2
+    assert marks[-1].key.values == first.columns["public.flights"]  # type: ignore[index]

@@ -20,7 +20,7 @@ from postgres_table import PostgresTable
 from hifi.delivery.installed_kinds import read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
 from hifi.record.headers import DETAIL
-from hifi.runtime.errors import Rejected, RejectedEvents, Retryable
+from hifi.runtime.errors import Missing, Rejected, RejectedEvents, Retryable
 from hifi_infra.ports import free_port
 from hifi_postgres.destination.writer import PostgresWriter
 from hifi_postgres.value_table import VALUES
@@ -278,6 +278,44 @@ async def test_an_absent_column_stays_as_it_is(postgres: PostgresTable, keeping:
     await keeping.close()
     rows = postgres.execute(f"SELECT key, number, v, hifi_offset FROM {postgres.name} ORDER BY key")
     assert rows == [("a", 6, "long", 6), ("b", 5, "b", 5)]
+
+
+async def test_a_change_waits_whose_table_has_lost_a_column_that_is_copied(
+    postgres: PostgresTable, keeping: DestinationWriter
+) -> None:
+    def change(number: int, op: str, gone: list[str], **row: Any) -> OutboundEvent:
+        told = {"op": op, "table": "public.orders", "key": {"key": "a"}, "gone": gone}
+        data = orjson.dumps({"key": "a", "number": number, **row, "change": told})
+        return event(number, None, "a")._replace(data=data)
+
+    await keeping.write([change(1, "insert", [], v="x")])
+    for op in ("snapshot", "insert", "update"):
+        with pytest.raises(Missing, match="has no column v any more") as caught:
+            await keeping.write([change(2, op, ["v"])])
+        assert caught.value.what == "column v of the source table public.orders"
+    await keeping.write([change(2, "update", ["other"], v="y")])
+    await keeping.close()
+    assert postgres.execute(f"SELECT number, v FROM {postgres.name}") == [(2, "y")]
+
+
+async def test_declared_types_add_and_widen_columns_and_anything_else_waits(postgres: PostgresTable) -> None:
+    postgres.execute(f"ALTER TABLE {postgres.name} ALTER number TYPE smallint")
+    declared = writer(postgres, types={"v": "numeric(6,2)", "number": "bigint"})
+    await declared.write([event(1, "1.25")])
+    assert postgres.execute(f"SELECT number, v::text FROM {postgres.name}") == [(1, "1.25")]
+    await declared.close()
+    narrower = writer(postgres, types={"v": "numeric(5,2)"})
+    with pytest.raises(Missing, match=r"the column v .* has the type numeric\(6,2\)"):
+        await narrower.write([event(2, "1.25")])
+    postgres.execute(f"ALTER TABLE {postgres.name} ALTER v TYPE numeric(5,2)")
+    await narrower.write([event(2, "1.25")])
+    await narrower.close()
+    wider = writer(postgres, types={"v": "numeric"})
+    await wider.write([event(3, "123456.789")])
+    await wider.close()
+    assert postgres.execute(f"SELECT v::text FROM {postgres.name} ORDER BY number DESC LIMIT 1") == [
+        ("123456.789",)
+    ]
 
 
 async def test_an_update_waits_for_the_row_that_has_the_columns_it_leaves(

@@ -3,11 +3,17 @@
 import asyncio
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
+from aiokafka import TopicPartition
+
+from hifi.kafka.assigned_partition import AssignedPartition
 from hifi.pipe.sources.event import SourceEvent
+from hifi.pipe.sources.kind import TopicEvents
 from hifi.record.headers import REFUSED
 from hifi.record.refusal import parse_refusal
-from hifi_collect.topic.topic_reader import KafkaTopicReader
+from hifi.runtime.clock import now_us
+from hifi_collect.topic.topic_reader import KafkaTopicReader, _PartitionReading
 
 
 class Reader(KafkaTopicReader):
@@ -59,3 +65,90 @@ async def test_a_record_on_which_the_reader_fails_once_is_prepared_again_and_rea
     source_events = await events(reader)
     assert [event for event in source_events if REFUSED in dict(event.headers)] == []
     assert reader.prepared == [0, 999]
+
+
+class Written(KafkaTopicReader):
+    """Writes to lists: batches of positions with the source partition, and what is remembered."""
+
+    def __init__(self, events: list[SourceEvent], following: TopicEvents) -> None:
+        self.told: list[Any] = []
+        self._made = events
+        self._pipe, self._source = "orders", None
+        self._turns = asyncio.Lock()
+        self._events_of_topic = following
+        revision = SimpleNamespace(pipe=SimpleNamespace(source=None))
+        self._registry: Any = SimpleNamespace(get=lambda _: revision)
+        self._writer: Any = SimpleNamespace(begin=self.begin)
+        self._pace: Any = SimpleNamespace(progress=SimpleNamespace(advance=lambda *_: None))
+        self._deleted: Any = SimpleNamespace(report=lambda *_: None)
+        self._readings = WeakKeyDictionary()
+
+    async def begin(self, _: Any, events: Any, at: Any, source: bytes, *__: Any, **___: Any) -> Any:
+        self.told.append((source, [event.position for event in events], set(at)))
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    async def _prepare(self, *_: Any) -> None:
+        pass
+
+    async def _events(self, *_: Any) -> list[SourceEvent]:
+        return self._made
+
+    async def _keep_times(self, _: Any, reading: Any, batch: Any, now: int) -> None:
+        if reading.times.at(batch[-1].offset) is None:
+            reading.times.extend(batch[-1].offset + 1, now)
+
+    def _end(self, _: Any) -> int:
+        return 0
+
+
+class Following(TopicEvents):
+    def __init__(self) -> None:
+        self.remembered: list[int] = []
+        self.written = 0
+
+    def event_reader(self, cluster: str) -> Any:
+        raise NotImplementedError
+
+    def remember(self, events: Any) -> Any:
+        async def write() -> None:
+            self.remembered += [event.position for event in events]
+
+        return write()
+
+    async def following(self, _: Any, event: SourceEvent) -> Any:
+        assert self.remembered == list(range(event.position))
+        return [("swept/1", [made(1), made(2)]), ("swept/5", [made(0)])]
+
+    async def following_written(self) -> None:
+        self.written += 1
+
+
+def made(position: int) -> SourceEvent:
+    return SourceEvent(position, b"k", b"{}", [], None)
+
+
+async def test_what_follows_a_record_is_written_after_all_before_it_and_before_all_after_it() -> None:
+    events = [made(position) for position in range(6)]
+    events[2].skipped = events[2].followed = True
+    events[5].skipped = True
+    following = Following()
+    reader = Written(events, following)
+    assigned = AssignedPartition(TopicPartition("t", 0))
+    reader._readings[assigned] = _PartitionReading(assigned, b"kafka/c/t/i/0", 60.0)
+    batch: Any = [SimpleNamespace(offset=at, timestamp=now_us() // 1000) for at in range(6)]
+    for at in range(6):
+        assigned.offsets.start(at)
+    await reader._handle(assigned, batch)
+    await assigned.outputs_acknowledged()
+    written = [(source, positions) for source, positions, _ in reader.told]
+    assert written == [
+        (b"kafka/c/t/i/0", [0, 1]),
+        (b"kafka/c/t/i/0/swept/1", [1, 2]),
+        (b"kafka/c/t/i/0/swept/5", [0]),
+        (b"kafka/c/t/i/0", [3, 4]),
+    ]
+    assert following.remembered == list(range(6))
+    assert following.written == 1
+    assert assigned.offsets.committable == 6

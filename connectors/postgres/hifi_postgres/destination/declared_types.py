@@ -1,0 +1,103 @@
+"""How the columns of a table become those that a pipe declares: added, or of a type with every value. Pure."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from hifi.runtime.errors import Missing
+from hifi_postgres.destination.column_type import ColumnType
+
+_ALIASES: Final = {
+    "int2": "smallint",
+    "int": "integer",
+    "int4": "integer",
+    "int8": "bigint",
+    "decimal": "numeric",
+    "float4": "real",
+    "float8": "double precision",
+    "float": "double precision",
+    "bool": "boolean",
+    "varchar": "character varying",
+    "char": "character",
+    "bpchar": "character",
+    "timestamp": "timestamp without time zone",
+    "timestamptz": "timestamp with time zone",
+    "time": "time without time zone",
+    "timetz": "time with time zone",
+    "varbit": "bit varying",
+}
+_WHOLE: Final = ("smallint", "integer", "bigint", "numeric")
+_FLOATS: Final = ("real", "double precision")
+_TEXTS: Final = ("character varying", "text")
+_TYPE: Final = re.compile(
+    r"^([a-z0-9_ ]+?) ?(?:\((\d+)(?:, ?(\d+))?\))?( (?:with|without) time zone)?(\[\])?$"
+)
+
+
+def alterations(
+    table: str, types: Mapping[str, ColumnType], declared: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Names of columns to add or widen, and their types.
+
+    Args:
+        table: name, for messages.
+        types: of the columns that the table has.
+        declared: column to its type.
+
+    Raises:
+        Missing: a column has a type that cannot become the declared one with every value as it is.
+    """
+    for name, type_name in declared.items():
+        if name not in types:
+            yield name, type_name
+            continue
+        present = types[name].declared
+        if same_type(present, type_name):
+            continue
+        if not widens(present, type_name):
+            raise Missing(
+                f"type {type_name} of the column {name} of the table {table}",
+                f"the column {name} of the table {table} has the type {present}, which cannot become {type_name} with "
+                "every value as it is; deliveries wait until you change the column, or `types` of the pipe",
+            )
+        yield name, type_name
+
+
+def same_type(present: str, declared: str) -> bool:
+    """Whether two names are of one type."""
+    return _parts(present) == _parts(declared)
+
+
+def widens(present: str, declared: str) -> bool:
+    """Whether a type has every value of another one, as it is."""
+    (old, *old_sizes, old_array), (new, *new_sizes, new_array) = _parts(present), _parts(declared)
+    if old_array or new_array:
+        return False
+    for order in (_WHOLE, _FLOATS):
+        if old in order and new in order and old != new:
+            return order.index(new) > order.index(old) and old_sizes == new_sizes == [None, None]
+    if old == "character varying" and new in _TEXTS:
+        return new_sizes[0] is None or (old_sizes[0] is not None and new_sizes[0] > old_sizes[0])
+    if old == new == "numeric" and old_sizes[0] is not None:
+        old_scale, new_scale = old_sizes[1] or 0, new_sizes[1] or 0
+        return new_sizes[0] is None or (
+            new_scale >= old_scale and new_sizes[0] - new_scale >= old_sizes[0] - old_scale
+        )
+    return False
+
+
+def _parts(name: str) -> tuple[str, int | None, int | None, bool]:
+    """Plain name, sizes, and whether it is an array."""
+    # PostgreSQL writes `timestamp(3) without time zone`.
+    match = _TYPE.match(name.strip())
+    if match is None:
+        return name, None, None, False
+    base = match[1].strip()
+    zone = (match[4] or "").strip()
+    full = f"{base} {zone}" if zone else _ALIASES.get(base, base)
+    size, scale = (int(text) if text else None for text in (match[2], match[3]))
+    if full == "character" and size is None:
+        size = 1
+    if full == "numeric" and size is not None and scale is None:
+        scale = 0
+    return full, size, scale, match[5] is not None

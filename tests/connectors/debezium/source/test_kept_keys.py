@@ -1,0 +1,160 @@
+"""The keys of rows are kept in a topic, and become deletes when a TRUNCATE or a new snapshot has left them out."""
+
+import random
+import uuid
+import zlib
+from typing import Any
+
+import pytest
+from tests.connectors.debezium.source.test_changes import SOURCE, envelope, notice, record
+
+from hifi.pipe.sources.kind import SourceContext
+from hifi_debezium.declaration import DebeziumSource
+from hifi_debezium.source.change_events import ChangeEvents
+
+
+@pytest.fixture
+def source(kafka: str) -> DebeziumSource:
+    return DebeziumSource.model_validate(
+        SOURCE | {"bootstrap": kafka, "topic": f"changes.{uuid.uuid4().hex}"}
+    )
+
+
+class Reader:
+    """Reads records as collect does; `crash` is a reader that begins anew."""
+
+    def __init__(self, source: DebeziumSource) -> None:
+        self._source = source
+        self._highest: dict[tuple[str, int], int] = {}
+        """Source partition and partition of `raw` to the highest position that was written."""
+        self.crash()
+
+    def crash(self) -> None:
+        self._events = ChangeEvents(self._source, SourceContext("s", "p", 10_000))
+        self._event = self._events.event_reader("cluster")
+        self._before = dict(self._highest)
+
+    async def read(self, *records: Any, writes: bool = True) -> list[tuple[int, int, str]]:
+        """The deletes that follow: the offset of what they follow, their position, and their key."""
+        await self._events._keys.provide()
+        await self._events.prepare(records)
+        deleted = []
+        for told in records:
+            event = self._event(told)
+            if event.followed:
+                following = await self._events.following(told, event)
+                for name, deletes in following:
+                    positions = [delete.position for delete in deletes]
+                    assert positions == sorted(positions)
+                    for delete in deletes:
+                        place = name, zlib.crc32(delete.key) % 4
+                        if delete.position > self._before.get(
+                            place, -1
+                        ):  # else normalize takes it for a copy
+                            deleted.append((told.offset, delete.position, delete.key.decode()))
+                        if writes:
+                            self._highest[place] = max(delete.position, self._highest.get(place, -1))
+                if not writes:
+                    break
+                await self._events.following_written()
+            remembered = self._events.remember([event])
+            if remembered is not None:
+                await remembered
+        await self._events.close()
+        return sorted(deleted)
+
+
+def change(operation: str, number: int, offset: int, table: str = "flights") -> Any:
+    row = {
+        "id": f"f{number}",
+        **dict.fromkeys(("carrier", "flight", "tailnum", "origin", "dest", "distance", "delay")),
+    }
+    told = envelope(operation, row if operation == "d" else None, None if operation in "dt" else row)
+    told["source"]["table"] = table
+    made = record(told, key={"id": f"f{number}"}, offset=offset)
+    if operation == "t":
+        made.key = None
+    return made
+
+
+def told(kind: str, offset: int, **facts: str) -> Any:
+    made = notice(kind, **facts)
+    made.offset = offset
+    return made
+
+
+def scanned(offset: int, table: str = "flights") -> Any:
+    return told("TABLE_SCAN_COMPLETED", offset, status="SUCCEEDED", scanned_collection=f"public.{table}")
+
+
+async def test_a_truncate_deletes_the_rows_of_its_table_that_there_are(source: DebeziumSource) -> None:
+    reader = Reader(source)
+    before = [
+        change("r", 1, 0), change("c", 2, 1), change("c", 3, 2), change("d", 2, 3), change("u", 3, 4),
+        change("c", 1, 5, "others"),
+    ]  # fmt: skip
+    truncate = change("t", 0, 6)
+    after = [change("c", 3, 7), change("t", 0, 8), change("t", 0, 9)]
+    expected = [(6, 0, '{"id":"f1"}'), (6, 2, '{"id":"f3"}')]
+    assert await reader.read(*before, truncate, writes=False) == expected
+    reader.crash()  # before its deletes are written: they are made again, whatever is read again
+    assert await reader.read(truncate, writes=False) == expected
+    reader.crash()
+    assert await reader.read(*before[2:], truncate, *after) == [*expected, (8, 7, '{"id":"f3"}')]
+    reader.crash()  # they are written, and the offset is not committed: none comes again
+    assert await reader.read(*before[4:], truncate, *after) == []
+
+
+async def test_a_snapshot_that_begins_again_deletes_what_its_last_begin_has_left_out(
+    source: DebeziumSource,
+) -> None:
+    reader = Reader(source)
+    first = [told("STARTED", 0), change("r", 1, 1), change("r", 2, 2), change("r", 1, 3, "others")]
+    again = [told("STARTED", 4), change("r", 2, 5), scanned(6), scanned(7, "others"), change("r", 3, 8)]
+    assert await reader.read(*first, *again) == []
+    reader.crash()
+    expected = [(9, 1, '{"id":"f1"}'), (9, 3, '{"id":"f1"}')]
+    assert await reader.read(told("COMPLETED", 9)) == expected
+    assert await reader.read(change("c", 4, 10), told("COMPLETED", 11)) == []
+    # A new snapshot of one of the tables, with no row.
+    assert await reader.read(told("STARTED", 12), scanned(13), told("COMPLETED", 14)) == [
+        (14, 5, '{"id":"f2"}'), (14, 8, '{"id":"f3"}'), (14, 10, '{"id":"f4"}'),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_whatever_is_read_again_each_row_that_is_gone_is_deleted_once(
+    source: DebeziumSource, seed: int
+) -> None:
+    made = random.Random(seed)
+    rows: set[int] = set()
+    records: list[Any] = []
+    gone: list[tuple[int, set[int]]] = []
+    for offset in range(400):
+        kind = made.choices("cdt", [0.6, 0.35, 0.05])[0]
+        if kind == "t":
+            gone.append((offset, set(rows)))
+            rows.clear()
+            records.append(change("t", 0, offset))
+        elif kind == "d" and rows:
+            number = made.choice(sorted(rows))
+            rows.remove(number)
+            records.append(change("d", number, offset))
+        else:
+            number = made.choice([at for at in range(500) if at not in rows])
+            rows.add(number)
+            records.append(change("c", number, offset))
+    reader = Reader(source)
+    at, deleted = 0, list[tuple[int, int, str]]()
+    while at < len(records):
+        end = min(len(records), at + made.randint(1, 60))
+        deleted += await reader.read(*records[at:end])
+        if made.random() < 0.3:
+            reader.crash()
+            at = max(0, end - made.randint(0, 40))
+        else:
+            at = end
+    keys = {number: f'{{"id":"f{number}"}}' for number in range(500)}
+    expected = sorted((offset, keys[number]) for offset, numbers in gone for number in numbers)
+    assert len(expected) > 50
+    assert sorted((follows, key) for follows, _, key in deleted) == expected

@@ -1,0 +1,300 @@
+"""Runs seeds through a mesh whose processes are killed: in the snapshot, while rows change, and while they arrive.
+
+The rows go from PostgreSQL through Debezium, collect, normalize, enrich and egest or lake to PostgreSQL or Iceberg.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psycopg
+
+from equivalence.columns import TYPES
+from equivalence.run import (
+    BEFORE,
+    PHASES,
+    TARGET_URL,
+    Delivery,
+    Systems,
+    delete_connector,
+    differences,
+    lose_slot,
+    make_tables,
+    resume,
+)
+from equivalence.tables import Table, change_at_random
+from hifi.delivery.kind import OutboundEvent
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import publish
+from hifi.pipe.revision import deletion_record
+from hifi_debezium.declaration import DebeziumSource
+from hifi_debezium.source.connector import Connector
+from hifi_infra.connect.worker import ConnectWorker
+from hifi_infra.kafka.stream_setup import put_in_force
+from hifi_infra.mesh.mesh import Mesh, processes
+from hifi_infra.mesh.plan import Plan
+from hifi_infra.ports import free_port
+from hifi_infra.postgres.server import PASSWORD
+
+_READY_S = 600.0
+_QUIET_S = 300.0
+"""Rows that still differ after so long without a change of their number are lost."""
+_CHANGES_S = 90.0
+_BETWEEN_S = (0.5, 4.0)
+"""Time between two kills."""
+_LOOK_S = 3.0
+_JSON = ("json", "jsonb", "hstore")
+
+
+class MeshSystems(Systems):
+    """A mesh, its databases and Kafka Connect."""
+
+    def __init__(self, folder: Path, to: str) -> None:
+        super().__init__(folder)
+        self.to = to
+        port = free_port()
+        services = {"collect": 1, "lake": 1} if to == "iceberg" else {"collect": 1}
+        env = {TARGET_URL: self.target.url, "HIFI_LAKE_INTERVAL_S": "2", "HIFI_LAKE_MASTER": "local[1]"}
+        self.mesh = Mesh(
+            Plan(
+                folder / "mesh",
+                stream="equivalence",
+                port=port,
+                console_port=free_port(but={port}),
+                scale=services,
+                env=env,
+            )
+        )
+        self.supervising: asyncio.Task[None] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """Bootstrap servers of Kafka."""
+        return self.mesh.bootstrap
+
+    async def start(self) -> None:
+        """Start all."""
+        (self.folder / "password").write_text(PASSWORD)
+        await asyncio.gather(self.source.start(), self.target.start(), self.mesh.start())
+        self.worker = ConnectWorker(self.folder / "connect", self.mesh.bootstrap, free_port())
+        await self.worker.start()
+        self.supervising = asyncio.create_task(self.worker.supervise())
+        for url in (self.source.url, self.target.url):
+            with psycopg.connect(url) as connection:
+                connection.execute(TYPES)
+        await self.mesh.wait_ready(_READY_S)
+
+    async def stop(self) -> None:
+        """End all."""
+        if self.supervising is not None:
+            self.supervising.cancel()
+        await self.worker.stop()
+        await self.mesh.kill()
+        for server in (self.source, self.target):
+            await server.remove()
+
+    async def publish(self, *pipes: Pipe) -> None:
+        """Publish pipes."""
+        variables = {**os.environ, **self.mesh.plan.env}
+        await put_in_force(self.bootstrap, self.mesh.topics, list(pipes), variables=variables)
+
+    def kills(self) -> dict[str, Callable[[], Any]]:
+        """What can be killed, and how; all of it comes back."""
+        worker = self.worker.process
+        assert worker is not None
+        named: dict[str, Callable[[], Any]] = {
+            name: process.kill for name, process in processes(self.mesh).items() if process.running
+        }
+        named["Kafka Connect"] = worker.kill
+        for server in (self.source, self.target):
+            named[server.process.name if server.process else ""] = lambda server=server: _restart(server)
+        return named
+
+    def routed(self, pipe: Pipe, tables: list[Table]) -> Pipe:
+        """A pipe with a destination for each table, which gets the changes of that one."""
+        declared = pipe.model_dump(mode="json", exclude_unset=True)
+        declared["normalize"] = {"fields": {"table_of_row": "change.table"}}
+        fields = {"table_of_row": "string"}
+        for destination, table in zip(declared["destinations"], tables, strict=True):
+            destination["when"] = f"table_of_row = 'public.{table.name}'"
+            if self.to == "iceberg":
+                columns = dict.fromkeys((column.name for column in (*table.key, *table.columns)), "string")
+                fields |= columns
+                destination["kind"] = "iceberg"
+                destination["settings"] = {
+                    "warehouse": str(self.folder / "lake"),
+                    "table": f"equivalence.{table.name}",
+                    "mode": "upsert",
+                    "key": [column.name for column in table.key],
+                    "delete_when": {"change.op": "delete"},
+                    "columns": columns,
+                }
+        declared["enrich"] = {"fields": fields}
+        return Pipe.model_validate(declared)
+
+
+async def _restart(server: Any) -> None:
+    await server.process.kill()
+    await server.restart()
+
+
+@contextlib.asynccontextmanager
+async def mesh_systems(folder: Path, to: str) -> AsyncIterator[MeshSystems]:
+    """The systems while the block runs."""
+    made = MeshSystems(folder, to)
+    try:
+        await made.start()
+        yield made
+    finally:
+        await made.stop()
+
+
+async def run_seeds(
+    on: MeshSystems, seeds: list[int], changes: int, tell: Callable[[str], None], *, kill: bool
+) -> list[dict[str, int]]:
+    """Run seeds at the same time; their processes are killed in the order that the first seed gives.
+
+    Raises:
+        HifiError: a system failed.
+    """
+    made = random.Random(seeds[0])
+    os.environ[TARGET_URL] = on.target.url
+    runs = [_Seed(on, seed, changes) for seed in seeds]
+    for run in runs:
+        await asyncio.to_thread(run.change, BEFORE, 0, 0)
+    await on.publish(*(run.pipe for run in runs))
+    for phase, (share, truncates, lost) in enumerate(PHASES, 1):
+        if lost:
+            await asyncio.gather(*(lose_slot(on, run.connector) for run in runs))
+        living = [asyncio.create_task(asyncio.to_thread(run.change, share, phase, truncates)) for run in runs]
+        if kill:
+            await _kill_each(on, made, tell)
+        for live in living:
+            await live
+        if lost:
+            for run in runs:
+                await resume(run.connector)
+    if kill:
+        await _kill_each(on, made, tell)
+    return await _compare(on, runs, tell)
+
+
+async def _kill_each(on: MeshSystems, made: random.Random, tell: Callable[[str], None]) -> None:
+    names = sorted(on.kills())
+    made.shuffle(names)
+    for name in names:
+        end = on.kills().get(name)
+        if end is None:
+            continue  # it is being started
+        tell(f"   kill -9 {name}")
+        await end()
+        await asyncio.sleep(made.uniform(*_BETWEEN_S))
+
+
+async def _compare(on: MeshSystems, runs: list["_Seed"], tell: Callable[[str], None]) -> list[dict[str, int]]:
+    """Wait until source and destination are equal, or do not come nearer."""
+    before, changed_s = [-1], time.monotonic()
+    while True:
+        counts = [await run.differences(lambda _: None) for run in runs]
+        if counts != before:
+            tell(f"   rows that differ: {counts}")
+            before, changed_s = counts, time.monotonic()
+        if not any(counts) or time.monotonic() - changed_s > _QUIET_S:
+            break
+        await asyncio.sleep(_LOOK_S)
+    results = []
+    for run, count in zip(runs, before, strict=True):
+        if count:
+            await run.differences(tell)
+        results.append({"seed": run.seed, "changes": run.done, "differences": count, "refused": 0})
+        await publish(on.bootstrap, on.mesh.topics, [deletion_record(run.pipe.pipe)])
+        await delete_connector(on, run.connector)
+    return results
+
+
+class _Seed:
+    """The tables of one seed."""
+
+    def __init__(self, on: MeshSystems, seed: int, changes: int) -> None:
+        self._on, self.seed, self._changes = on, seed, changes
+        self._made = random.Random(seed)
+        name = f"s{seed}"
+        self.tables = make_tables(on, name, self._made, full=on.to == "iceberg")
+        self._to_postgres = on.pipe(name, self.tables)
+        self.pipe = on.routed(self._to_postgres, self.tables)
+        assert isinstance(self.pipe.source, DebeziumSource)
+        self.connector = Connector("equivalence", name, self.pipe.source)
+        self.done = 0
+
+    def change(self, share: float, phase: int, truncates: int) -> None:
+        """Change the tables."""
+        count = int(self._changes * share)
+        self.done += change_at_random(
+            self._on.source.url,
+            self.tables,
+            count,
+            random.Random(self._made.random()),
+            first=phase * self._changes * 10,
+            truncates=truncates,
+            seconds=_CHANGES_S * share if phase else 0,
+        )
+
+    async def differences(self, tell: Callable[[str], None]) -> int:
+        """How many rows differ."""
+        if self._on.to == "iceberg":
+            await self._copy_from_iceberg()
+        return await asyncio.to_thread(differences, self._on, self.tables, tell)
+
+    async def _copy_from_iceberg(self) -> None:
+        """Write the rows of Iceberg to the tables in PostgreSQL, where values are compared as what they mean."""
+        delivery = Delivery(self._to_postgres, self._made)
+        for table in self.tables:
+            rows = await asyncio.to_thread(_iceberg_rows, self._on.folder / "lake", table)
+            with psycopg.connect(self._on.target.url) as connection:
+                connection.execute(f"TRUNCATE {table.name}, {table.name}_gone")
+            events = [
+                OutboundEvent(
+                    orjson.dumps(_values(table, row)), "application/json", {}, b"", "0b" * 16, 0, number, 0
+                )
+                for number, row in enumerate(rows)
+            ]
+            for begin in range(0, len(events), 200):
+                await delivery.batch(f"public.{table.name}", events[begin : begin + 200])
+        await delivery.finish()
+        assert not delivery.refused, delivery.refused[:3]
+
+
+def _iceberg_rows(warehouse: Path, table: Table) -> list[dict[str, Any]]:
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.exceptions import NoSuchTableError
+    from sqlalchemy.exc import OperationalError
+
+    if not (warehouse / "catalog.db").exists():
+        return []
+    catalog = SqlCatalog("hifi", uri=f"sqlite:///{warehouse}/catalog.db", warehouse=f"file://{warehouse}")
+    columns = tuple(column.name for column in (*table.key, *table.columns))
+    try:
+        rows = catalog.load_table(f"equivalence.{table.name}").scan(selected_fields=columns)
+        return rows.to_arrow().to_pylist()
+    except (NoSuchTableError, OperationalError):  # lake creates the catalog, or holds its lock
+        return []
+
+
+def _values(table: Table, row: dict[str, Any]) -> dict[str, Any]:
+    """A row of texts as the event that wrote it had it."""
+    values = dict(row)
+    for column in (*table.key, *table.columns):
+        text = row[column.name]
+        if text is not None and (column.kind.sql in _JSON or column.kind.sql.endswith("[]")):
+            try:
+                values[column.name] = orjson.Fragment(text)
+                orjson.loads(text)
+            except ValueError:
+                values[column.name] = text
+    return values
