@@ -71,8 +71,9 @@ async def in_lake(warehouse: Path, table: str, columns: tuple[str, ...]) -> Rows
             return []
         catalog = SqlCatalog("hifi", uri=f"sqlite:///{warehouse}/catalog.db", warehouse=warehouse.as_uri())
         try:
-            return catalog.load_table(table).scan(selected_fields=columns).to_arrow().to_pylist()
+            rows: Rows = catalog.load_table(table).scan(selected_fields=columns).to_arrow().to_pylist()
         except (NoSuchTableError, OperationalError, sqlite3.OperationalError):
             return []
+        return rows
 
     return await asyncio.to_thread(read)

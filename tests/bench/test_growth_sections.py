@@ -25,9 +25,9 @@ from markdown_tables import goal
 from pass_through import SERVICES, section
 from rows import KINDS, LAGS
 
-from hifi.pipe.model import HttpDestination
 from hifi_cli.demo.verify import Comparison, SentEvent
 from hifi_cli.demo.workspace import Workspace
+from hifi_http.declaration import HttpDestination
 
 SECOND_NS = 1_000_000_000
 

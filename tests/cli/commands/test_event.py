@@ -8,7 +8,7 @@ from hifi_cli.commands.event import event_table
 def shown(**more: object) -> list[str]:
     """The rows of the table, without rules."""
     console = Console(width=250, record=True, file=io.StringIO())
-    event = {"partition": 1, "offset": 7, "wanted": None, "not_wanted": [], "outcomes": []}
+    event: dict[str, object] = {"partition": 1, "offset": 7, "wanted": None, "not_wanted": [], "outcomes": []}
     console.print(event_table(event | more))
     return console.export_text().splitlines()
 

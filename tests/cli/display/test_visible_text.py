@@ -2,12 +2,12 @@
 
 import io
 import json
+import sys
 import unicodedata
 
 import pytest
 from rich.markup import escape
 
-from hifi_cli.display import console as consoles
 from hifi_cli.display.console import VisibleConsole, print_json, print_text, visible
 from hifi_cli.display.tables import print_table, table
 
@@ -67,6 +67,6 @@ def test_data_is_escaped_on_a_terminal_and_as_it_is_in_a_pipe(
 ) -> None:
     print_text(attack)
     assert capsys.readouterr().out == attack + "\n"
-    monkeypatch.setattr(consoles.sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     print_text(attack)
     assert is_harmless(capsys.readouterr().out)

@@ -8,7 +8,7 @@ import pytest
 
 from hifi.kafka.admin import create_topics, partition_counts
 from hifi.kafka.topics import Topics
-from hifi.pipe.model import HttpDestination, Pipe
+from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry, publish, read_registry, stream_record
 from hifi.pipe.revision import deletion_record, pipe_record
 from hifi.record.record import Record
@@ -16,6 +16,7 @@ from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
 from hifi.runtime.lifetime import Lifetime
 from hifi.runtime.running import running
+from hifi_http.declaration import HttpDestination
 
 
 def pipe(name: str, url: str = "http://127.0.0.1:9/") -> Pipe:

@@ -5,12 +5,13 @@ from aiokafka import ConsumerRecord
 
 from hifi.kafka.topics import Topics
 from hifi.pipe import rollout
-from hifi.pipe.model import HttpDestination, Pipe
+from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry, RegistrySnapshot
 from hifi.pipe.revision import WHOLE, Rollout, key_position
 from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
+from hifi_http.declaration import HttpDestination
 
 
 def pipe(url: str) -> Pipe:
