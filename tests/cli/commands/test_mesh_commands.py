@@ -401,9 +401,9 @@ def audit(up, hifi, subject):
 
 def test_the_audit_names_who_parked_a_destination_or_paused_a_pipe_with_before_and_after(up, hifi):
     destination = next(
-        pipe["destinations"][0]
-        for pipe in json.loads(hifi("pipes", "--json", "--data", up.data)[1])
-        if pipe["pipe"] == "count"
+        revision["pipe"]["destinations"][0]["name"]
+        for revision in json.loads(hifi("pipes", "--json", "--data", up.data)[1])
+        if revision["pipe"]["pipe"] == "count"
     )
     assert hifi("destinations", "park", "count", "nothing", "--data", up.data)[0] == 1
     for verb in ("park", "resume"):
