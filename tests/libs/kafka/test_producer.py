@@ -208,9 +208,9 @@ async def test_a_broker_killed_under_load_costs_nothing_that_was_acknowledged(cl
         await asyncio.gather(*load)
     await producer.stop()
     for partition in (0, 1):
-        there = [int(value) for value in await stored(cluster.bootstrap, "kill", partition)]
+        stored_numbers = [int(value) for value in await stored(cluster.bootstrap, "kill", partition)]
         for lane in range(partition, 4, 2):
-            mine = [number for number in there if number // 1000 == lane]
+            mine = [number for number in stored_numbers if number // 1000 == lane]
             assert list(dict.fromkeys(mine)) == list(range(lane * 1000, lane * 1000 + 600))
 
 
