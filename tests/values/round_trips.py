@@ -1,6 +1,5 @@
 """Random tables from each source to each destination; what stands there is compared with what was sent."""
 
-from collections.abc import Callable
 from typing import Any
 
 import hypothesis
@@ -13,8 +12,6 @@ from values.sources import SOURCES
 from values.tables import Table, same, tables, text_of
 
 Pair = tuple[str, str]
-Read = Callable[[Table], list[bytes]]
-Write = Callable[[Table, list[bytes]], Rows]
 PAIRS: list[Pair] = [(source, destination) for source in SOURCES for destination in DESTINATIONS]
 EXAMPLES = 10
 """Tables that hypothesis makes with one seed."""
@@ -43,16 +40,14 @@ def as_text(table: Table) -> Table:
     return Table(dict.fromkeys(table.columns, "text"), texts)
 
 
-def round_trip(
-    pair: Pair, count: int, seed: int, read: Read | None = None, write: Write | None = None
-) -> int:
+def round_trip(pair: Pair, count: int, seed: int) -> int:
     """Send at least `count` values of random tables; the number of those that were sent.
 
     Raises:
         AssertionError: a value at the destination is another one.
     """
     source, destination = pair
-    read, write = read or SOURCES[source], write or DESTINATIONS[destination]
+    read, write = SOURCES[source], DESTINATIONS[destination]
     sent = 0
 
     @settings(
@@ -72,27 +67,6 @@ def round_trip(
         hypothesis.seed(seed)(check)()
         seed += 1
     return sent
-
-
-def joined_round_trip(source: str, count: int, seed: int, read: Read, write: Write) -> int:
-    """As `round_trip`, for a destination whose writes take long: the rows of all tables are written at once."""
-    rows: list[dict[str, Any]] = []
-    data: list[bytes] = []
-    columns: dict[str, str] = {}
-
-    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(tables(alike=True))
-    def add(table: Table) -> None:
-        columns.update(table.columns)
-        data.extend(normalized(table, read(table)))
-        rows.extend(table.rows)
-
-    while len(rows) * max(1, len(columns)) < count:
-        hypothesis.seed(seed)(add)()
-        seed += 1
-    table = Table(columns, rows)
-    assert differences(table, write(table, data))[:10] == []
-    return table.values
 
 
 def differences(table: Table, stored: Rows) -> list[Any]:

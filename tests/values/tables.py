@@ -49,13 +49,10 @@ NAMES = st.text(string.ascii_lowercase, min_size=1, max_size=6)
 
 
 @st.composite
-def tables(draw: st.DrawFn, most_rows: int = 12, *, alike: bool = False) -> Table:
-    """Tables of one to six columns; `alike`: of one column of each kind, which bears its name."""
-    if alike:
-        columns = {kind: kind for kind in KINDS}
-    else:
-        names = draw(st.lists(NAMES, min_size=1, max_size=6, unique=True))
-        columns = {f"c_{name}": draw(st.sampled_from(sorted(KINDS))) for name in names}
+def tables(draw: st.DrawFn, most_rows: int = 12) -> Table:
+    """Tables of one to six columns."""
+    names = draw(st.lists(NAMES, min_size=1, max_size=6, unique=True))
+    columns = {f"c_{name}": draw(st.sampled_from(sorted(KINDS))) for name in names}
     row = st.fixed_dictionaries({name: st.none() | KINDS[kind] for name, kind in columns.items()})
     return Table(columns, draw(st.lists(row, min_size=1, max_size=most_rows)))
 

@@ -1,6 +1,6 @@
 """Each cell of the table of types (docs/values.md) is what the real reader and writer do.
 
-Those of PostgreSQL, Spark and Iceberg are tested beside their services: test_rows.py, test_value_types.py of enrich,
+Those of PostgreSQL, Spark and Iceberg are tested beside their services: test_rows.py, test_arithmetic.py and
 test_table_rows.py.
 """
 

@@ -160,20 +160,12 @@ POSTGRES: Final = (
 """Of a source `sql`."""
 
 SPARK: Final = (
-    ValueType("`string`", "text, or what stands there as text", "exact; numbers with 16 digits and more to 38 digits",
-            "exact", "string", [('"Zoë"', '"Zoë"'), ("123456789012345678.25", '"123456789012345678.25"')]),
-    ValueType("`int`, `bigint`", "whole number, also as text", "exact, else null", "exact", "bigint",
-            [("9223372036854775807", "9223372036854775807"), ("9007199254740993.0", "9007199254740993"), ("1.5",
-            "null"),
-             ("9223372036854775808", "null")]),
-    ValueType("`double`", "number, also as text", "lossy: the nearest value; `NaN` is null",
-            "exact; infinite values are null", "double", [("0.1000", "0.1"), ('"NaN"', "null"), ("1e400", "null")]),
-    ValueType("`boolean`", "truth value, `true`, `false`", "exact, else null", "exact", "boolean",
-            [("true", "true"), ('"x"', "null")]),
-    ValueType("`date`", "`2026-07-01`", "exact, else null; of a time its date", "exact", "date",
-            [('"2026-07-01"', '"2026-07-01"'), ('"2026-07-01T12:00:00Z"', '"2026-07-01"'), ('"02/03/2026"', "null")]),
-    ValueType("`timestamp`", "RFC 3339, without a zone UTC", "lossy: cut to microseconds; else null", "exact, in UTC",
-            "timestamp", [('"2026-07-01T12:00:00.123456789+02:00"', '"2026-07-01T10:00:00.123456Z"'), ('"x"', "null")]),
+    ValueType("`string`", "text, or what stands there as text",
+            "lossy: a number with a fraction or an exponent as a double", "exact", "string", [("1.10", '"1.1"')]),
+    ValueType("`int`, `bigint`", "whole number, also as text", "exact, else null; with an exponent or `.0` as a double",
+            "exact", "int", [("5.0", "5"), ("5.5", "null"), ("2147483648", "null")]),
+    ValueType("`double`", "number, also as text", "lossy: the nearest value", "exact; infinite values are null",
+            "double", [("0.1000", "0.1"), ("1e400", "null")]),
 )  # fmt: skip
 """Fields with a declared type (`enrich.fields`) in expressions; the data itself is not changed."""
 
