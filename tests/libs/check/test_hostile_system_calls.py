@@ -11,6 +11,8 @@ from typing import Final
 
 import pytest
 
+from hifi.spark.jars import user_cache_folder
+
 ROOT: Final = Path(__file__).parents[3]
 LIMITS: Final = {
     "HIFI_EGRESS_ALLOW": "",
