@@ -1,17 +1,14 @@
+package hifi;
+
 import org.apache.spark.sql.catalyst.expressions.*;
-import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
-import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.types.*;
 import scala.PartialFunction;
-import scala.collection.immutable.Nil$;
-import scala.collection.immutable.Seq;
 
 /** Makes arithmetic and casts give null where they would give another number. Compiled by Janino, which has no generics. */
 public class ExactArithmetic {
     private static final double LARGEST_SECONDS = 9.2e12;
     private static final int LARGEST_DAYS = 4000000;
-    private static final Seq NONE = (Seq) Nil$.MODULE$;
 
     /** An analysed plan with exact expressions. */
     public LogicalPlan exact(LogicalPlan plan) {
@@ -172,14 +169,7 @@ public class ExactArithmetic {
             if (!(type instanceof DoubleType || type instanceof FloatType)) {
                 return value;
             }
-            Expression number = type instanceof DoubleType ? value : cast(value, DoubleType$.MODULE$);
-            java.util.List arguments = new java.util.ArrayList();
-            arguments.add(number);
-            Expression decimal = new StaticInvoke(
-                java.math.BigDecimal.class, new ObjectType(java.math.BigDecimal.class), "valueOf",
-                org.apache.spark.api.python.PythonUtils.toSeq(arguments), NONE, true, true, true, scala.Option.apply(null));
-            String method = type instanceof DoubleType ? "doubleValue" : "floatValue";
-            return new TryEval(new Invoke(decimal, method, type, NONE, NONE, true, true, true));
+            return new SqlBudget.Finite(value);
         }
     }
 

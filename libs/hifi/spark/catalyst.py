@@ -9,8 +9,10 @@ against Spark 4.2.0; tests/services/enrich/plan/test_dataframe.py fails when a n
 import json
 import logging
 import re
+import tempfile
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +27,7 @@ from hifi.runtime.errors import HifiError
 from hifi.spark.generator import INPUT_COLUMNS
 from hifi.spark.restrictions import FUNCTIONS, READS_CLOCK, class_name
 from hifi.spark.row_query import Steps
+from hifi.spark.spark_session import task_slots
 
 JavaObject = Any
 """A reference to a Java object."""
@@ -40,7 +43,13 @@ FUNCTION: Final = "scala.Function1"
 CODE_GENERATION: Final = "spark.sql.codegen.factoryMode"
 ALWAYS: Final = "CODEGEN_ONLY"
 """Value of `CODE_GENERATION` that makes it an error if code cannot be generated."""
-_EXACT_ARITHMETIC: Final = Path(__file__).with_name("ExactArithmetic.java")
+BOUNDED: Final = "hifi.BoundedExpression"
+_EXPRESSIONS: Final = tuple(
+    Path(__file__).with_name(f"{name}.java") for name in ("SqlBudget", "BoundedExpression", "ExactArithmetic")
+)
+"""In the order in which one needs the other."""
+_EXCLUDED_RULES: Final = "spark.sql.optimizer.excludedRules"
+_CONSTANT_FOLDING: Final = "org.apache.spark.sql.catalyst.optimizer.ConstantFolding"
 _HIDDEN: Final = re.compile(r"(, )?`hifi\.\w+`")
 """A generated column in the names that Spark suggests for an unknown one."""
 
@@ -49,11 +58,33 @@ class SqlProblem(HifiError):
     """Spark rejects a SQL text; the message is Spark's, in one line."""
 
 
-class Catalyst:
-    """Compiles SQL texts and builds expressions in one Spark session."""
+@dataclass(frozen=True, slots=True)
+class SqlBudget:
+    """What the expressions of a pipe may use for one event, and its constants when they are compiled.
 
-    def __init__(self, spark: SparkSession) -> None:
+    Attributes:
+        cpu_s: CPU time, seconds.
+        memory_bytes: of all values that are made, together.
+    """
+
+    cpu_s: float = 1.0
+    memory_bytes: int = 64 * 2**20
+
+
+DEFAULT_BUDGET: Final = SqlBudget()
+
+
+class Catalyst:
+    """Compiles SQL texts and builds expressions in one Spark session.
+
+    Args:
+        spark: the session.
+        budget: of pipes' expressions.
+    """
+
+    def __init__(self, spark: SparkSession, budget: SqlBudget = DEFAULT_BUDGET) -> None:
         self.spark = spark
+        self._limits = round(budget.cpu_s * 1e9), budget.memory_bytes
         self._context: Any = spark.sparkContext
         jvm: Any = self._context._jvm  # noqa: SLF001 - the only access to Catalyst
         self.jvm: JavaObject = jvm
@@ -69,7 +100,12 @@ class Catalyst:
         self._to_seq = jvm.org.apache.spark.api.python.PythonUtils.toSeq
         self._list = jvm.java.util.ArrayList
         self._columns = jvm.org.apache.spark.sql.classic.ExpressionUtils
-        self._session: JavaObject = spark._jsparkSession.sessionState()  # noqa: SLF001
+        load_classes(spark)
+        self._budget = jvm.hifi.SqlBudget
+        self._exact_arithmetic = jvm.hifi.ExactArithmetic()
+        self._bounded_expression = jvm.hifi.BoundedExpression
+        self.pipe_session = self._without_constant_folding()
+        self._session: JavaObject = self.pipe_session._jsparkSession.sessionState()  # noqa: SLF001
         self._all_commands = getattr(self._session, "executePlan$default$2")()
         self._parser = self._session.sqlParser()
         self._input: DataFrame | None = None
@@ -120,14 +156,15 @@ class Catalyst:
             SqlProblem: Spark rejects it.
         """
         if self._input is None:
-            self._input = self.empty_frame(INPUT_COLUMNS)
+            self._input = self.pipe_frame(INPUT_COLUMNS)
         frame = self._input
         try:
             for step in steps:
                 frame = frame.selectExpr(*step)
             self._require_single_row(frame)
             exact = self._exact_arithmetic.exact(frame._jdf.queryExecution().analyzed())  # noqa: SLF001
-            projections = self._projections(self._session.executePlan(exact, self._all_commands))
+            optimized = self._session.executePlan(exact, self._all_commands).optimizedPlan()
+            projections = self._projections(self._budget.bounded(optimized, *self._limits))
         except PySparkException as error:
             raise SqlProblem(_HIDDEN.sub("", one_line(error)).replace("[, ", "[")) from None
         except Py4JJavaError as error:
@@ -138,6 +175,31 @@ class Catalyst:
             row = self._evaluated(self._row(projection), row)
         result = self._bound(projections[-1]).head()
         return self._evaluated(result.child(), row)
+
+    def evaluate(self, steps: Steps) -> Any:
+        """The value of a query of one row of nulls.
+
+        Raises:
+            SqlProblem: Spark rejects it, or it exceeds the budget or fails.
+        """
+        expression = self.compile(steps)
+        nulls = self._expressions.GenericInternalRow(
+            self.array([None] * len(self.pipe_frame(INPUT_COLUMNS).columns))
+        )
+        try:
+            return self._budget.evaluate(expression, nulls, *self._limits)
+        except (Py4JJavaError, PySparkException) as error:
+            raise SqlProblem(str(error)) from None
+
+    def bounded(self, expression: JavaObject, revision: str, *, result: bool) -> JavaObject:
+        """A Java object (`BOUNDED`) whose `eval` evaluates a compiled expression within the budget.
+
+        Args:
+            expression: as returned by `compile`.
+            revision: key and offset of the pipe's revision; events of it that exceed the budget are counted together.
+            result: whether it makes `PipeSql.result`, which then tells the reason; others are null.
+        """
+        return self._bounded_expression(expression, revision, *self._limits, result)
 
     def _evaluated(self, expression: JavaObject, row: JavaObject | None) -> JavaObject:
         """An expression of the value of a bound expression on the row that another one makes; None: on the input."""
@@ -160,7 +222,7 @@ class Catalyst:
         )
         first, *others = [
             deserializer(self._sequence([self._row(projection)]))
-            for projection in self._projections(frame._jdf.queryExecution())  # noqa: SLF001
+            for projection in self._projections(frame._jdf.queryExecution().optimizedPlan())  # noqa: SLF001
         ]
         function = first
         for other in others:
@@ -203,6 +265,10 @@ class Catalyst:
         """An empty DataFrame of these columns, declared as in SQL or as a type."""
         return self.spark.createDataFrame([], columns)
 
+    def pipe_frame(self, columns: str | StructType) -> DataFrame:
+        """An empty DataFrame from which expressions of pipes may be selected: their constants are not evaluated."""
+        return self.pipe_session.createDataFrame([], columns)
+
     def require_single_row(self, frame: DataFrame) -> None:
         """Check that the projections of an empty DataFrame depend on their own row only.
 
@@ -210,20 +276,18 @@ class Catalyst:
             SqlProblem: one aggregates, generates rows, reads the clock, or is random.
         """
         self._require_single_row(frame)
-        self._projections(frame._jdf.queryExecution())  # noqa: SLF001
+        self._projections(frame._jdf.queryExecution().optimizedPlan())  # noqa: SLF001
 
     def overflowing(self, frame: DataFrame) -> list[tuple[str, str]]:
         """The arithmetic of a frame whose result may not fit its type: SQL and type of sums in int, and of products."""
         analysed = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
         return [(sql, kind) for sql, kind in self._exact_arithmetic.overflowing(analysed)]
 
-    @cached_property
-    def _exact_arithmetic(self) -> JavaObject:
-        compiler = self.jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(self.jvm.java.lang.Thread.currentThread().getContextClassLoader())
-        compiler.cook(_EXACT_ARITHMETIC.read_text())
-        (constructor,) = compiler.getClassLoader().loadClass(_EXACT_ARITHMETIC.stem).getConstructors()
-        return constructor.newInstance(self.array([]))
+    def _without_constant_folding(self) -> SparkSession:
+        """A copy of the session that leaves constants to `SqlBudget.bounded`, which bounds what they cost."""
+        copy = self.spark._jsparkSession.cloneSession()  # noqa: SLF001
+        copy.conf().set(_EXCLUDED_RULES, f"{copy.conf().get(_EXCLUDED_RULES)},{_CONSTANT_FOLDING}")
+        return SparkSession(self.spark.sparkContext, copy)
 
     def _require_single_row(self, frame: DataFrame) -> None:
         analysed: JavaObject = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
@@ -232,14 +296,15 @@ class Catalyst:
         if not analysed.deterministic():
             raise SqlProblem("its result differs each time, so a replayed event would get another one")
 
-    def _projections(self, execution: JavaObject) -> list[JavaObject]:
+    def _projections(self, plan: JavaObject) -> list[JavaObject]:
         """The projections of a query of an empty DataFrame, in the order of evaluation.
+
+        Args:
+            plan: optimized, since analysed trees still contain expressions that only the optimizer replaces.
 
         Raises:
             SqlProblem: it has other nodes.
         """
-        # Optimized, since analysed trees still contain expressions that only the optimizer replaces.
-        plan: JavaObject = execution.optimizedPlan()
         projections = []
         while (name := plan.nodeName()) == "Project":
             projections.append(plan)
@@ -351,6 +416,28 @@ class Catalyst:
             loader = self.jvm.java.lang.Thread.currentThread().getContextClassLoader()
             self._classes[name] = self.jvm.java.lang.Class.forName(name, True, loader)
         return self._classes[name]
+
+
+def load_classes(spark: SparkSession) -> None:
+    """Compile hifi's own expressions, and have the driver and the executors load them. Done once in a JVM."""
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    if loader.getResource("hifi/BoundedExpression.class") is not None:
+        return
+    jar = Path(tempfile.mkdtemp(dir=spark.conf.get("spark.local.dir"))) / "hifi-sql.jar"
+    with zipfile.ZipFile(jar, "w") as written:
+        parent = loader
+        for source in _EXPRESSIONS:
+            compiler = jvm.org.codehaus.janino.SimpleCompiler()
+            compiler.setParentClassLoader(parent)
+            compiler.setTargetVersion(8)  # calls of static methods of interfaces
+            compiler.cook(source.read_text())
+            for name, code in compiler.getBytecodes().items():
+                written.writestr(f"{name.replace('.', '/')}.class", bytes(code))
+            parent = compiler.getClassLoader()
+    loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
+    if task_slots(str(spark.sparkContext.master)) is None:
+        spark.sparkContext._jsc.addJar(str(jar))  # noqa: SLF001
 
 
 def _classes(node: Any) -> Iterator[str]:

@@ -114,7 +114,7 @@ def _expressions(
 def _overflows(
     catalyst: Catalyst, scope: StructType, text: str, path: YamlPath
 ) -> Iterator[tuple[YamlPath, str]]:
-    frame = catalyst.spark.createDataFrame([], scope).select(F.expr(text))
+    frame = catalyst.pipe_frame(scope).select(F.expr(text))
     for sql, kind in catalyst.overflowing(frame):
         wider = "declare its fields bigint" if kind == "int" else "cast a factor to decimal(38, 0)"
         yield path, f"{sql} is null where it does not fit {kind}; {wider} if that can happen"
@@ -126,13 +126,13 @@ def _unrouted(catalyst: Catalyst, scope: StructType, pipe: Pipe) -> Iterator[tup
     texts = [text for text in conditions if text]
     if len(texts) < max(len(conditions), 2):
         return
-    nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in scope.fields]
-    frame = catalyst.spark.range(1).select(*nulls)
+    nulls = [f"cast(null as {field.dataType.simpleString()}) AS `{field.name}`" for field in scope.fields]
+    met = " or ".join(f"coalesce(({text}\n), false)" for text in texts)
     try:
-        (met,) = frame.select(F.expr(" or ".join(f"coalesce(({text}\n), false)" for text in texts))).collect()
-    except PySparkException:  # such as an error that only a value causes
+        reached = catalyst.evaluate(((*nulls, "1 AS `hifi.one`"), (f"({met}) AS `hifi.result`",)))
+    except SqlProblem:  # such as an error that only a value causes
         return
-    if not met[0]:
+    if not reached:
         message = (
             "a comparison with null is neither true nor false, so an event whose fields are null or absent reaches no"
             " destination and ends as filtered; compare with `is distinct from` or `coalesce` to route it"
@@ -143,7 +143,7 @@ def _unrouted(catalyst: Catalyst, scope: StructType, pipe: Pipe) -> Iterator[tup
 def _derived(catalyst: Catalyst, scope: StructType, text: str) -> DataType:
     kind = _analyse(catalyst, scope, text)
     try:
-        catalyst.spark.createDataFrame([], StructType().add("x", kind)).select(F.to_json(F.struct("x")))
+        catalyst.pipe_frame(StructType().add("x", kind)).select(F.to_json(F.struct("x")))
     except PySparkException as error:
         raise SqlProblem(f"its result cannot be written as JSON: {one_line(error)}") from None
     return kind
@@ -164,7 +164,7 @@ def _analyse(catalyst: Catalyst, scope: StructType, text: str) -> DataType:
     if problems := violations(catalyst.parse(text)):
         raise SqlProblem("; ".join(problems))
     try:
-        frame = catalyst.spark.createDataFrame([], scope).select(F.expr(text).alias("result"))
+        frame = catalyst.pipe_frame(scope).select(F.expr(text).alias("result"))
         if problems := refused_nodes(catalyst.analysed_classes(frame), catalyst.refused_classes()):
             raise SqlProblem("; ".join(problems))
         catalyst.require_single_row(frame)

@@ -4,7 +4,9 @@ An expression gets one event and gives the same result whenever it is evaluated:
 clock or session, and calls no Java. What Spark has and is not listed here is refused, also what a later release adds.
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 
@@ -86,6 +88,21 @@ _OPERATORS: Final = _words(
     """
 )
 """Classes of the nodes that Spark's parser makes of operators, names and values."""
+_GROWING: Final = _words(
+    "repeat rpad lpad space array_repeat sequence format_string printf format_number array_insert"
+)
+_LOOPS: Final = _words(
+    "aggregate reduce transform filter exists forall zip_with transform_keys transform_values map_filter map_zip_with "
+    "array_sort"
+)
+_REGEXES: Final = _words(
+    "rlike regexp regexp_like regexp_count regexp_extract regexp_extract_all regexp_instr regexp_replace regexp_substr "
+    "split str_to_map Like ILike RLike LikeAll LikeAny NotLikeAll NotLikeAny"
+)
+_QUANTIFIERS: Final = frozenset("*+?{%")
+_NUMBER: Final = re.compile(r"\d{1,30}")
+_LARGEST_CONSTANT: Final = 10_000
+"""Largest number in a constant that Spark may evaluate while it analyses an expression, where nothing bounds it."""
 _CLOCK_WITHOUT_ARGUMENTS: Final = frozenset({"unix_timestamp", "to_unix_timestamp"})
 """Read the clock only when called without arguments."""
 READS_CLOCK: Final = (
@@ -134,13 +151,74 @@ def violations(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
         nodes: the expression as returned by `Catalyst.parse`.
     """
     problems = []
+    nodes = list(nodes)
     for node in nodes:
         kind = class_name(node)
         if kind == "UnresolvedFunction":
             problems += _function(str(node["nameParts"]), int(node["num-children"]))
         elif kind not in _OPERATORS:
             problems.append(_NODE_REASONS.get(kind, f"{kind} is not allowed in an expression"))
-    return problems
+    return problems or list(dict.fromkeys(_costly_constants(_Node.read(iter(nodes)))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A node of a parsed expression: the name of its function, of its variable, or of its class; and its children."""
+
+    name: str
+    text: str
+    children: "list[_Node]"
+
+    @classmethod
+    def read(cls, nodes: Iterator[Mapping[str, Any]]) -> "_Node":
+        """The tree of nodes that stand in preorder."""
+        node = next(nodes)
+        name = class_name(node)
+        if name == "UnresolvedFunction":
+            name = str(node["nameParts"]).strip("[]").rpartition(",")[2].strip(' "`').lower()
+        text = str(node.get("value", node.get("nameParts", "")))
+        return cls(name, text, [cls.read(nodes) for _ in range(int(node["num-children"]))])
+
+    def nodes(self) -> "Iterator[_Node]":
+        """The node and those below it."""
+        yield self
+        for child in self.children:
+            yield from child.nodes()
+
+    def is_constant(self) -> bool:
+        """Whether it needs neither a field nor a variable of a lambda function around it."""
+        lambdas = [node for node in self.nodes() if node.name == "LambdaFunction"]
+        declared = {variable.text for node in lambdas for variable in node.children[1:]}
+        return all(
+            node.name != "UnresolvedAttribute"
+            and (node.name != "UnresolvedNamedLambdaVariable" or node.text in declared)
+            for node in self.nodes()
+        )
+
+
+def _costly_constants(root: _Node) -> Iterator[str]:
+    """Constants that would cost time or memory before any event is there."""
+    for node in root.nodes():
+        costly = (
+            (node.name in _GROWING and _is_large(node))
+            or (
+                node.name in _LOOPS
+                and any(below.name in _GROWING | _LOOPS for below in list(node.nodes())[1:])
+            )
+            or (node.name in _REGEXES and any(_QUANTIFIERS & set(below.text) for below in node.nodes()))
+        )
+        if costly and node.is_constant():
+            yield f"the constant `{node.name.lower()}` may take too long or be too large; write its value itself"
+
+
+def _is_large(node: _Node) -> bool:
+    below = list(node.nodes())[1:]
+    numbers = [
+        int(number) for part in below for number in _NUMBER.findall(part.text) if part.name == "Literal"
+    ]
+    return (
+        any(part.name in _GROWING | _LOOPS for part in below) or max(numbers, default=0) > _LARGEST_CONSTANT
+    )
 
 
 def refused_nodes(nodes: Iterable[str], refused: Mapping[str, str]) -> list[str]:

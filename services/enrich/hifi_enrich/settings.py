@@ -43,6 +43,18 @@ class EnrichSettings(ServiceSettings):
         ge=1024,
         description="Largest enriched event; larger: dead letter `too-large`.",
     )
+    enrich_sql_cpu_s: float = Field(
+        1,
+        gt=0,
+        description="CPU time of a pipe's SQL for an event; longer: dead letter `sql-budget`, and three quarantine the "
+        "pipe.",
+    )
+    enrich_sql_memory_mb: int = Field(
+        64,
+        ge=1,
+        le=1024,
+        description="Memory of the values that a pipe's SQL makes for an event; more: as above.",
+    )
     enrich_udf_deadline_s: float = Field(
         5,
         gt=0,

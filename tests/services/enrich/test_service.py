@@ -17,7 +17,7 @@ from hifi.kafka.group_offsets import GroupOffsets
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import deletion_record, pipe_record
 from hifi.record.fields import fields
-from hifi.record.headers import DETAIL, IN, REASON, SERVICE, TO, WATCH
+from hifi.record.headers import DETAIL, IN, REASON, SEQ, SERVICE, TO, WATCH
 from hifi.record.headers import PIPE as PIPE_FIELD
 from hifi.record.record import Record
 from hifi_enrich.query import kafka_io
@@ -154,6 +154,48 @@ async def test_a_batch_that_does_not_end_is_stopped_and_started_again(
     assert restarts("stalled") == before + 1
     assert (tmp_path / "called").is_dir()
     assert [json.loads(record.value)["twice"] for record in outcomes[number]] == [8]
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("trigger", ["micro-batch", "real-time"])
+async def test_sql_that_would_run_for_minutes_costs_its_own_events_and_delays_no_other_pipe(
+    kafka: str, spark: SparkSession, tmp_path: Path, trigger: str
+) -> None:
+    slow = make_pipe("slow", fields={"t": "string"}, derive={"r": "rlike(t, 'a*a*a*a*a*a*a*a*b')"})
+    stream = await LiveStream(kafka).create(PIPE, slow)
+    hostile = b'{"t":"%s"}' % (b"a" * 5_000)
+    undisturbed, beside, costly = list[int](), list[int](), list[int]()
+    before = restarts("stalled")
+    async with running_enrich(
+        stream, spark, tmp_path, enrich_trigger=trigger, enrich_sql_cpu_s=0.3
+    ) as instance:
+        await instance.until_state("running")
+        for _ in range(60):
+            undisturbed += await stream.send(*numbered(range(2)))
+            await asyncio.sleep(0.1)
+        for turn in range(120):
+            if turn % 12 == 0:
+                costly += await stream.send(hostile, hostile, pipe="slow", version=1)
+            beside += await stream.send(*numbered(range(2)))
+            await asyncio.sleep(0.1)
+        outcomes = await stream.outcomes([*undisturbed, *beside, *costly])
+    assert [reason(outcomes[number][0]) for number in costly] == ["sql-budget"] * len(costly)
+    details = [dict(outcomes[number][0].headers)[DETAIL].decode() for number in costly]
+    assert details[0].endswith("takes more than 0.3 s of CPU time for an event")
+    assert details[-1].startswith("quarantined: 3 events")
+    sent_ms = {
+        int(fields(record.headers)[SEQ].partition(b":")[2]): record.timestamp
+        for record in await stream.read(stream.topics.normalized)
+    }
+    p95_ms = [
+        sorted(outcomes[number][0].timestamp - sent_ms[number] for number in numbers)[
+            int(len(numbers) * 0.95)
+        ]
+        for numbers in (undisturbed, beside)
+    ]
+    print(f"p95 undisturbed and beside, ms: {p95_ms}")
+    assert p95_ms[1] <= 2 * p95_ms[0] + 300
+    assert restarts("stalled") == before
 
 
 async def test_udfs_do_not_see_the_variables_of_the_service(

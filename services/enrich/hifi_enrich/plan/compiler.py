@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -40,6 +41,7 @@ class CompiledPipe:
     lookup_keys: tuple[JavaObject, ...]
     lookups_per_wave: tuple[int, ...]
     udf_args: JavaObject | None
+    """`BOUNDED`, as `result` is: the expressions that the user wrote are in them."""
     result: JavaObject
     udf: UdfCall | None
     source: PipeRevision | None
@@ -200,6 +202,7 @@ class PipeCompiler:
     def _bound(self, revision: PipeRevision, sql: PipeSql) -> CompiledPipe:
         declared = revision.pipe.enrich
         compiled = self._expressions
+        bounded = partial(self._catalyst.bounded, revision=f"{revision.key}@{revision.offset}")
         udf = None
         if sql.typed_udf_args and declared.udf:
             args = self._catalyst.struct_type(compiled[sql.typed_udf_args])
@@ -210,8 +213,8 @@ class PipeCompiler:
             fields=compiled[sql.fields] if sql.fields else None,
             lookup_keys=tuple(compiled[query] for query in sql.lookup_keys),
             lookups_per_wave=tuple(len(names) for names in lookup_waves(declared)) if sql.lookup_keys else (),
-            udf_args=compiled[sql.udf_args] if sql.udf_args else None,
-            result=compiled[sql.result],
+            udf_args=bounded(compiled[sql.udf_args], result=False) if sql.udf_args else None,
+            result=bounded(compiled[sql.result], result=True),
             udf=udf,
             source=revision if revision.offset != _NO_OFFSET else None,
             sql=sql,

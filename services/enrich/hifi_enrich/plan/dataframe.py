@@ -15,7 +15,16 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from hifi.pipe.model import QueryTrigger
 from hifi.record.spark_sql import HEADERS, hop_texts, identity_texts
-from hifi.spark.catalyst import BROADCAST, EXPRESSION, FUNCTION, HASH_MAP, OBJECT, Catalyst, JavaObject
+from hifi.spark.catalyst import (
+    BOUNDED,
+    BROADCAST,
+    EXPRESSION,
+    FUNCTION,
+    HASH_MAP,
+    OBJECT,
+    Catalyst,
+    JavaObject,
+)
 from hifi_enrich.plan import record_sql
 from hifi_enrich.plan.pandas_udf import udf_column
 from hifi_enrich.plan.query_plan import QueryPlan, RowFunction
@@ -142,7 +151,9 @@ class DataFrameBuilder:
             rows = {name: self._row(plan.tables, F.col("keys")[slot]) for slot, name in _slots(wave, lookups)}
             frame = frame.withColumns(rows).drop("keys")
         if plan.udf_args is not None:
-            args = self._evaluate_pipes(plan.udf_args, "string", F.col("fields"), plan.lookup_keys)
+            args = self._evaluate_pipes(
+                plan.udf_args, "string", F.col("fields"), plan.lookup_keys, kind=BOUNDED
+            )
             frame = frame.withColumn("args", F.when(not_fixed, args))
         return frame
 
@@ -152,7 +163,9 @@ class DataFrameBuilder:
         if plan.only_fixed:
             return frame.withColumn("result", _fixed_result(fixed))
         returned = F.col("returned") if plan.udfs else F.lit(None).cast("string")
-        result = self._evaluate_pipes(plan.result, RESULT, F.col("fields"), plan.lookup_keys, returned)
+        result = self._evaluate_pipes(
+            plan.result, RESULT, F.col("fields"), plan.lookup_keys, returned, kind=BOUNDED
+        )
         return frame.withColumn("result", F.when(fixed.isNotNull(), _fixed_result(fixed)).otherwise(result))
 
     def _with_identity(self, records: DataFrame, plan: QueryPlan) -> DataFrame:
@@ -235,6 +248,7 @@ class DataFrameBuilder:
         fields: Column,
         waves: Sequence[tuple[JavaObject, int]],
         returned: Column | None = None,
+        kind: str = EXPRESSION,
     ) -> Column:
         """The result of the expression of the record's pipe, which may need the rows that waves of lookups found.
 
@@ -248,12 +262,14 @@ class DataFrameBuilder:
         row = F.struct(
             F.col("text"), fields.alias("fields"), rows.alias("rows"), udf_result.alias("returned")
         )
-        return self._evaluate(expressions, returns, F.col("pipe_index"), row)
+        return self._evaluate(expressions, kind, returns, F.col("pipe_index"), row)
 
-    def _evaluate(self, expressions: JavaObject, returns: str, index: Column, row: Column) -> Column:
-        """The result of one of some broadcast expressions on a row; null where it throws."""
+    def _evaluate(
+        self, expressions: JavaObject, kind: str, returns: str, index: Column, row: Column
+    ) -> Column:
+        """The result of one of some broadcast expressions of a kind on a row; null where it throws."""
         catalyst = self._catalyst
-        chosen = self._task_copy(expressions, EXPRESSION, index)
+        chosen = self._task_copy(expressions, kind, index)
         return catalyst.column(
             catalyst.null_on_error(catalyst.call(chosen, "eval", returns, catalyst.expression(row)))
         )

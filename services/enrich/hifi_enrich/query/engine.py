@@ -24,7 +24,7 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import PipeRevision
 from hifi.runtime import log
 from hifi.runtime.clock import monotonic_s
-from hifi.spark.catalyst import Catalyst, JavaObject
+from hifi.spark.catalyst import Catalyst, JavaObject, SqlBudget
 from hifi.spark.kafka_connector import PartitionOffsets, write_records
 from hifi.spark.spark_session import SparkExited, has_exited, stop_spark, task_slots
 from hifi_enrich.lookup.table import LookupTable
@@ -131,7 +131,8 @@ class SparkEngine:
             spark = await asyncio.to_thread(start_session, master, settings, jars, self._scratch)
             self._own_session = spark
         self._executors = Executors(spark, master)
-        catalyst = self._catalyst = await asyncio.to_thread(Catalyst, spark)
+        budget = SqlBudget(settings.enrich_sql_cpu_s, settings.enrich_sql_memory_mb * 2**20)
+        catalyst = self._catalyst = await asyncio.to_thread(Catalyst, spark, budget)
         udf_limits = UdfLimits(settings.enrich_udf_deadline_s, settings.enrich_udf_memory_mb * 2**20)
         self._compiler = PipeCompiler(catalyst, udf_limits)
         enriched, dead_letter = self._topics.enriched, self._topics.dead_letter

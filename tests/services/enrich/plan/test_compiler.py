@@ -58,7 +58,7 @@ def test_a_pipe_may_have_hundreds_of_fields_and_long_chains_of_derived_ones(
 
 
 def test_a_pipe_that_spark_fails_to_analyse_is_broken_and_affects_no_other_pipe(bench: SparkBench) -> None:
-    conf, setting = bench.catalyst.spark.conf, "spark.sql.analyzer.maxIterations"
+    conf, setting = bench.catalyst.pipe_session.conf, "spark.sql.analyzer.maxIterations"
     compiler = PipeCompiler(bench.catalyst)
     bench.plan([make_pipe("good")], compiler=compiler)
     before = conf.get(setting)

@@ -1,0 +1,113 @@
+package hifi;
+
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * An expression of a pipe, evaluated within a budget. What exceeds it fails alone; three such events quarantine the
+ * pipe's revision in this process, and events that each take more than a tenth of the budget fail while they exceed
+ * three budgets together, of which a tenth of a core is given back.
+ */
+public class BoundedExpression implements java.io.Serializable {
+    private static final int MOST = 3;
+    private static final ConcurrentHashMap STATES = new ConcurrentHashMap();
+
+    private final Expression expression;
+    private final String revision;
+    private final long limitNs;
+    private final long limitBytes;
+    private final boolean result;
+    private transient State state;
+
+    /** What this process knows of a revision of a pipe. */
+    static class State {
+        int exceeded;
+        double slowNs;
+        long sinceNs = System.nanoTime();
+    }
+
+    /**
+     * An expression of a revision.
+     *
+     * @param revision key and offset of the pipe's revision.
+     * @param result whether it makes the result, in which the reason is told; the others are null then.
+     */
+    public BoundedExpression(
+            Expression expression, String revision, long limitNs, long limitBytes, boolean result) {
+        this.expression = expression;
+        this.revision = revision;
+        this.limitNs = limitNs;
+        this.limitBytes = limitBytes;
+        this.result = result;
+    }
+
+    public Object eval(InternalRow row) {
+        if (state == null) {
+            STATES.putIfAbsent(revision, new State());
+            state = (State) STATES.get(revision);
+        }
+        String refusal = refusal();
+        if (refusal != null) {
+            return failed(refusal);
+        }
+        SqlBudget budget = SqlBudget.current();
+        budget.start(limitNs, limitBytes);
+        try {
+            Object value = expression.eval(row);
+            if (budget.exceeded() == null) {
+                return value;
+            }
+        } catch (SqlBudget.Exceeded error) {
+            // told below
+        } catch (StackOverflowError error) {
+            return result ? failure("sql-failed", "an expression of the pipe is nested too deeply for this event") : null;
+        } finally {
+            long usedNs = budget.stop();
+            if (usedNs > limitNs / 10 && budget.exceeded() == null) {
+                slow(usedNs);
+            }
+        }
+        if (result) {
+            synchronized (state) {
+                state.exceeded++;
+            }
+        }
+        return failed(budget.exceeded());
+    }
+
+    private String refusal() {
+        if (state.exceeded >= MOST) {
+            return "quarantined: " + MOST + " events exceeded the budget of SQL; publish the pipe again to release it";
+        }
+        if (state.slowNs == 0) {
+            return null;
+        }
+        synchronized (state) {
+            long nowNs = System.nanoTime();
+            state.slowNs = Math.max(0, state.slowNs - (nowNs - state.sinceNs) / 10.0);
+            state.sinceNs = nowNs;
+            return state.slowNs < MOST * limitNs ? null
+                : "the pipe's slow events took more CPU time than " + MOST + " of them may";
+        }
+    }
+
+    private void slow(long usedNs) {
+        synchronized (state) {
+            if (state.slowNs == 0) {
+                state.sinceNs = System.nanoTime();
+            }
+            state.slowNs += usedNs;
+        }
+    }
+
+    private Object failed(String reason) {
+        return result ? failure("sql-budget", reason) : null;
+    }
+
+    private static Object failure(String reason, String detail) {
+        return new GenericInternalRow(new Object[] {null, null, UTF8String.fromString(reason + ": " + detail)});
+    }
+}

@@ -1,0 +1,106 @@
+"""What the check and the evaluation of hostile pipes open, execute and connect to; the kernel tells, JVM included."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from hifi.spark.jars import user_cache_folder
+
+ROOT: Final = Path(__file__).parents[3]
+LIMITS: Final = {
+    "HIFI_EGRESS_ALLOW": "",
+    "HIFI_PIPES_SECRET_FOLDERS": "/run/secrets",
+    "HIFI_PIPES_LOOKUP_FOLDERS": "/pipes",
+    "HIFI_PIPES_OBJECT_FOLDERS": "/objects",
+    "HIFI_PIPES_SOURCE_FOLDERS": "/sources",
+    "HIFI_PIPES_LAKE_WAREHOUSES": "s3://b/w",
+}
+_CALL: Final = re.compile(r"(?:\d+ +)?(openat|execve|connect)\((.*)")
+_PATH: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_LOOPBACK: Final = re.compile(r'sin6?_port=htons\((\d+)\).*"(?:127\.0\.0\.1|::ffff:127\.0\.0\.1|::1)"')
+_EPHEMERAL: Final = 32_768
+
+
+def own_folders(folder: Path) -> tuple[str, ...]:
+    """What hifi, Python and Java read of themselves, and the folders of the operator."""
+    java = Path(shutil.which("java") or "/").resolve().parents[1]
+    prefixes = {
+        sys.prefix,
+        sys.base_prefix + "/lib",
+        str(java),
+        str(ROOT),
+        str(folder),
+        "/etc/java-17-openjdk",
+    }
+    prefixes.add(str(user_cache_folder()))  # compiled modules
+    system = (
+        "/proc/",
+        "/sys/",
+        "/dev/",
+        "/usr/share/zoneinfo/",
+        "/tmp/hifi-",
+        "/tmp/hsperfdata",
+        "/tmp/spark",
+    )
+    return (*prefixes, *system, *LIMITS.values())
+
+
+def escapes(calls: str, folder: Path) -> Iterator[str]:
+    """Kind of each system call that reaches anything else."""
+    own = tuple(prefix for prefix in own_folders(folder) if prefix.startswith("/"))
+    for line in calls.splitlines():
+        call = _CALL.match(line)
+        if call is None:
+            continue
+        kind, arguments = call.groups()
+        path = _PATH.search(arguments)
+        if kind == "openat" and path and (not path[1].startswith("/") or path[1].startswith(own)):
+            continue
+        if kind == "connect" and (port := _LOOPBACK.search(arguments)) and int(port[1]) >= _EPHEMERAL:
+            continue  # between Python and Spark
+        yield f"{kind} {arguments[:160]}"
+
+
+@pytest.mark.more
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_hostile_pipes_open_execute_and_connect_to_nothing_and_a_planted_escape_is_seen(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "calls"
+    traced = [
+        "strace",
+        "-f",
+        "-qq",
+        "--seccomp-bpf",
+        "-s",
+        "300",
+        "-e",
+        "trace=openat,execve,connect",
+        "-o",
+        str(log),
+    ]
+    script = Path(__file__).with_name("hostile_evaluation.py")
+    done = subprocess.run(
+        [*traced, sys.executable, str(script), str(tmp_path)],
+        env=os.environ | LIMITS,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    parts = re.split(r".*mark-\d.*\n", log.read_text(errors="replace"))
+    assert len(parts) == 4
+    _, hostile, planted, _ = parts
+    assert sorted(set(escapes(hostile, tmp_path))) == []
+    seen = list(escapes(planted, tmp_path))
+    assert any(call.startswith("openat") and "/etc/passwd" in call for call in seen)
+    assert any(call.startswith("execve") and "/bin/true" in call for call in seen)
+    assert any(call.startswith("connect") and "htons(9)" in call for call in seen)
