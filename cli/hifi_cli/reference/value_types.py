@@ -52,7 +52,7 @@ _LOCAL: Final = datetime(2026, 7, 1, 12, 0, 0, 123456)  # noqa: DTZ001 - it has 
 _AT_TEXT: Final = '"2026-07-01T12:00:00.123456Z"'
 
 JSON: Final = (
-    ValueType("number", "number, as it is written", "exact", "exact", "",
+    ValueType("number", "number, as written", "exact", "exact", "",
             **_both(*((text, text) for text in ("1.10", "-0.0", "18446744073709551616", "1E-400", "9" * 60)))),
     ValueType("number beyond 1.8e308", "the same", "refused; over HTTP exact", "exact", "",
             [("1e309", None)], [("1E+309", "1E+309")]),
@@ -65,7 +65,7 @@ JSON: Final = (
 CSV: Final = (
     ValueType("value", "text", "exact", NEITHER, "",
             [("1.10", '"1.10"'), ("", '""'), ("null", '"null"'), ('"a\n""b"', '"a\\n\\"b"')]),
-    ValueType("byte that is no text in `encoding`", "", "refused", NEITHER, "", [(b"\xff", None)]),
+    ValueType("byte not of `encoding`", "", "refused", NEITHER, "", [(b"\xff", None)]),
 )  # fmt: skip
 
 AVRO: Final = (
@@ -74,7 +74,7 @@ AVRO: Final = (
     ValueType("`int`, `long`", "number", "exact", "exact", "long", **_both((2**63 - 1, "9223372036854775807"))),
     ValueType("number with a fraction, text", "for `long`", NEITHER, "refused", "long", (),
             [("1.5", None), ('"1"', None), ("9223372036854775808", None)]),
-    ValueType("`float`, `double`", "number", "exact", "lossy: the nearest value; whole numbers are exact or refused",
+    ValueType("`float`, `double`", "number", "exact", "lossy: nearest value; whole numbers exact or refused",
             "double", [(0.1, "0.1"), (1e300, "1e+300")],
             [("0.1000", 0.1), ("9007199254740993", None), ("1e400", None)]),
     ValueType("`NaN`, `Infinity`", "text", "exact", "exact", "double",
@@ -88,7 +88,7 @@ AVRO: Final = (
             **_both((_AT, _AT_TEXT))),
     ValueType("`timestamp-millis`", "RFC 3339 in UTC", "exact", "lossy: cut to milliseconds",
             _of("long", "timestamp-millis"), [(_MS, '"2026-07-01T12:00:00.123000Z"')], [(_AT_TEXT, _MS)]),
-    ValueType("time without an offset", "for `timestamp-…`", NEITHER, "refused", _of("long", "timestamp-micros"), (),
+    ValueType("time without offset", "for `timestamp-…`", NEITHER, "refused", _of("long", "timestamp-micros"), (),
             [('"2026-07-01T12:00:00"', None)]),
     ValueType("`local-timestamp-…`", "RFC 3339 without offset", "exact", "exact", _of("long", "local-timestamp-micros"),
             **_both((_LOCAL, '"2026-07-01T12:00:00.123456"'))),
@@ -96,13 +96,13 @@ AVRO: Final = (
             '"2026-07-01"'))),
     ValueType("`time-micros`", "`12:00:00.500000`", "exact", "exact", _of("long", "time-micros"),
             **_both((time(12, 0, 0, 500000), '"12:00:00.500000"'))),
-    ValueType("dates and times outside of the years 1 to 9999", "", "refused", "refused", _of("int", "date"),
+    ValueType("times outside the years 1 to 9999", "", "refused", "refused", _of("int", "date"),
             [(2**30, None)], [('"10000-01-01"', None)]),
-    ValueType("other logical types, such as `timestamp-nanos`", "the base type", "exact", "exact",
+    ValueType("other logical types (`timestamp-nanos`, …)", "the base type", "exact", "exact",
             _of("long", "timestamp-nanos"), **_both((1, "1"))),
     ValueType("`record`, `map`, `array`", "object, list", "exact", "exact", {"type": "map", "values": "long"},
             **_both(({"a": 1}, '{"a":1}'))),
-    ValueType("union", "the value alone", "lossy: without the name of the type", "exact: the first type that keeps it",
+    ValueType("union", "the value alone", "lossy: without type name", "exact: the first type that keeps it",
             ["null", "float", "double"], [(("double", 0.1), "0.1")], [("0.1", 0.1), ("null", None)]),
 )  # fmt: skip
 
@@ -111,7 +111,7 @@ PARQUET: Final = (
             [(2**64 - 1, "18446744073709551615")],
             [("9223372036854775807", 2**63 - 1), ("5.0", 5), ("1.5", None), ("9223372036854775808", None)]),
     ValueType("floating-point numbers", "number", "exact",
-            "lossy: the nearest value; whole numbers are exact or refused", "float64", [(0.1, "0.1")],
+            "lossy: nearest value; whole numbers exact or refused", "float64", [(0.1, "0.1")],
             [("0.1000", 0.1), ("9007199254740993", None), ("1e400", None)]),
     ValueType("`NaN`, `Infinity`", "text", "exact", "exact", "float64",
             **_both((_NAN, '"NaN"'), (_INFINITY, '"Infinity"'))),
@@ -122,13 +122,13 @@ PARQUET: Final = (
     ValueType("binary", "base64", "exact", "as a string", "binary", [(b"\x00\xff", '"AP8="')], [('"AP8="', "AP8=")]),
     ValueType("date, time", "`2026-07-01`, `12:00:00.5…`", "exact", "as a string", "date32",
             [(date(2026, 7, 1), '"2026-07-01"')], [('"2026-07-01"', "2026-07-01")]),
-    ValueType("timestamp", "RFC 3339 in UTC", "exact; without a zone as UTC", "as a string", "timestamp[us]",
+    ValueType("timestamp", "RFC 3339 in UTC", "exact; without zone as UTC", "as a string", "timestamp[us]",
             [(_LOCAL, _AT_TEXT)], [(_AT_TEXT, _AT_TEXT.strip('"'))]),
     ValueType("nanoseconds", "RFC 3339 in UTC", "lossy: cut to microseconds", "as a string", "timestamp[ns]",
             [(1_782_907_200_123_456_789, _AT_TEXT)], [('"…789Z"', "…789Z")]),
     ValueType("duration", "ISO 8601", "exact", "as a string", "duration[us]",
             [(timedelta(days=1, microseconds=1), '"PT86400.000001S"')], [('"PT1S"', "PT1S")]),
-    ValueType("times outside of the years 1 to 9999, a key of a map twice", "", "refused", NEITHER, "timestamp[s]",
+    ValueType("times outside the years 1 to 9999, duplicate map keys", "", "refused", NEITHER, "timestamp[s]",
             [(2**40, None)]),
     ValueType("struct, map, list", "object, list", "exact", "as JSON text", "list", [([1, 2], "[1,2]")],
             [("[1.10,2]", "[1.10,2]")]),
@@ -160,22 +160,22 @@ POSTGRES: Final = (
 """Of a source `sql`."""
 
 SPARK: Final = (
-    ValueType("`string`", "text, or what stands there as text",
-            "lossy: a number with a fraction or an exponent as a double", "exact", "string", [("1.10", '"1.1"')]),
-    ValueType("`int`, `bigint`", "whole number, also as text", "exact, else null; with an exponent or `.0` as a double",
+    ValueType("`string`", "text, else its JSON text",
+            "lossy: numbers with fraction or exponent as double", "exact", "string", [("1.10", '"1.1"')]),
+    ValueType("`int`, `bigint`", "whole number, also as text", "exact, else null; with exponent or `.0` as double",
             "exact", "int", [("5.0", "5"), ("5.5", "null"), ("2147483648", "null")]),
-    ValueType("`double`", "number, also as text", "lossy: the nearest value", "exact; infinite values are null",
+    ValueType("`double`", "number, also as text", "lossy: nearest value", "exact; infinite values are null",
             "double", [("0.1000", "0.1"), ("1e400", "null")]),
 )  # fmt: skip
 """Fields with a declared type (`enrich.fields`) in expressions; the data itself is not changed."""
 
 ICEBERG: Final = (
-    ValueType("`string`", "text, or what stands there as text", NEITHER,
+    ValueType("`string`", "text, else its JSON text", NEITHER,
             "exact; numbers with 16 digits and more to 38 digits", "string", (),
             [('"Zoë"', "Zoë"), ("123456789012345678.25", "123456789012345678.25"), ('{"a":[1]}', '{"a":[1]}')]),
     ValueType("`int`, `bigint`", "whole number, also as text", NEITHER, "exact, else null", "bigint", (),
             [("9223372036854775807", "9223372036854775807"), ("1.5", None), ("9223372036854775808", None)]),
-    ValueType("`double`", "number, also as text", NEITHER, "lossy: the nearest value; too large: null", "double", (),
+    ValueType("`double`", "number, also as text", NEITHER, "lossy: nearest value; too large: null", "double", (),
             [("0.1000", "0.1"), ("1e400", None)]),
     ValueType("`NaN`, `Infinity`", "text", NEITHER, "exact", "double", (), [('"NaN"', "NaN"), ('"-Infinity"',
             "-Infinity")]),
@@ -183,7 +183,7 @@ ICEBERG: Final = (
             [("true", "true"), ('"x"', None)]),
     ValueType("`date`", "`2026-07-01`", NEITHER, "exact, else null; of a time its date", "date", (),
             [('"2026-07-01"', "2026-07-01"), ('"2026-07-01T12:00:00Z"', "2026-07-01"), ('"x"', None)]),
-    ValueType("`timestamp`", "RFC 3339, without a zone UTC", NEITHER, "lossy: cut to microseconds; else null",
+    ValueType("`timestamp`", "RFC 3339, without zone UTC", NEITHER, "lossy: cut to microseconds; else null",
             "timestamp",
             (), [('"2026-07-01T12:00:00.123456789+02:00"', "2026-07-01 10:00:00.123456"), ('"x"', None)]),
 )  # fmt: skip
