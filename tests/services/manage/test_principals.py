@@ -115,9 +115,10 @@ async def test_the_mesh_makes_the_first_principal_and_commands_make_and_revoke_o
 
 def test_roles_include_those_before_them() -> None:
     assert [[role.includes(other) for other in Role] for role in Role] == [
-        [True, False, False],
-        [True, True, False],
-        [True, True, True],
+        [True, False, False, False],
+        [True, True, False, False],
+        [True, True, True, False],
+        [True, True, True, True],
     ]
 
 

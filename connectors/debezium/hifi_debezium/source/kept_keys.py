@@ -8,9 +8,10 @@ writes the same again.
 import asyncio
 import zlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
@@ -25,6 +26,8 @@ _PARTITIONS: Final = 8
 _BATCH_BYTES: Final = 512 * 1024
 _MOST_REPLICAS: Final = 3
 _METADATA_S: Final = 0.1
+_MOST_WAIT_MS: Final = 20
+"""A fetch at the end of a partition delays the next partition by as much."""
 _END_OF_TABLE: Final = b"\0"
 
 
@@ -153,7 +156,7 @@ class KeptKeys:
             aiokafka.errors.KafkaError, OSError: Kafka does not answer.
         """
         prefixes = {table.encode() + _END_OF_TABLE: offset for table, offset in tables.items()}
-        async with self._turn, topic_consumer(self._bootstrap, security=self._security) as consumer:
+        async with self._turn, self._consumer() as consumer:
             for partition in range(_PARTITIONS):
                 tp = TopicPartition(self.topic, partition)
                 last: dict[bytes, bytes] = {}
@@ -184,7 +187,7 @@ class KeptKeys:
             aiokafka.errors.KafkaError, OSError: Kafka does not answer.
         """
         marks: dict[str, tuple[int, Mapping[str, Any]]] = {}
-        async with self._turn, topic_consumer(self._bootstrap, security=self._security) as consumer:
+        async with self._turn, self._consumer() as consumer:
             tps = [TopicPartition(self.topic, partition) for partition in range(_PARTITIONS)]
             async for records in read_ranges(consumer, await offset_ranges(consumer, tps)):
                 for record in records:
@@ -198,6 +201,9 @@ class KeptKeys:
         producer, self._producer = self._producer, None
         if producer is not None:
             await close(producer)
+
+    def _consumer(self) -> AbstractAsyncContextManager[AIOKafkaConsumer]:
+        return topic_consumer(self._bootstrap, security=self._security, fetch_max_wait_ms=_MOST_WAIT_MS)
 
     async def _started(self) -> AIOKafkaProducer:
         if self._producer is None:

@@ -206,6 +206,7 @@ NEEDS: Final[Mapping[str, Needs]] = {
     "skew": _READS,
     "minute": _READS,
     "lost": _READS,
+    "event": _READS,
     "dead": _READS,
     "replay": Needs(Role.OPERATOR),
     "alarms": _READS,
