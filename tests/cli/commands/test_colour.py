@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from hifi.kafka.topics import Topics
+from hifi.kafka.topics import Topics, principal_topics
 from hifi.pipe.registry import read_registry
 from hifi_infra.kafka.stream_setup import prepare
 
@@ -53,7 +53,7 @@ def test_up_refuses_a_pipe_that_would_lose_events_before_anything_starts(hifi, t
 
 def test_apply_refuses_such_a_pipe_in_a_colour(hifi, kafka, rows) -> None:
     topics = Topics(f"s{uuid.uuid4().hex[:8]}")
-    asyncio.run(prepare(kafka, topics, 1, coloured=True))
+    asyncio.run(prepare(kafka, topics, 1, principal_topics(topics.stream), coloured=True))
     status, _, error = hifi("apply", rows, "--kafka", kafka, "--stream", topics.stream)
     assert status == 1, error
     assert "the stream has two colours" in " ".join(error.split())

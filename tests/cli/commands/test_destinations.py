@@ -7,7 +7,7 @@ import orjson
 from typer.testing import CliRunner
 
 from hifi.kafka.admin import create_topics
-from hifi.kafka.topics import Topics
+from hifi.kafka.topics import Topics, principal_topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish, stream_record
 from hifi.pipe.revision import pipe_record
@@ -22,7 +22,8 @@ def test_a_destination_is_parked_and_resumed_by_name(kafka: str) -> None:
     )
 
     async def create() -> None:
-        await create_topics(kafka, topics, partitions=1, replication=1, timeout_s=60)
+        for missing in (topics, principal_topics(topics.stream)):
+            await create_topics(kafka, missing, partitions=1, replication=1, timeout_s=60)
         await publish(kafka, topics, [stream_record(1), pipe_record(pipe)])
 
     def run(*words: str) -> tuple[int, str]:

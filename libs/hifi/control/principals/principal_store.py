@@ -159,7 +159,7 @@ async def _writing(
 
     async def write(entries: Sequence[AuditEntry]) -> None:
         """Write entries."""
-        async with _answering(bootstrap):
+        async with _answering(bootstrap, topic):
             await producer.send_and_wait(topic, 0, [entry.record() for entry in entries])
 
     try:
@@ -186,9 +186,12 @@ async def _write(
 
 
 @contextlib.asynccontextmanager
-async def _answering(bootstrap: str) -> AsyncIterator[None]:
+async def _answering(bootstrap: str, topic: str | None = None) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(_ANSWER_S):
             yield
     except (TimeoutError, KafkaError, OSError) as error:
-        raise Retryable(f"the control plane's Kafka at {bootstrap} does not answer: {error!r}") from error
+        missing = f", or has no topic {topic}, which the setup job creates" if topic else ""
+        raise Retryable(
+            f"the control plane's Kafka at {bootstrap} does not answer{missing}: {error!r}"
+        ) from error
