@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 import psycopg
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
+from aiokafka.errors import UnknownTopicOrPartitionError
 
 from equivalence.columns import TYPES
 from equivalence.tables import Table, change_at_random, rows_of
@@ -231,8 +232,9 @@ async def run_seed(on: Systems, seed: int, changes: int, tell: Callable[[str], N
     connector = Connector("equivalence", name, pipe.source)
     delivery = Delivery(pipe, made)
     reading = Reading(on, pipe, delivery)
-    await reading.start()
+    await reading.prepare()
     await declare(connector)
+    await reading.start()
     try:
         for phase, (share, truncates, lost) in enumerate(PHASES, 1):
             if lost:
@@ -310,10 +312,18 @@ class Reading:
         self._last_s = time.monotonic()
         self.count = self.swept = 0
 
-    async def start(self) -> None:
-        """Connect."""
+    async def prepare(self) -> None:
+        """Create the topic of the keys."""
         await self._events._keys.provide()
-        await self._consumer.start()
+
+    async def start(self) -> None:
+        """Connect, as soon as the connector has made its topic."""
+        async with asyncio.timeout(_START_S):
+            while True:
+                try:
+                    return await self._consumer.start()
+                except UnknownTopicOrPartitionError:
+                    await asyncio.sleep(0.5)
 
     async def stop(self) -> None:
         """Disconnect."""

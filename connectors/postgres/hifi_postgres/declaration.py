@@ -14,8 +14,13 @@ from hifi.runtime.units import FieldPath, Seconds
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_$]{0,62}"
 ColumnTypeName = Annotated[
-    str, StringConstraints(pattern=r"^[a-z][a-z0-9_ ]{0,62}( ?\(\d{1,6}(, ?\d{1,6})?\))?(\[\])?$")
+    str,
+    StringConstraints(
+        pattern=r"^([a-z][a-z0-9_]{0,62}|double precision|character varying|bit varying)"
+        r"( ?\(\d{1,6}(, ?\d{1,6})?\))?( with(out)? time zone)?(\[\])?$"
+    ),
 ]
+"""A name of a type and its length: several words would be a place for `default` and a call of a function."""
 ColumnName = Annotated[str, StringConstraints(pattern=f"^{_NAME}$")]
 OptionalSchemaTable = Annotated[str, StringConstraints(pattern=rf"^({_NAME}\.)?{_NAME}$")]
 

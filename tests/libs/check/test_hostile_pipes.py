@@ -325,6 +325,10 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         Row((*S, "attributes"), _key("time"), destination="postgres"),
         Row((*S, "attributes"), _value("t"), destination="postgres"),
     ),
+    "PostgresSettings.types": (
+        Row((*S, "types"), _key("text"), destination="postgres"),
+        Row((*S, "types"), _value("a"), destination="postgres"),
+    ),
     "PostgresSettings.key": (Row((*S, "key"), _only, destination="postgres"),),
     "PostgresSettings.delete_when": (
         Row((*S, "delete_when"), _key("d"), destination="postgres"),

@@ -368,6 +368,7 @@ async def test_times_are_in_the_viewers_zone_with_utc_as_the_tooltip(kafka: str)
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
         page = await (await browser.new_context(timezone_id="Asia/Tokyo")).new_page()
+        await sign_in(page, url, "viewer")
         await page.goto(url + "/pipes/flights")
         shown = page.locator(f'#minutes a[href$="/{minute}"] time')
         utc = time.strftime("%Y-%m-%d %H:%M", time.gmtime(minute * 60))

@@ -22,7 +22,9 @@ async def test_every_page_and_call_answers_and_shows_who_is_signed_in(
     for created in PRINCIPALS:
         observer.principals.principals.take(created.name.encode(), created.record().value, 0)
     calls = [
-        operation.path.format(pipe="x", minute="1") for operation in OPERATIONS if operation.method == "GET"
+        operation.path.format(pipe="x", minute="1") + ("?id=1" if operation.name == "event" else "")
+        for operation in OPERATIONS
+        if operation.method == "GET"
     ]
     sock = server.listen("127.0.0.1", 0)
     async with server.serve(observer.application(), sock, drain_s=1), aiohttp.ClientSession() as session:
