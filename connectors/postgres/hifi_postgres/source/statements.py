@@ -60,7 +60,7 @@ class RowStatements:
         listed = SQL(", ").join(
             SQL(_AS_TEXT.get(type_id, "s.{0}")).format(Identifier(name)) for name, type_id in columns
         )
-        self._data = SQL("(SELECT to_json(d)::text AS data FROM (SELECT {}) d OFFSET 0)").format(listed)
+        self._data = SQL("(SELECT to_json(d.*)::text AS data FROM (SELECT {}) d OFFSET 0)").format(listed)
         self._max_bytes = max_bytes
         # Times that lie in the future, such as those of a wrong clock, must not let the mark run ahead.
         self._until = {
