@@ -45,7 +45,8 @@ async def test_source_and_destination_are_equal_row_by_row(cdc: Systems) -> None
     numbers = await run_seed(cdc, 1, 500, told.append)
     assert (numbers["differences"], numbers["refused"]) == (0, 0), "\n".join(told)
     assert numbers["changes"] >= 500
-    assert numbers["rows"] > 50
+    assert numbers["rows"] > 20
+    assert numbers["swept"] > 0
 
 
 async def test_the_slot_moves_while_the_captured_tables_are_idle_and_others_are_busy(cdc: Systems) -> None:
@@ -102,11 +103,11 @@ async def test_the_table_of_types_is_true(cdc: Systems) -> None:
                     connection.execute(insert, [2, row.example])
         while len(read) < turn * len(TYPES):
             event = reader(await consumer.getone())
-            if event.data is None:
-                read.append(("refused", parse_refusal(dict(event.headers)[REFUSED]).detail))
-            else:
+            if event.data is not None:
                 data = orjson.loads(event.data)
                 read.append((data["change"]["op"], data.get("v", "absent")))
+            elif not event.skipped:
+                read.append(("refused", parse_refusal(dict(event.headers)[REFUSED]).detail))
     await consumer.stop()
     for at, (outcome, value) in enumerate(read):
         row = TYPES[at % len(TYPES)]

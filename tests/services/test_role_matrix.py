@@ -52,6 +52,7 @@ OBSERVE = {
     "GET /api/v1/pipes/{pipe}/recent": Role.VIEWER,
     "GET /api/v1/pipes/{pipe}/skew": Role.VIEWER,
     "GET /api/v1/pipes/{pipe}/minutes/{minute}": Role.VIEWER,
+    "GET /api/v1/pipes/{pipe}/minutes/{minute}/event": Role.VIEWER,
     "GET /api/v1/pipes/{pipe}/minutes/{minute}/lost": Role.VIEWER,
     "GET /api/v1/pipes/{pipe}/dead": Role.VIEWER,
     "POST /api/v1/pipes/{pipe}/dead/replay": Role.OPERATOR,

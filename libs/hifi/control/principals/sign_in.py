@@ -1,6 +1,6 @@
 """The pages of a console on which people sign in and out, with a token or with a link that works once."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Annotated, Final
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -15,7 +15,7 @@ from hifi.control.principals.principal import Principal
 from hifi.control.principals.sessions import SESSION_S
 from hifi.runtime.clock import now_us
 from hifi.runtime.console.console_pages import ConsolePages
-from hifi.runtime.http.openapi import json_response
+from hifi.runtime.http.openapi import Operation, json_response
 from hifi.runtime.http.problem import Problem
 
 PATH: Final = "/sign-in"
@@ -55,6 +55,15 @@ class SignIn:
             Route(PATH, self.sign_in, methods=["GET"], name="sign_in"),
             Route(PATH, self.sign_in_with, methods=["POST"], name="sign_in_with"),
             Route("/sign-out", self.sign_out, methods=["POST"], name="sign_out"),
+        ]
+
+    def operations(
+        self, operations: Iterable[Operation], api: object, needs: Mapping[str, Needs]
+    ) -> list[BaseRoute]:
+        """A route of each operation of an API, whose handler is the method with its name."""
+        return [
+            self.api(operation.path, operation.name, getattr(api, operation.name), needs, operation.method)
+            for operation in operations
         ]
 
     def api(self, path: str, name: str, handler: Handler, needs: Mapping[str, Needs], method: str) -> Route:

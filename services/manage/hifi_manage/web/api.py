@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount
+from starlette.routing import Mount
 
 from hifi.control.declaration import NONE, Declaration, Origin, undeclared
 from hifi.control.principals.audit import AuditEntry
@@ -67,16 +67,7 @@ def application(state: ControlState, observe_url: str, hosts: Sequence[str] = ()
     api = ManagementApi(state, gate)
     console = ManagementConsole(observe_url)
     sign_in = SignIn(gate, console.pages)
-    routes: list[BaseRoute] = [
-        sign_in.api(
-            operation.path,
-            operation.name,
-            getattr(api, operation.name),
-            NEEDS,
-            operation.method,
-        )
-        for operation in OPERATIONS
-    ]
+    routes = sign_in.operations(OPERATIONS, api, NEEDS)
     routes.append(sign_in.api("/api/v1/openapi.json", "openapi", api.openapi, NEEDS, "GET"))
     routes.append(Mount(REGISTRY_PATH, registry_application(state)))
     return Starlette(

@@ -9,7 +9,6 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from hifi.control.principals.audit import AuditEntry
 from hifi.control.principals.audit_log import AuditLog
@@ -46,16 +45,7 @@ def application(
     api = Api(answers, replays, gate, audit, readers)
     console = Console(answers, settings.manage_url, readers)
     sign_in = SignIn(gate, console.pages)
-    routes: list[BaseRoute] = [
-        sign_in.api(
-            operation.path,
-            operation.name,
-            getattr(api, operation.name),
-            NEEDS,
-            operation.method,
-        )
-        for operation in OPERATIONS
-    ]
+    routes = sign_in.operations(OPERATIONS, api, NEEDS)
     routes.append(sign_in.api("/openapi.json", "openapi", api.openapi, NEEDS, "GET"))
     hosts = split_hosts(settings.observe_hosts)
     return Starlette(
