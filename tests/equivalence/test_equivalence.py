@@ -9,6 +9,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 
 from equivalence.run import Systems, declare, run_seed
+from hifi.pipe.sources.event import SourceEvent
 from hifi.record.headers import REFUSED
 from hifi.record.refusal import parse_refusal
 from hifi_debezium.declaration import DebeziumSource
@@ -79,6 +80,14 @@ async def test_the_slot_moves_while_the_captured_tables_are_idle_and_others_are_
         assert (await held_by_slot(unknown, slot)).bytes == 0
 
 
+def outcome_of(event: SourceEvent) -> tuple[str, Any]:
+    """The operation and value of a change, or that it is refused and why."""
+    if event.data is None:
+        return "refused", parse_refusal(dict(event.headers)[REFUSED]).detail
+    data = orjson.loads(event.data)
+    return data["change"]["op"], data.get("v", "absent")
+
+
 async def test_the_table_of_types_is_true(cdc: Systems) -> None:
     names = [f"types{at}" for at in range(len(TYPES))]
     inserts = []
@@ -103,11 +112,8 @@ async def test_the_table_of_types_is_true(cdc: Systems) -> None:
                     connection.execute(insert, [2, row.example])
         while len(read) < turn * len(TYPES):
             event = reader(await consumer.getone())
-            if event.data is not None:
-                data = orjson.loads(event.data)
-                read.append((data["change"]["op"], data.get("v", "absent")))
-            elif not event.skipped:
-                read.append(("refused", parse_refusal(dict(event.headers)[REFUSED]).detail))
+            if not event.skipped:
+                read.append(outcome_of(event))
     await consumer.stop()
     for at, (outcome, value) in enumerate(read):
         row = TYPES[at % len(TYPES)]
