@@ -10,8 +10,8 @@ import contextlib
 import sys
 from pathlib import Path
 
-from py4j.protocol import Py4JJavaError
-from test_hostile_pipes import HOSTILE, ROWS, SQL, _declared, _problems
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from test_hostile_pipes import HOSTILE, ROWS, SQL, _declared, _problems  # type: ignore[import-not-found]
 
 from hifi.pipe.model import Pipe
 from hifi.spark.catalyst import Catalyst, JavaObject, SqlProblem
