@@ -180,7 +180,7 @@ class ChangeReader:
     ) -> None:
         """Note what a change says of the key of its row, which is refused."""
         operation = envelope["op"]
-        if operation == "u" or not record.key:
+        if not record.key:
             return
         source, names = envelope["source"], list(orjson.loads(record.key))
         row = envelope["before"] if operation == "d" else envelope["after"]
@@ -252,7 +252,7 @@ class ChangeReader:
                 else _EMPTY
             )
         key = {name: row.values.get(name) for name in key_names}
-        if operation != "update" and record.key:
+        if record.key:
             told = KeyChange(RowKey(table, record.key, key), event.position, operation != "delete")
             event.key_changes += (told,)
         committed_ms = record.timestamp if operation == "snapshot" else int(source["ts_ms"])

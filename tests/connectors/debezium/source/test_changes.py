@@ -161,7 +161,7 @@ def keys(event: Any) -> list[KeyChange]:
 
 
 @pytest.mark.parametrize(
-    ("operation", "present"), [("r", True), ("c", True), ("d", False), ("u", None), ("t", None)]
+    ("operation", "present"), [("r", True), ("c", True), ("d", False), ("u", True), ("t", None)]
 )
 def test_changes_tell_which_keys_there_are(operation: str, present: bool | None) -> None:
     change = record(

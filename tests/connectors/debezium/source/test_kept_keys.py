@@ -95,7 +95,7 @@ async def test_a_truncate_deletes_the_rows_of_its_table_that_there_are(source: D
     ]  # fmt: skip
     truncate = change("t", 0, 6)
     after = [change("c", 3, 7), change("t", 0, 8), change("t", 0, 9)]
-    expected = [(6, 0, '{"id":"f1"}'), (6, 2, '{"id":"f3"}')]
+    expected = [(6, 0, '{"id":"f1"}'), (6, 4, '{"id":"f3"}')]
     assert await reader.read(*before, truncate, writes=False) == expected
     reader.crash()  # before its deletes are written: they are made again, whatever is read again
     assert await reader.read(truncate, writes=False) == expected
