@@ -1,9 +1,9 @@
 """The keys of all rows that the changes of a source have told of, in a compacted topic beside that of the changes.
 
 A key is written with the offset of its row's last change, and removed when the row is deleted. An update tells of a
-row, too: a snapshot leaves out rows that a concurrent TRUNCATE has removed, and earlier updates of them follow it. So the
-rows that a TRUNCATE or a new snapshot has left out are known, and each one becomes a delete. A reader that has gone back
-writes the same again.
+row, too: a snapshot leaves out rows that a concurrent TRUNCATE has removed, and earlier updates of them follow it. So
+the rows that a TRUNCATE or a new snapshot has left out are known, and each one becomes a delete. A reader that has gone
+back writes the same again.
 """
 
 import asyncio
