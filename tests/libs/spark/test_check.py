@@ -178,9 +178,11 @@ def test_the_examples_of_spark_of_allowed_functions_are_allowed(catalyst: Cataly
                 continue
             if query == "unix_timestamp()" or "CurrentTimeZone" in catalyst.analysed_classes(frame):
                 continue  # the clock, and a fact of the session
-            if refusals := violations(nodes) + refused_nodes(
+            refusals = violations(nodes) + refused_nodes(
                 catalyst.analysed_classes(frame), catalyst.refused_classes()
-            ):
+            )
+            # The examples are constants, of which those are refused that could be costly.
+            if refusals := [text for text in refusals if not text.startswith("the constant ")]:
                 refused.append((query, refusals))
     assert refused == []
 
