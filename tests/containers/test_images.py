@@ -146,7 +146,7 @@ def test_the_version_of_a_service_names_the_commit(image: str, tag: str, inside:
 
 
 @pytest.mark.parametrize("service", ASYNCIO)
-def test_an_asyncio_service_adds_less_than_60_mb_to_its_base_and_egest_110_more_for_parquet(
+def test_an_asyncio_service_adds_less_than_60_mb_to_its_base_and_egest_130_more_for_parquet_and_signatures(
     service: str, tag: str
 ) -> None:
     whole = config(service, tag)["Size"]
@@ -154,4 +154,4 @@ def test_an_asyncio_service_adds_less_than_60_mb_to_its_base_and_egest_110_more_
         whole - json.loads(run("docker", "image", "inspect", f"hifi-base:runtime-{tag}").stdout)[0]["Size"]
     )
     print(f"{service}: {added / 1e6:.0f} MB over its base, {whole / 1e6:.0f} MB in all")
-    assert added < {"egest": 170_000_000, "collect": 185_000_000}.get(service, 60_000_000)
+    assert added < {"egest": 190_000_000, "collect": 185_000_000}.get(service, 60_000_000)
