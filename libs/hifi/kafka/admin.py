@@ -15,6 +15,8 @@ from hifi.kafka.topics import DeclaredTopics
 from hifi.runtime.errors import Misconfigured, Retryable
 
 _ALREADY_EXISTS = 36
+_MOST_REPLICAS = 3
+_METADATA_S = 0.05
 _RETENTION = "retention.ms"
 _RECORD_LIMIT = "max.message.bytes"
 _FIXED = ("cleanup.policy", "message.timestamp.type")
@@ -74,6 +76,38 @@ async def topic_names(bootstrap: str, prefix: str) -> list[str]:
     """
     async with _admin(bootstrap) as admin:
         return sorted(name for name in await admin.list_topics() if name.startswith(prefix))
+
+
+async def create_topic(admin: Any, name: str, partitions: int, configs: dict[str, str]) -> None:
+    """Create a topic with up to three replicas, unless somebody else has created it meanwhile.
+
+    Args:
+        admin: started.
+        name: of the topic.
+        partitions: how many.
+        configs: settings of the topic.
+
+    Raises:
+        aiokafka.errors.KafkaError: Kafka did not answer, or refused.
+    """
+    replicas = min(_MOST_REPLICAS, len((await admin.describe_cluster())["brokers"]))
+    response = await admin.create_topics([NewTopic(name, partitions, replicas, topic_configs=configs)])
+    for _, code, *_ in response.topic_errors:
+        if code not in (0, _ALREADY_EXISTS):
+            raise for_code(code)(f"the topic {name} cannot be created")
+
+
+async def known_partitions(admin: Any, name: str) -> int:
+    """The number of partitions of a topic that exists. Waits, without a time limit, until the brokers know it.
+
+    Raises:
+        aiokafka.errors.KafkaError: Kafka did not answer.
+    """
+    while True:
+        [described] = await admin.describe_topics([name])
+        if described["partitions"]:
+            return len(described["partitions"])
+        await asyncio.sleep(_METADATA_S)
 
 
 @contextlib.asynccontextmanager

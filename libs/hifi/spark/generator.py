@@ -22,6 +22,7 @@ from hifi.record.spark_sql import literal
 from hifi.spark.json_fields import json_fields
 from hifi.spark.lookup_key import table_id, text_of, typed
 from hifi.spark.row_query import RowQuery, Steps
+from hifi.spark.typed_text import typed_text
 
 TEXT: Final = "`hifi.text`"
 """string: the event's data."""
@@ -188,7 +189,8 @@ def _key_part(field: str, kind: SqlType) -> str:
 def _values(enrich: Enrich, positions: Mapping[str, RowPosition]) -> dict[str, str]:
     """Name to SQL of the value, of the declared fields and of the fields of the lookups with these positions."""
     values = {
-        name: _read(f"{FIELDS}[{index}]", kind) for index, (name, kind) in enumerate(enrich.fields.items())
+        name: typed_text(f"{FIELDS}[{index}]", kind)
+        for index, (name, kind) in enumerate(enrich.fields.items())
     }
     for name, position in positions.items():
         lookup = enrich.lookups[name]
@@ -198,18 +200,9 @@ def _values(enrich: Enrich, positions: Mapping[str, RowPosition]) -> dict[str, s
     return values
 
 
-def _read(text: str, kind: SqlType) -> str:
-    """SQL of the value of a text; null where it does not fit. `5.0` and `1e3` are whole numbers, `5.5` is none."""
-    if kind not in (SqlType.INT, SqlType.BIGINT):
-        return f"cast({text} as {kind.value})"
-    number = f"try_cast({text} as decimal(38, 18))"
-    whole = f"if({number} % 1 = 0, try_cast({number} as {kind.value}), null)"
-    return f"coalesce(try_cast({text} as {kind.value}), {whole})"
-
-
 def _looked_up(lookup: Lookup, field: str, index: int, position: RowPosition) -> str:
     kind = lookup.types.get(lookup.fields[field], SqlType.STRING)
-    value = _read(f"{position.sql()}[{index}]", kind)
+    value = typed_text(f"{position.sql()}[{index}]", kind)
     if lookup.miss != "default":
         return value
     default = text_of(typed(lookup.default.get(field), kind))
@@ -257,7 +250,7 @@ def _after_udf(enrich: Enrich, query: RowQuery) -> RowQuery:
     schema = ", ".join(f"`{name}` string" for name in enrich.udf.returns)
     query = query.extend_unless_failed({"hifi.return": f"from_json({RETURNED}, '{schema}')"})
     return query.extend(
-        {name: _read(f"`hifi.return`.`{name}`", kind) for name, kind in enrich.udf.returns.items()}
+        {name: typed_text(f"`hifi.return`.`{name}`", kind) for name, kind in enrich.udf.returns.items()}
     )
 
 

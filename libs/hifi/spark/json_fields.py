@@ -6,7 +6,6 @@ unguessable element: after trailing text that element is not the second of two, 
 
 import secrets
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from typing import Final
 
 from hifi.record.spark_sql import literal
@@ -29,7 +28,7 @@ def _let(name: str, value: str, body: str) -> str:
     return f"aggregate(array(), ({value}\n), (`hifi all`, `hifi one`) -> `hifi all`, `{name}` -> {body})"
 
 
-def json_fields(text: str, names: Sequence[str], exact: AbstractSet[str] = frozenset()) -> str:
+def json_fields(text: str, names: Sequence[str]) -> str:
     """SQL of the fields of a JSON object as text (array<string>, in order).
 
     It is null or raises an error where the text is not one object: use it where an error gives null.
@@ -39,10 +38,9 @@ def json_fields(text: str, names: Sequence[str], exact: AbstractSet[str] = froze
     Args:
         text: SQL of the data (string), which may be anything.
         names: of the fields; without any the array has one empty text.
-        exact: names of those whose numbers are exact, see `exact_number`.
     """
     members = ", ".join([*(f"`{name}`: string" for name in names), f"{_NONCE}: bigint"])
-    fields = _array("`hifi data`[0]", text, names, exact)
+    fields = _array("`hifi data`[0]", names)
     once = _let(
         "hifi data",
         f"from_json({_wrapped(text)}, 'array<struct<{members}>>', {_STRICT})",
@@ -50,13 +48,13 @@ def json_fields(text: str, names: Sequence[str], exact: AbstractSet[str] = froze
     )
     begins = f"is_valid_utf8({text}) and startswith(ltrim(' \\t\\r\\n', {text}), '{{')"
     escaped = f"contains({text}, '\\\\u')"
-    return f"case when {begins} then if({escaped}, {fields_of_valid(text, names, exact)}, {once}) end"
+    return f"case when {begins} then if({escaped}, {fields_of_valid(text, names)}, {once}) end"
 
 
-def fields_of_valid(text: str, names: Sequence[str], exact: AbstractSet[str] = frozenset()) -> str:
+def fields_of_valid(text: str, names: Sequence[str]) -> str:
     """As `json_fields`, for text that begins as an object, parsed twice."""
     schema = ", ".join(f"`{name}` string" for name in names)
-    array = _array("`hifi data`", text, names, exact)
+    array = _array("`hifi data`", names)
     if names:
         array = _let("hifi data", f"from_json({text}, '{schema}')", array)
     whole = f"try_variant_get(try_parse_json({_wrapped(text)}), '$[1].{_NONCE}', 'bigint') = 1"
@@ -83,7 +81,6 @@ def exact_number(field: str, text: str, name: str) -> str:
     return f"if({is_number}, coalesce({number}, {field}), {field})"
 
 
-def _array(data: str, text: str, names: Sequence[str], exact: AbstractSet[str]) -> str:
-    fields = {name: f"{data}.`{name}`" for name in names}
-    fields |= {name: exact_number(fields[name], text, name) for name in names if name in exact}
-    return f"array({', '.join(fields.values())})" if fields else "array('')"
+def _array(data: str, names: Sequence[str]) -> str:
+    fields = ", ".join(f"{data}.`{name}`" for name in names)
+    return f"array({fields})" if fields else "array('')"

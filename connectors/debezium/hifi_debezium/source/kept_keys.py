@@ -13,9 +13,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
 
+from hifi.kafka.admin import create_topic, known_partitions
 from hifi.kafka.clients import close, connect, topic_consumer
 from hifi.kafka.security import KafkaSecurity, client_options
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
@@ -25,8 +26,6 @@ from hifi.runtime.errors import Retryable
 _PARTITIONS: Final = 8
 """The keys of one are in memory at once."""
 _BATCH_BYTES: Final = 512 * 1024
-_MOST_REPLICAS: Final = 3
-_METADATA_S: Final = 0.1
 _MOST_WAIT_MS: Final = 20
 """A fetch at the end of a partition delays the next partition by as much."""
 _END_OF_TABLE: Final = b"\0"
@@ -98,15 +97,8 @@ class KeptKeys:
         try:
             await admin.start()
             if self.topic not in await admin.list_topics():
-                replicas = min(_MOST_REPLICAS, len((await admin.describe_cluster())["brokers"]))
-                made = NewTopic(
-                    self.topic, _PARTITIONS, replicas, topic_configs={"cleanup.policy": "compact"}
-                )
-                for _, code, *_ in (await admin.create_topics([made])).topic_errors:
-                    if code and for_code(code) is not TopicAlreadyExistsError:
-                        raise for_code(code)("it was refused")
-            while not (await admin.describe_topics([self.topic]))[0]["partitions"]:
-                await asyncio.sleep(_METADATA_S)
+                await create_topic(admin, self.topic, _PARTITIONS, {"cleanup.policy": "compact"})
+            await known_partitions(admin, self.topic)
         except (KafkaError, OSError) as error:
             raise Retryable(
                 f"the topic {self.topic} with the keys of rows cannot be created: {error!r}"

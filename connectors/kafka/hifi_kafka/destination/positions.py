@@ -5,10 +5,10 @@ import zlib
 from typing import Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import TopicAlreadyExistsError, for_code
+from aiokafka.admin import AIOKafkaAdminClient
 
 from hifi.delivery.written_offsets import WrittenOffsets
+from hifi.kafka.admin import create_topic, known_partitions
 from hifi.kafka.clients import close
 from hifi.kafka.security import client_options
 from hifi.kafka.topic_reader import read_ranges
@@ -19,12 +19,9 @@ from hifi_kafka.destination.topic_limit import TopicLimit
 
 PARTITIONS: Final = 8
 """Partitions of a positions topic that egest creates."""
-MOST_REPLICAS: Final = 3
-"""Replicas of its partitions, if there are as many brokers."""
 RETENTION_DAYS: Final = 60
 """For which positions of a topic that egest creates are kept after they were last written, so that those of past
 offsets and logs go. It is twice as long as dead letters are kept, which may come back."""
-_METADATA_S: Final = 0.05
 _DAY_MS: Final = 86_400_000
 
 logger = log.get(__name__)
@@ -147,20 +144,8 @@ class PositionReader:
                 )
             if self._topic not in topics:
                 logger.warning("positions-topic-made", topic=self._topic, cluster=self._settings.bootstrap)
-                await self._create(admin)
-            while True:  # until the brokers know the new topic; the write has a time-out
-                [described] = await admin.describe_topics([self._topic])
-                if described["partitions"]:
-                    return len(described["partitions"])
-                await asyncio.sleep(_METADATA_S)
+                configs = {"cleanup.policy": "compact,delete", "retention.ms": str(RETENTION_DAYS * _DAY_MS)}
+                await create_topic(admin, self._topic, PARTITIONS, configs)
+            return await known_partitions(admin, self._topic)  # the write has a time-out
         finally:
             await admin.close()
-
-    async def _create(self, admin: AIOKafkaAdminClient) -> None:
-        replicas = min(MOST_REPLICAS, len((await admin.describe_cluster())["brokers"]))
-        configs = {"cleanup.policy": "compact,delete", "retention.ms": str(RETENTION_DAYS * _DAY_MS)}
-        topic = NewTopic(self._topic, PARTITIONS, replicas, topic_configs=configs)
-        response = await admin.create_topics([topic])
-        for _, code, *_ in response.topic_errors:
-            if code and for_code(code) is not TopicAlreadyExistsError:
-                raise for_code(code)(f"the topic {self._topic} cannot be created")

@@ -11,7 +11,7 @@ from hifi.pipe.model import SqlType
 from hifi.record.headers import CE_PREFIX
 from hifi.record.spark_sql import literal
 from hifi.spark.json_fields import exact_number
-from hifi.spark.typed_text import EXACT_TYPES, typed_text
+from hifi.spark.typed_text import EXACT_TYPES, stored_text
 from hifi_iceberg.declaration import ACCEPTED, LOG, OFFSET, PARTITION, SEQ, LakeTable
 
 ROW: Final = "row"
@@ -55,7 +55,7 @@ def with_rows(deliveries: DataFrame, declared: LakeTable, log: str) -> DataFrame
 
 def _value(name: str, kind: SqlType) -> str:
     text = f"`{_DATA}`.`{name}`"
-    return typed_text(exact_number(text, _TEXT, name) if kind in EXACT_TYPES else text, kind, stored=True)
+    return stored_text(exact_number(text, _TEXT, name) if kind in EXACT_TYPES else text, kind)
 
 
 def _refusal(declared: LakeTable) -> str:
