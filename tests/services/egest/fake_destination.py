@@ -106,18 +106,29 @@ async def destination(
     reply: Reply = fine, *, port: int = 0, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[FakeDestination]:
     fake_destination = FakeDestination(reply)
-    tasks: set[asyncio.Task[None]] = set()
+    async with serving(fake_destination.serve, port=port, tls=tls) as number:
+        fake_destination.url = f"http{'s' if tls else ''}://127.0.0.1:{number}/in"
+        yield fake_destination
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    *,
+    port: int = 0,
+    tls: ssl.SSLContext | None = None,
+) -> AsyncIterator[int]:
+    """Serve each connection to a port of the loopback, which is yielded; those that are open at the end are cut."""
+    tasks: set[asyncio.Future[None]] = set()
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(fake_destination.serve(reader, writer))
+        task = asyncio.ensure_future(serve(reader, writer))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
     server = await asyncio.start_server(connected, "127.0.0.1", port, ssl=tls)
-    number = server.sockets[0].getsockname()[1]
-    fake_destination.url = f"http{'s' if tls else ''}://127.0.0.1:{number}/in"
     try:
-        yield fake_destination
+        yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
         for task in list(tasks):

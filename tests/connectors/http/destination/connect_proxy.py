@@ -5,6 +5,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
+from fake_destination import serving
+
 
 @dataclass
 class ConnectProxy:
@@ -43,7 +45,6 @@ async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 @contextlib.asynccontextmanager
 async def connect_proxy(answer: bytes = b"") -> AsyncIterator[ConnectProxy]:
     proxy = ConnectProxy(answer=answer)
-    tasks: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -51,18 +52,5 @@ async def connect_proxy(answer: bytes = b"") -> AsyncIterator[ConnectProxy]:
         except (OSError, asyncio.IncompleteReadError):
             writer.transport.abort()
 
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(serve(reader, writer))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    proxy.port = server.sockets[0].getsockname()[1]
-    try:
+    async with serving(serve) as proxy.port:
         yield proxy
-    finally:
-        server.close()
-        for task in list(tasks):
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
