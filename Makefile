@@ -29,16 +29,16 @@ demo-cdc: setup  ## deliver the changes of a PostgreSQL table to a webhook, a da
 
 # Without ARGS some pytest processes share the work; with ARGS one does, which suits a selection.
 test: setup  ## run all tests with a real Kafka (ARGS="-k name", KAFKA=HOST:PORT or KAFKA=testcontainers)
-	$(if $(ARGS),.venv/bin/pytest --durations=10,.venv/bin/python tests/run_groups.py) $(if $(KAFKA),--kafka=$(KAFKA)) $(ARGS)
+	$(if $(ARGS),.venv/bin/pytest --durations=10,.venv/bin/python -m tests.runners.run_groups) $(if $(KAFKA),--kafka=$(KAFKA)) $(ARGS)
 
 test-fast: setup  ## run the tests that need no Kafka, no Spark and no mesh, in less than a minute (ARGS="-k name")
-	.venv/bin/python tests/run_groups.py --fast $(ARGS)
+	.venv/bin/python -m tests.runners.run_groups --fast $(ARGS)
 
 s3-server: .venv/.installed  ## build the S3 server that tests of object destinations use, with Go, in about five minutes
 	GOBIN=$(CURDIR)/.venv/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
 test-more: setup  ## run the tests marked "more", which CI leaves out; adds the result to tests/more-runs.md
-	.venv/bin/python tests/run_more.py $(ARGS)
+	.venv/bin/python -m tests.runners.run_more $(ARGS)
 
 images:  ## build the image of every service (ARGS="egest" for one; HIFI_TAG=...)
 	HIFI_TAG=$(or $(HIFI_TAG),latest) DOCKER_HOST=$$(infra/docker/engine.sh) infra/docker/images.sh $(ARGS)
@@ -49,7 +49,7 @@ compose:  ## start the whole mesh in containers, wait until it is ready, print i
 
 test-containers: setup  ## build every image, run the mesh in containers, inject faults (ARGS="-k name"; HIFI_TEST_TAG: of images that exist)
 	$(if $(HIFI_TEST_TAG),,$(MAKE) --no-print-directory images HIFI_TAG=test ARGS=)
-	HIFI_TEST_CONTAINERS=1 HIFI_TEST_TAG=$(or $(HIFI_TEST_TAG),test) .venv/bin/python tests/run_twice.py tests/containers $(ARGS)
+	HIFI_TEST_CONTAINERS=1 HIFI_TEST_TAG=$(or $(HIFI_TEST_TAG),test) .venv/bin/python -m tests.runners.run_twice tests/containers $(ARGS)
 
 chaos: setup  ## inject random faults into a mesh under load (ARGS="--seconds 600 --seed 7"); adds to bench/results
 	mkdir -p bench/results

@@ -1,4 +1,4 @@
-"""Each class name has one meaning in the tree, and what is called pure is pure."""
+"""Class names have one meaning, what is called pure is pure, and helpers of tests have a package."""
 
 import ast
 import re
@@ -130,3 +130,20 @@ def test_what_is_called_pure_is_pure() -> None:
 )
 def test_the_check_of_purity_finds(source: str) -> None:
     assert list(_impurities(ast.parse(source)))
+
+
+def test_no_helper_module_lies_loose_beside_a_conftest() -> None:
+    tests = ROOT / "tests"
+    loose = [
+        str(file.relative_to(tests))
+        for file in sorted(tests.rglob("*.py"))
+        if file.name != "conftest.py"
+        and not file.name.startswith("test_")
+        and not _is_in_package(file, tests)
+    ]
+    assert loose == [], "helpers of tests belong into tests/support"
+
+
+def _is_in_package(file: Path, tests: Path) -> bool:
+    folders = file.relative_to(tests).parents[:-1]
+    return any((tests / folder / "__init__.py").exists() for folder in folders)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from rich.console import Console
 from tests.chaos.topic_facts import read_topic_facts
 from tests.chaos.verification import ChaosResult, FaultWindow, fault_kind, verify
-from tests.closed_minutes import closed_minutes
+from tests.support.closed_minutes import closed_minutes
 
 from hifi.pipe.loader import load
 from hifi.pipe.model import Pipe

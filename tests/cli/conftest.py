@@ -1,7 +1,6 @@
 """Run `hifi` as a user does, in a real process, and find all processes that it started."""
 
 import contextlib
-import importlib.util
 import logging
 import os
 import signal
@@ -146,14 +145,3 @@ def external_destination(tmp_path_factory):
     yield ExternalDestination(port, log)
     process.kill()
     process.wait()
-
-
-@pytest.fixture(scope="session")
-def external():
-    """Import the module `external_sender.py` beside this file: test folders are not packages."""
-    spec = importlib.util.spec_from_file_location("external", Path(__file__).with_name("external_sender.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

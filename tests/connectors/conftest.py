@@ -1,21 +1,14 @@
 """Fixtures of the tests of connectors: the engines that read and write with them."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 import uvloop
+from tests.support.egest.egest_stream import EgestStream
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "connectors"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "services/collect"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "services/egest"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "services/retrier"))
-
-from egest_stream import EgestStream
-
-pytest.register_assert_rewrite("destination_contract", "kind_under_test", "polled_reader", "object_stores")
+pytest.register_assert_rewrite("tests.support.connectors", "tests.support.collect", "tests.support.objects")
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -2,15 +2,11 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from stack import ROOT, ComposeMesh, SteadySender, run
+from tests.support.containers.stack import ROOT, ComposeMesh, SteadySender, run
 
 from hifi_infra.ports import free_port
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from stack import ComposeMesh, SteadySender, all_arrived_once, inspect, run, until
+from tests.support.containers.stack import ComposeMesh, SteadySender, all_arrived_once, inspect, run, until
 
 MakeMesh = Callable[..., ComposeMesh]
 MakeSender = Callable[[ComposeMesh], SteadySender]

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from stack import ComposeMesh, SteadySender, all_arrived_once, run, until
+from tests.support.containers.stack import ComposeMesh, SteadySender, all_arrived_once, run, until
 
 # Without containers: test_three_brokers_accept_with_one_dead_refuse_with_two_and_lose_nothing, tests of the standby in
 # tests/services/enrich, and test_security.py there, which uses a Spark cluster.

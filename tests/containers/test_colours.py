@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from stack import ComposeMesh, SteadySender, all_arrived_once, run, slow_pipes, until
+from tests.support.containers.stack import ComposeMesh, SteadySender, all_arrived_once, run, slow_pipes, until
 
 from hifi_infra.ports import free_port
 

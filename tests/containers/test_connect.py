@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from stack import ROOT, ComposeMesh, inspect, until
+from tests.support.containers.stack import ROOT, ComposeMesh, inspect, until
 
 from hifi_infra.postgres.server import PASSWORD, USER, PostgresServer
 

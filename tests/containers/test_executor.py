@@ -8,7 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from stack import ComposeMesh, SteadySender, all_arrived_once, inspect, run, slow_pipes, until
+from tests.support.containers.stack import (
+    ComposeMesh,
+    SteadySender,
+    all_arrived_once,
+    inspect,
+    run,
+    slow_pipes,
+    until,
+)
 
 pytestmark = pytest.mark.more  # test_mesh.py has the executor's changes without deploy and scale
 MakeSender = Callable[[ComposeMesh], SteadySender]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stack import CONTROL, DATA_PLANE, IMAGES, ROOT, run
+from tests.support.containers.stack import CONTROL, DATA_PLANE, IMAGES, ROOT, run
 
 SERVICES = (*DATA_PLANE, *CONTROL)
 ASYNCIO = ("ingest", "collect", "normalize", "egest", "retrier", "rollout")

@@ -12,7 +12,15 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from stack import DATA_PLANE, ComposeMesh, SteadySender, all_arrived_once, inspect, run, until
+from tests.support.containers.stack import (
+    DATA_PLANE,
+    ComposeMesh,
+    SteadySender,
+    all_arrived_once,
+    inspect,
+    run,
+    until,
+)
 
 PYTHON = ("/opt/hifi/bin/python", "-c")
 FETCH = "import sys, urllib.request as r; print(r.urlopen(f'http://127.0.0.1:9000/{sys.argv[1]}').read().decode())"

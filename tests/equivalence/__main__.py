@@ -8,13 +8,11 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ.setdefault("HIFI_EGRESS_ALLOW", "loopback")  # as commands of hifi do
 
 import orjson
-
-from equivalence.mesh_run import mesh_systems, run_seeds
-from equivalence.run import run_seed, systems
+from tests.equivalence.mesh_run import mesh_systems, run_seeds
+from tests.equivalence.run import run_seed, systems
 
 
 async def _main() -> int:

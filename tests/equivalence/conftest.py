@@ -1,15 +1,10 @@
 """PostgreSQL servers, Kafka and Kafka Connect for the tests of changes."""
 
-import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from equivalence.run import Systems, systems
+from tests.equivalence.run import Systems, systems
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

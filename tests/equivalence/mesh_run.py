@@ -14,9 +14,8 @@ from typing import Any
 
 import orjson
 import psycopg
-
-from equivalence.columns import TYPES
-from equivalence.run import (
+from tests.equivalence.columns import TYPES
+from tests.equivalence.run import (
     BEFORE,
     PHASES,
     TARGET_URL,
@@ -28,7 +27,8 @@ from equivalence.run import (
     make_tables,
     resume,
 )
-from equivalence.tables import Table, change_at_random
+from tests.equivalence.tables import Table, change_at_random
+
 from hifi.delivery.kind import OutboundEvent
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish

@@ -19,9 +19,9 @@ import orjson
 import psycopg
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
 from aiokafka.errors import UnknownTopicOrPartitionError
+from tests.equivalence.columns import TYPES
+from tests.equivalence.tables import Table, change_at_random, rows_of
 
-from equivalence.columns import TYPES
-from equivalence.tables import Table, change_at_random, rows_of
 from hifi.delivery.installed_kinds import read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
 from hifi.pipe.model import Pipe

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.sql import SQL, Identifier
-
-from equivalence.columns import KINDS, ColumnKind
+from tests.equivalence.columns import KINDS, ColumnKind
 
 _WRITERS = 3
 _NULLS = 0.15

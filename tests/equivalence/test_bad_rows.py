@@ -11,9 +11,9 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import dict_row
-from tests.stream_process import PARTITIONS, read_all
+from tests.equivalence.columns import KINDS, TYPES
+from tests.support.stream_process import PARTITIONS, read_all
 
-from equivalence.columns import KINDS, TYPES
 from hifi.pipe.model import Pipe
 from hifi.record.fields import fields
 from hifi.record.headers import DETAIL, REASON

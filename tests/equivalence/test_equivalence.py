@@ -7,8 +7,8 @@ import orjson
 import psycopg
 import pytest
 from aiokafka import AIOKafkaConsumer
+from tests.equivalence.run import Systems, declare, run_seed
 
-from equivalence.run import Systems, declare, run_seed
 from hifi.pipe.sources.event import SourceEvent
 from hifi.record.headers import REFUSED
 from hifi.record.refusal import parse_refusal

@@ -3,7 +3,7 @@
 `format-2.json` has the records of the event topics of a stream of two partitions: nine events each, the receipts of the
 first two, one of which was delivered, and the retry of the other.
 
-`python tests/releases/recorded_stream.py FILE` records a file with the checkout that it runs in. The files of earlier
+`python -m tests.releases.recorded_stream FILE` records a file with the checkout that it runs in. The files of earlier
 formats stay as they are: they are what an earlier release wrote.
 Nothing was released with format 1.
 """
@@ -19,6 +19,7 @@ from typing import Any
 
 import aiohttp
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from tests.support.egest.fake_destination import OK, ReceivedRequest, answer, destination
 
 from hifi.pipe.model import Pipe
 from hifi.record.partitioner import partition_of
@@ -26,9 +27,6 @@ from hifi.record.record import Record
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "services" / "egest"))
-from fake_destination import OK, ReceivedRequest, answer, destination
 
 FILE = Path(__file__).with_name("format-2.json")
 PARTITIONS = 2

@@ -1,10 +1,9 @@
 """The records that an earlier release wrote, as recorded bytes, are read as what they were."""
 
-import sys
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.releases.recorded_stream import EVENTS, PARTITIONS, PROCESSED, recorded
 
 from hifi.record.fields import fields
 from hifi.record.headers import ATTEMPT, DESTINATION, OUTCOME, PASS, Headers
@@ -12,9 +11,6 @@ from hifi.record.hop import hop
 from hifi.record.identity import identity
 from hifi.record.record import Record
 from hifi_observe.ledger.grouping import group_records
-
-sys.path.insert(0, str(Path(__file__).parent))
-from recorded_stream import EVENTS, PARTITIONS, PROCESSED, recorded
 
 
 class Consumed(NamedTuple):

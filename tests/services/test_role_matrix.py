@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
-from tests.observe_principal import PRINCIPALS, as_principal
+from tests.support.observe_principal import PRINCIPALS, as_principal
 
 from hifi.control.principals.audit_log import AuditLog
 from hifi.control.principals.gate import Gate

@@ -5,7 +5,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.stream_process import free_port, readyz, start_service
+from tests.support.stream_process import free_port, readyz, start_service
 
 SERVICES = (
     *("collect", "deploy", "egest", "enrich", "ingest", "lake"),

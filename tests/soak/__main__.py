@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 from rich.console import Console
-from tests.closed_minutes import closed_minutes
+from tests.support.closed_minutes import closed_minutes
 
 from hifi_cli.demo.flights_demo import Demo
 from hifi_cli.demo.load_test import LoadTest

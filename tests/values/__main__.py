@@ -4,13 +4,9 @@ import argparse
 import random
 import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import orjson
-
-from values.round_trips import PAIRS, round_trip
+from tests.values.round_trips import PAIRS, round_trip
 
 
 def main() -> int:

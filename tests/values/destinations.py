@@ -6,6 +6,8 @@ from typing import Any
 
 import fastavro
 from pyarrow import parquet
+from tests.values.sources import avro_schema
+from tests.values.tables import Table, Value, of_json
 
 from hifi.avro.encode import Encoder
 from hifi.delivery.kind import OutboundEvent
@@ -16,8 +18,6 @@ from hifi_objects.declaration import ObjectColumn
 from hifi_objects.destination.formats import Ndjson
 from hifi_objects.destination.parquet import Parquet
 from hifi_objects.destination.rows import row
-from values.sources import avro_schema
-from values.tables import Table, Value, of_json
 
 Rows = list[dict[str, Value]]
 PARQUET = {"long": "long", "double": "double", "boolean": "boolean", "list": "json", "decimal": "json"}

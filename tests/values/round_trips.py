@@ -4,12 +4,12 @@ from typing import Any
 
 import hypothesis
 from hypothesis import HealthCheck, given, settings
+from tests.values.destinations import DESTINATIONS, Rows
+from tests.values.sources import SOURCES
+from tests.values.tables import Table, same, tables, text_of
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.normalize.program import compile_pipe
-from values.destinations import DESTINATIONS, Rows
-from values.sources import SOURCES
-from values.tables import Table, same, tables, text_of
 
 Pair = tuple[str, str]
 PAIRS: list[Pair] = [(source, destination) for source in SOURCES for destination in DESTINATIONS]

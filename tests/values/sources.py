@@ -11,6 +11,7 @@ import fastavro
 import pyarrow as pa
 from aiokafka import ConsumerRecord
 from pyarrow import parquet
+from tests.values.tables import Table, number, text_of
 
 from hifi.avro.decode import decode
 from hifi.avro.schema import AvroSchema, read_schema
@@ -20,7 +21,6 @@ from hifi_kafka.source.records import RecordReader
 from hifi_objects.source.rows.batches import RowBatches
 from hifi_objects.source.rows.binary import tolerate_bad_values
 from hifi_objects.source.rows.row_format import RowFormat
-from values.tables import Table, number, text_of
 
 tolerate_bad_values()
 LIMIT = 1_000_000

@@ -3,8 +3,7 @@
 import random
 
 import pytest
-
-from values.round_trips import PAIRS, Pair, round_trip
+from tests.values.round_trips import PAIRS, Pair, round_trip
 
 VALUES = 200
 

@@ -34,8 +34,8 @@ from tests.chaos.fault_tools import FaultTools
 from tests.chaos.faults import FaultContext, wait_until_ready
 from tests.chaos.topic_facts import read_topic_facts
 from tests.chaos.verification import ChaosResult, FaultWindow, count_repeats
-from tests.closed_minutes import closed_minutes
-from tests.written_events import in_table
+from tests.support.closed_minutes import closed_minutes
+from tests.support.written_events import in_table
 
 from hifi.pipe.model import Pipe
 from hifi.runtime.egress import VARIABLE as EGRESS

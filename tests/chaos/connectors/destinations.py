@@ -6,7 +6,7 @@ from typing import Any
 import fastavro
 from tests.chaos.connectors.sources import COLUMNS
 from tests.chaos.connectors.systems import BUCKET, SCHEMA, Systems
-from tests.written_events import Rows, in_folder, in_lake, in_table, in_topic
+from tests.support.written_events import Rows, in_folder, in_lake, in_table, in_topic
 
 FIELDS = ("id", "key", "n", "amount", "text")
 KEEPS_KEYS = frozenset({"upsert", "lake-upsert"})

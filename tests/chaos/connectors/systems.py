@@ -5,7 +5,6 @@ import contextlib
 import os
 import shutil
 import socket
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -17,16 +16,14 @@ from tests.chaos.connectors.http_destination import HttpDestination
 from tests.chaos.connectors.s3_proxy import S3Proxy
 from tests.chaos.connectors.standby import Standby
 from tests.chaos.tcp_proxy import ForwardedPort
-from tests.schema_registry import SchemaRegistryProcess
+from tests.support.objects.s3_server import ACCESS_KEY, BUCKET, PROGRAM, SECRET_KEY
+from tests.support.schema_registry import SchemaRegistryProcess
 
 from hifi_infra.connect.worker import ConnectWorker
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.ports import free_port
 from hifi_infra.postgres.server import PASSWORD, PostgresServer
 from hifi_infra.process.process import Process
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "connectors" / "objects"))
-from s3_server import ACCESS_KEY, BUCKET, PROGRAM, SECRET_KEY
 
 PARTITIONS: Final = 2
 """Of the topics at the beginning; a fault adds some."""

@@ -5,6 +5,7 @@ import signal
 import time
 
 import pytest
+from tests.support import external_sender
 
 from hifi_infra.ports import free_port, is_free
 
@@ -25,9 +26,7 @@ destinations:
 
 
 @pytest.mark.more  # faster: tests/infra/mesh/test_mesh_killed.py; `make chaos-quick` kills every service under load
-def test_everything_acknowledged_is_delivered(
-    start_hifi, external, external_destination, tmp_path, record_property
-):
+def test_everything_acknowledged_is_delivered(start_hifi, external_destination, tmp_path, record_property):
     pipes, data, port = tmp_path / "pipes", tmp_path / "data", free_port()
     console = free_port(but={port})
     pipes.mkdir()
@@ -35,7 +34,7 @@ def test_everything_acknowledged_is_delivered(
     arguments = ("up", "--pipes", pipes, "--data", data, "--port", port, "--console-port", console)
     mesh = start_hifi(*arguments)
     mesh.wait_for("Send events to", 300)
-    sender = external.ExternalSender(port, "hello", rate=200)
+    sender = external_sender.ExternalSender(port, "hello", rate=200)
     sender.start()
     time.sleep(6)
     mesh.signal(signal.SIGKILL)
@@ -43,7 +42,7 @@ def test_everything_acknowledged_is_delivered(
     before = len(sender.acknowledged)
     mesh.wait_gone(5)
     assert is_free(port)
-    counts, _ = external.arrivals(external_destination)
+    counts, _ = external_sender.arrivals(external_destination)
     under_way = set(sender.acknowledged[:before]) - set(counts)
 
     again = start_hifi(*arguments)
@@ -51,7 +50,7 @@ def test_everything_acknowledged_is_delivered(
     time.sleep(3)
     sender.stop()
     assert len(sender.acknowledged) > before, "it takes events again"
-    counts, bodies = external.wait_for(sender.acknowledged, external_destination, 120)
+    counts, bodies = external_sender.wait_for(sender.acknowledged, external_destination, 120)
     twice = {name: count for name, count in counts.items() if count > 1}
     record_property("under_way_at_the_kill", len(under_way))
     record_property("duplicates", sum(twice.values()) - len(twice))

@@ -17,7 +17,8 @@ import psutil
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
-from tests.collector import collector
+from tests.support import external_sender
+from tests.support.collector import collector
 
 from hifi_infra.kafka.credentials import cluster_credentials
 from hifi_infra.ports import free_port, is_free
@@ -73,17 +74,15 @@ def test_up_prints_the_address_of_ingest_an_example_and_the_durability(up):
     assert "not the loss of the disk" in output
 
 
-def test_an_external_destination_receives_each_event_exactly_once_and_unchanged(
-    up, external, external_destination
-):
-    sender = external.ExternalSender(up.port, "hello", rate=100, prefix="once")
+def test_an_external_destination_receives_each_event_exactly_once_and_unchanged(up, external_destination):
+    sender = external_sender.ExternalSender(up.port, "hello", rate=100, prefix="once")
     sender.start()
     while len(sender.acknowledged) < 200:
         assert sender.is_alive()
         time.sleep(0.1)
     sender.stop()
     assert sender.refused == 0
-    counts, bodies = external.wait_for(sender.acknowledged, external_destination, 30)
+    counts, bodies = external_sender.wait_for(sender.acknowledged, external_destination, 30)
     assert {counts[name] for name in sender.acknowledged} == {1}
     for name in sender.acknowledged:
         path, body = bodies[name]
@@ -91,17 +90,15 @@ def test_an_external_destination_receives_each_event_exactly_once_and_unchanged(
         assert body == json.dumps({"n": int(name.split("-")[1]), "é": "ü"}).encode(), "byte for byte"
 
 
-def test_a_trace_goes_from_the_sender_through_every_hop_to_the_destination(
-    up, external, external_destination, traces
-):
+def test_a_trace_goes_from_the_sender_through_every_hop_to_the_destination(up, external_destination, traces):
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     connection = http.client.HTTPConnection("127.0.0.1", up.port, timeout=10)
-    headers = external.ExternalSender(up.port, "hello", rate=1).headers("traced")
+    headers = external_sender.ExternalSender(up.port, "hello", rate=1).headers("traced")
     connection.request("POST", "/v1/events", b"{}", headers | {"traceparent": f"00-{trace}-{parent}-01"})
     assert connection.getresponse().status == 202
     connection.close()
-    external.wait_for(["traced"], external_destination, 30)
-    assert external.headers(external_destination, "traced")["traceparent"].split("-")[1] == trace
+    external_sender.wait_for(["traced"], external_destination, 30)
+    assert external_sender.headers(external_destination, "traced")["traceparent"].split("-")[1] == trace
 
     def ours():
         return {span.raw.name: span for span in traces.spans if span.raw.trace_id.hex() == trace}
@@ -176,19 +173,19 @@ def test_send_reports_an_error_in_one_message(up, hifi, arguments, why):
     assert "Traceback" not in errors
 
 
-def test_top_minutes_and_lost_show_the_events(up, hifi, external, external_destination):
+def test_top_minutes_and_lost_show_the_events(up, hifi, external_destination):
     assert f"Open the console at http://127.0.0.1:{up.console}/sign-in#" in up.text()
     assert "count" in hifi("top", "--once", "--data", up.data)[1]
     assert [pipe["pipe"] for pipe in json.loads(hifi("top", "--json", "--data", up.data)[1])["pipes"]] == [
         "count"
     ]
-    sender = external.ExternalSender(up.port, "hello", rate=50, prefix="seen")
+    sender = external_sender.ExternalSender(up.port, "hello", rate=50, prefix="seen")
     sender.start()
     while len(sender.acknowledged) < 50:
         assert sender.is_alive()
         time.sleep(0.1)
     sender.stop()
-    external.wait_for(sender.acknowledged, external_destination, 30)
+    external_sender.wait_for(sender.acknowledged, external_destination, 30)
     end = time.monotonic() + 150
     minutes: list[dict[str, Any]] = []
     while sum(minute["delivered"] for minute in minutes) < 50:  # a minute closes 2 s after its end
@@ -297,9 +294,7 @@ def test_status_of_an_external_kafka_needs_no_data_folder(up, hifi, tmp_path):
     assert "the stream nothing cannot be read" in errors
 
 
-def test_apply_changes_a_running_mesh_and_refuses_invalid_pipes(
-    up, hifi, external, external_destination, tmp_path
-):
+def test_apply_changes_a_running_mesh_and_refuses_invalid_pipes(up, hifi, external_destination, tmp_path):
     text = PIPE.format(url=external_destination.url)
     (tmp_path / "count.yaml").write_text(text.replace("/count", "/moved"))
     (tmp_path / "other.yaml").write_text(text.replace("pipe: count", "pipe: other").replace("2cf24", "3cf24"))
@@ -310,11 +305,11 @@ def test_apply_changes_a_running_mesh_and_refuses_invalid_pipes(
         "count": "changed",
         "other": "new",
     }
-    sender = external.ExternalSender(up.port, "hello", rate=20, prefix="moved")
+    sender = external_sender.ExternalSender(up.port, "hello", rate=20, prefix="moved")
     sender.start()
     time.sleep(2)
     sender.stop()
-    _, bodies = external.wait_for(sender.acknowledged, external_destination, 30)
+    _, bodies = external_sender.wait_for(sender.acknowledged, external_destination, 30)
     assert bodies[sender.acknowledged[-1]][0] == "/moved"
 
     (tmp_path / "other.yaml").write_text(text.replace("pipe: count", "pipe: other").replace("url:", "urls:"))
@@ -346,7 +341,7 @@ destinations:
 """
 
 
-def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, external, external_destination, tmp_path):
+def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, external_destination, tmp_path):
     key = "strict"
     file = tmp_path / "strict.yaml"
     pipe = {"url": external_destination.url, "digest": hashlib.sha256(key.encode()).hexdigest()}
@@ -354,7 +349,7 @@ def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, external, ext
     assert hifi("apply", tmp_path, "--quick", "--data", up.data)[0] == 0
     events = b'{"id":"good","n":1,"m":1}\n{"id":"bad","n":"one","m":1}\n{"id":"poor","n":1}\n'
     assert hifi("send", "strict", "-", "--data", up.data, "--key", key, stdin=events)[0] == 0
-    external.wait_for(["good"], external_destination, 30)
+    external_sender.wait_for(["good"], external_destination, 30)
     letters = sorted(dead_letters(up, hifi, "--pipe", "strict", least=2), key=lambda letter: letter["event"])
     assert [
         (letter["event"], letter["service"], letter["reason"], letter["pointer"], letter["replayed"])
@@ -373,7 +368,7 @@ def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, external, ext
     assert hifi("apply", tmp_path, "--quick", "--data", up.data)[0] == 0
     code, output, _ = hifi("dead", "replay", "--pipe", "strict", "--data", up.data)
     assert (code, output) == (0, "2 dead letter(s) replayed\n")
-    counts, _ = external.wait_for(["bad", "poor"], external_destination, 30)
+    counts, _ = external_sender.wait_for(["bad", "poor"], external_destination, 30)
     code, output, _ = hifi("dead", "replay", name, "--data", up.data)
     assert (code, output) == (0, "0 dead letter(s) replayed; 1 had been replayed before\n")
     assert [letter["replayed"] for letter in dead_letters(up, hifi, "--pipe", "strict", least=2)] == [
@@ -381,7 +376,7 @@ def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, external, ext
         True,
     ]
     assert hifi("dead", "show", "0:99999", "--data", up.data)[0] == 1
-    counts, _ = external.arrivals(external_destination)
+    counts, _ = external_sender.arrivals(external_destination)
     assert (counts["bad"], counts["poor"]) == (1, 1)
     entries = audit(up, hifi, "pipe/strict")
     assert {entry["principal"] for entry in entries} == {f"{getpass.getuser()}@{socket.gethostname()}"}

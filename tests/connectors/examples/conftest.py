@@ -1,15 +1,11 @@
 """Fixtures of the tests of the examples: their package, as if it were installed."""
 
 import os
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from sqlite_table import SqliteTable
+from tests.support.connectors.sqlite_table import SqliteTable
 
 SQLITE = Path(__file__).parents[3] / "examples/connectors/sqlite"
 

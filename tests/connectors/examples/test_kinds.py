@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from egest_stream import EgestStream, pipe_to, running_egest, texts, until
+from tests.support.egest.egest_stream import EgestStream, pipe_to, running_egest, texts, until
 
 from hifi.check.pipe_check import check_folder
 from hifi.delivery import installed_kinds as installed

@@ -1,7 +1,7 @@
 """The contract of destinations, with the example `sqlite`. It has no secret."""
 
 import pytest
-from destination_contract import (
+from tests.support.connectors.destination_contract import (
     test_a_batch_with_an_event_that_is_rejected_writes_nothing,
     test_a_destination_that_is_locked_delays_no_other_destination,
     test_a_retry_that_comes_late_does_not_replace_a_newer_row,
@@ -11,7 +11,7 @@ from destination_contract import (
     test_events_that_are_rejected_become_dead_letters_and_the_others_of_the_batch_are_written,
     test_of_events_of_a_key_from_two_logs_the_one_that_was_accepted_later_stands,
 )
-from sqlite_table import SqliteTable
+from tests.support.connectors.sqlite_table import SqliteTable
 
 __all__ = [
     "test_a_batch_with_an_event_that_is_rejected_writes_nothing",

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from collected_stream import collected_stream, fields
+from tests.support.collect.collected_stream import collected_stream, fields
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.source import installed_source_kind

@@ -1,16 +1,11 @@
 """Fixtures of the tests of Kafka destinations."""
 
 import asyncio
-import sys
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from out_topic import KeyedTopic
+from tests.support.kafka.out_topic import KeyedTopic
 
 from hifi_infra.kafka.cluster import KafkaCluster
 

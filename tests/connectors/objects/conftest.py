@@ -1,16 +1,12 @@
 """Fixtures of the tests of objects: folders, and buckets of a real S3 server."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from object_stores import ObjectBucket, ObjectFolder
-from polled_objects import PolledBucket, PolledFolder
-from s3_server import ACCESS_KEY, PROGRAM, SECRET_KEY, S3Server
+from tests.support.objects.object_stores import ObjectBucket, ObjectFolder
+from tests.support.objects.polled_objects import PolledBucket, PolledFolder
+from tests.support.objects.s3_server import ACCESS_KEY, PROGRAM, SECRET_KEY, S3Server
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,12 @@
 """Fixtures of the tests of PostgreSQL: a real server, and a table of its own for each test."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from polled_table import PolledTable
-from postgres_server import PROGRAMS, PostgresServer
-from postgres_table import PostgresTable
+from tests.support.postgres.polled_table import PolledTable
+from tests.support.postgres.postgres_server import PROGRAMS, PostgresServer
+from tests.support.postgres.postgres_table import PostgresTable
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.infra.colours.coloured_kafka import ColoursUnderTest
+from tests.support.colours.coloured_kafka import ColoursUnderTest
 
 from hifi.delivery.colours import NAMES
 from hifi.kafka.admin import create_topics

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.infra.colours.coloured_kafka import ColoursUnderTest
+from tests.support.colours.coloured_kafka import ColoursUnderTest
 
 from hifi.control.action import ActionKind
 from hifi.control.verdict import Condition

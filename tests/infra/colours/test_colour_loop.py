@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from tests.infra.colours.coloured_kafka import ColoursUnderTest
+from tests.support.colours.coloured_kafka import ColoursUnderTest
 
 from hifi.delivery.colours import ColourSetup, ColourState
 from hifi.kafka.topics import ControlTopics

@@ -12,8 +12,8 @@ import orjson
 import psycopg
 import pytest
 from tests.conftest import MakeTopic
-from tests.infra.colours.coloured_meshes import coloured_meshes, operations_of, until
-from tests.written_events import Rows, in_folder, in_lake, in_table, in_topic
+from tests.support.colours.coloured_meshes import coloured_meshes, operations_of, until
+from tests.support.written_events import Rows, in_folder, in_lake, in_table, in_topic
 
 from hifi.control.action import ActionKind
 from hifi.delivery.colours import WHOLE_SHARE

@@ -1,24 +1,20 @@
 """Two real meshes read a table and a folder: each row arrives, over a shift and the loss of the colour that reads."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import orjson
 import pytest
-from tests.infra.colours.coloured_meshes import Arrivals, coloured_meshes, operations_of, until
+from tests.support.colours.coloured_meshes import Arrivals, coloured_meshes, operations_of, until
+from tests.support.objects.polled_objects import PolledFolder
+from tests.support.postgres.polled_table import PolledTable
+from tests.support.postgres.postgres_server import PROGRAMS, PostgresServer
 
 from hifi.control.action import ActionKind
 from hifi.delivery.colours import WHOLE_SHARE
 from hifi.pipe.model import Pipe
 from hifi.pipe.sources.kind import MOST_EVENTS
 from hifi_infra.colours.colour_mesh import waits_for
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "connectors" / "objects"))
-sys.path.insert(0, str(Path(__file__).parents[2] / "connectors" / "postgres"))
-from polled_objects import PolledFolder
-from polled_table import PolledTable
-from postgres_server import PROGRAMS, PostgresServer
 
 ROWS = 4_000
 BACKFILL = {"rate": "400/s", "after": "0s"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.infra.colours.coloured_meshes import coloured_meshes, until
+from tests.support.colours.coloured_meshes import coloured_meshes, until
 
 from hifi.control.action import ActionKind
 from hifi.control.steps import ActionLog

@@ -1,7 +1,7 @@
 """Steps of a person on the colours: recorded in a real Kafka, and refused when they must wait."""
 
 import pytest
-from tests.infra.colours.coloured_kafka import ColoursUnderTest
+from tests.support.colours.coloured_kafka import ColoursUnderTest
 
 from hifi.control.action import ActionKind, ActionState
 from hifi.control.steps import StepRefused

@@ -19,7 +19,7 @@ from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import FLOW, Plan, read_scale
 from hifi_infra.ports import free_port, is_free
 
-STUB = Path(__file__).with_name("stub_service.py")
+STUB = Path(__file__).parents[2] / "support" / "programs" / "stub_service.py"
 SESSION_S = 20
 """Session time-out of the stub's group member."""
 

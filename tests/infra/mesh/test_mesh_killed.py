@@ -9,7 +9,7 @@ import psutil
 from hifi_infra.mesh import running
 from hifi_infra.ports import free_port, is_free
 
-HOLD = Path(__file__).with_name("hold_mesh.py")
+HOLD = Path(__file__).parents[2] / "support" / "programs" / "hold_mesh.py"
 
 
 def hold(data, port):

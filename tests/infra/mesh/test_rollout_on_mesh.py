@@ -1,15 +1,14 @@
 """A rollout on a real mesh: every event arrives once, in order of its key, and in exactly the shape of its revision."""
 
 import asyncio
-import sys
 import time
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import orjson
 import pytest
+from tests.support.egest.fake_destination import OK, ReceivedRequest, destination
 
 from hifi.pipe import rollout
 from hifi.pipe.model import Pipe
@@ -18,9 +17,6 @@ from hifi.pipe.revision import WHOLE
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "services" / "egest"))
-from fake_destination import OK, ReceivedRequest, destination
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.more]
 WRITE_KEY = "write-key"

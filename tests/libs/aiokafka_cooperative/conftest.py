@@ -1,14 +1,8 @@
 """Fixtures of the tests of cooperative rebalancing."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from groups import MakeGroup
-from groups import group as make_group
+from tests.support.aiokafka_cooperative.groups import MakeGroup
+from tests.support.aiokafka_cooperative.groups import group as make_group
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """Our members share a group with librdkafka's and Java's, whichever of them leads it."""
 
 import pytest
-from groups import MakeGroup
-from members import Ours
+from tests.support.aiokafka_cooperative.groups import MakeGroup
+from tests.support.aiokafka_cooperative.members import Ours
 
 
 @pytest.mark.parametrize(

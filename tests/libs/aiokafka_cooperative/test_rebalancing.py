@@ -11,8 +11,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.errors import CommitFailedError
 from aiokafka.protocol.group import LeaveGroupRequest, SyncGroupRequest
-from groups import MakeGroup
-from members import HEARTBEAT_S, WITHIN_S, Ours, until
+from tests.support.aiokafka_cooperative.groups import MakeGroup
+from tests.support.aiokafka_cooperative.members import HEARTBEAT_S, WITHIN_S, Ours, until
 
 from aiokafka_cooperative import coordinator
 from aiokafka_cooperative.coordinator import CooperativeCoordinator

@@ -86,9 +86,9 @@ def test_hostile_pipes_open_execute_and_connect_to_nothing_and_a_planted_escape_
         "-o",
         str(log),
     ]
-    script = Path(__file__).with_name("hostile_evaluation.py")
     done = subprocess.run(
-        [*traced, sys.executable, str(script), str(tmp_path)],
+        [*traced, sys.executable, "-m", "tests.support.programs.hostile_evaluation", str(tmp_path)],
+        cwd=ROOT,
         env=os.environ | LIMITS,
         capture_output=True,
         text=True,

@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from tests.observe_principal import as_principal, principal
+from tests.support.observe_principal import as_principal, principal
 
 from hifi.control.principals import sessions
 from hifi.control.principals.gate import Gate, Needs

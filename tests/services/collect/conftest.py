@@ -1,11 +1,8 @@
 """Fixtures of the tests of collect."""
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from aiokafka import ConsumerRecord
-from collected_stream import collected_stream, fields
-from tests.observe_principal import VIEWER
-from tests.stream_process import free_port
+from tests.support.collect.collected_stream import collected_stream, fields
+from tests.support.observe_principal import VIEWER
+from tests.support.stream_process import free_port
 
 from hifi.pipe.model import Pipe
 from hifi.record.headers import ORIGIN

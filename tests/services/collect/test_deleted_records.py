@@ -8,9 +8,9 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
-from collected_stream import SOURCE_PARTITIONS, CollectedStream, collected_stream, until
-from tests.observe_principal import VIEWER
-from tests.stream_process import free_port, readyz
+from tests.support.collect.collected_stream import SOURCE_PARTITIONS, CollectedStream, collected_stream, until
+from tests.support.observe_principal import VIEWER
+from tests.support.stream_process import free_port, readyz
 
 RECORDS = 300
 DELETED = 40

@@ -1,7 +1,7 @@
 """Only the instance that took over last writes the progress of a source, and it knows all that was written before."""
 
 import pytest
-from tests.stream_process import create_stream
+from tests.support.stream_process import create_stream
 
 from hifi.runtime.errors import Fenced
 from hifi_collect.polled.entries import SourceEntries

@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from collected_stream import CollectedStream, collected_stream, ids_of, until
-from tests.stream_process import readyz
+from tests.support.collect.collected_stream import CollectedStream, collected_stream, ids_of, until
+from tests.support.stream_process import readyz
 
 from hifi.delivery.colours import Colour, Colours, ColourState
 from hifi.kafka.admin import create_topics

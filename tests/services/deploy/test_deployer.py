@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.committed import until_readable
+from tests.support.committed import until_readable
 
 from hifi.control.action import ActionKind, ActionState
 from hifi.control.releases.deployment import Deployment, DeploymentState
@@ -33,7 +33,7 @@ from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan, command
 from hifi_infra.ports import free_port
 
-STAND_IN = Path(__file__).with_name("stand_in_service.py")
+STAND_IN = Path(__file__).parents[2] / "support" / "programs" / "stand_in_service.py"
 WITHIN_S = 300
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -14,6 +13,7 @@ import aiohttp
 import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from tests.support.egest.fake_destination import OK, ReceivedRequest, destination
 
 from hifi.control.releases.deployment import Deployment, DeploymentState
 from hifi.control.releases.desired_release import INSTALLED
@@ -22,9 +22,6 @@ from hifi_cli.mesh_state.control_plane import ControlPlane
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
-from fake_destination import OK, ReceivedRequest, destination
 
 pytestmark = pytest.mark.timeout(600)
 NORMALIZE = Path(__file__).parents[3] / "services" / "normalize"

@@ -6,9 +6,18 @@ from pathlib import Path
 
 import orjson
 import pytest
-from egest_stream import TIME, EgestStream, outcomes, pipe, pipe_to, running_egest, texts, until
-from fake_destination import OK, ReceivedRequest, answer, destination
 from standardwebhooks import Webhook
+from tests.support.egest.egest_stream import (
+    TIME,
+    EgestStream,
+    outcomes,
+    pipe,
+    pipe_to,
+    running_egest,
+    texts,
+    until,
+)
+from tests.support.egest.fake_destination import OK, ReceivedRequest, answer, destination
 
 from hifi.record.fields import with_fields
 from hifi.record.headers import (

@@ -5,8 +5,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from egest_stream import EgestStream, outcomes, pipe, running_egest, texts, until
-from fake_destination import OK, ReceivedRequest, Reset, answer, destination
+from tests.support.egest.egest_stream import EgestStream, outcomes, pipe, running_egest, texts, until
+from tests.support.egest.fake_destination import OK, ReceivedRequest, Reset, answer, destination
 
 from hifi.record.headers import (
     AMBIGUOUS,

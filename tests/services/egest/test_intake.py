@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition
-from egest_stream import EPOCH, attributes, pipe_to, until
-from fake_destination import destination
+from tests.support.egest.egest_stream import EPOCH, attributes, pipe_to, until
+from tests.support.egest.fake_destination import destination
 
 from hifi.delivery.destination_state import DestinationStates
 from hifi.kafka.consumer import AssignedPartition

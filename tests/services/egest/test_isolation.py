@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 import pytest
-from egest_stream import EgestStream, outcomes, pipe_to, running_egest, until
-from fake_destination import OK, ReceivedRequest, Reply, answer, destination
+from tests.support.egest.egest_stream import EgestStream, outcomes, pipe_to, running_egest, until
+from tests.support.egest.fake_destination import OK, ReceivedRequest, Reply, answer, destination
 
 from hifi.record.headers import ACCEPTED, ANSWERED, DESTINATION, OUTCOME, REASON
 

@@ -1,21 +1,18 @@
 """One Spark session for all tests of enrich."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from spark_bench import SparkBench
+from tests.support.enrich.spark_bench import SparkBench
 
 from hifi.spark.catalyst import Catalyst
 from hifi.spark.spark_session import stop_spark
 from hifi_enrich.settings import EnrichSettings
 from hifi_enrich.spark.session import connector_jars, start_session
 
+FUNCTIONS = Path(__file__).parents[2] / "support" / "programs" / "functions"
 SLOTS = 9
 """At most two queries of two partitions run at the same time, and tasks of a stopped query may still end."""
 
@@ -24,7 +21,7 @@ SLOTS = 9
 def function_folder() -> Iterator[None]:
     """Pipes of these tests may name the functions of `udfs.py`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HIFI_PIPES_FUNCTION_FOLDERS", str(Path(__file__).parent))
+        patch.setenv("HIFI_PIPES_FUNCTION_FOLDERS", str(FUNCTIONS))
         patch.setenv("PLANTED_SECRET", "no UDF may see it")
         yield
 

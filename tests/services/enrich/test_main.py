@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import psutil
 import pytest
-from enrich_process import readyz, start
-from running_instance import TIMEOUT_S, LiveStream
-from spark_bench import make_pipe
+from tests.support.enrich.enrich_process import readyz, start
+from tests.support.enrich.running_instance import TIMEOUT_S, LiveStream
+from tests.support.enrich.spark_bench import make_pipe
 
 from hifi_enrich.query.warm_up import WARM_UP_TIMEOUT_S
 from hifi_infra.kafka.group_members import remove_group_members

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from enrich_process import readyz, start
-from running_instance import TIMEOUT_S, LiveStream
-from spark_bench import make_pipe
-from tests.token_endpoint import TokenEndpoint, TokenSigner, running_endpoint
+from tests.support.enrich.enrich_process import readyz, start
+from tests.support.enrich.running_instance import TIMEOUT_S, LiveStream
+from tests.support.enrich.spark_bench import make_pipe
+from tests.support.token_endpoint import TokenEndpoint, TokenSigner, running_endpoint
 
 from hifi.kafka.security import KafkaSecurity, client_options
 from hifi_infra.kafka.cluster import KafkaCluster

@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 from pyspark.sql import SparkSession
-from running_instance import PARTITIONS, TIMEOUT_S, EnrichInstance, LiveStream, running_enrich
-from spark_bench import make_headers, make_pipe
+from tests.support.enrich.running_instance import (
+    PARTITIONS,
+    TIMEOUT_S,
+    EnrichInstance,
+    LiveStream,
+    running_enrich,
+)
+from tests.support.enrich.spark_bench import make_headers, make_pipe
 
 from hifi.kafka.group_offsets import GroupOffsets
 from hifi.pipe.model import Pipe

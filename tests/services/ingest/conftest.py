@@ -1,14 +1,10 @@
 """Fixtures of the tests of ingest."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from ingest_harness import Ingest, Stream, ingest, make_stream, pipe
+from tests.support.ingest.ingest_harness import Ingest, Stream, ingest, make_stream, pipe
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
-from ingest_harness import KEY, Ingest, Stream, ingest, new_stream, pipe, wait_until
+from tests.support.ingest.ingest_harness import KEY, Ingest, Stream, ingest, new_stream, pipe, wait_until
 
 from hifi.pipe.registry import publish, stream_record
 from hifi.record.fields import fields

@@ -7,8 +7,8 @@ import duckdb
 import orjson
 import pyarrow as pa
 import pytest
-from lake_stream import LakeStream, order
 from pyiceberg.exceptions import CommitFailedException
+from tests.support.lake.lake_stream import LakeStream, order
 
 from hifi.record.record import Record
 

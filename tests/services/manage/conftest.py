@@ -1,14 +1,10 @@
 """Fixtures of the management API."""
 
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from managed_stream import Managed
+from tests.support.manage.managed_stream import Managed
 
 
 @pytest.fixture

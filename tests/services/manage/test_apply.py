@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from managed_stream import Managed, body
+from tests.support.manage.managed_stream import Managed, body
 
 from hifi.pipe.model import Pipe
 from hifi.runtime.errors import HifiError

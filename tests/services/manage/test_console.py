@@ -10,8 +10,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from managed_stream import Managed, body
 from playwright.async_api import Page, async_playwright, expect
+from tests.support.manage.managed_stream import Managed, body
 
 from hifi.control.principals.principal import Role
 from hifi.control.rollout_status import RolloutState, RolloutStatus

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from managed_stream import WITHIN_S, Managed, body
+from tests.support.manage.managed_stream import WITHIN_S, Managed, body
 
 from hifi.control.principals.audit import Audit, AuditOutcome
 from hifi.control.principals.principal import Role, new_token, revocation

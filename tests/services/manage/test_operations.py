@@ -1,6 +1,6 @@
 """The OpenAPI document of manage."""
 
-from tests.openapi_documents import references
+from tests.support.openapi_documents import references
 
 from hifi.runtime.http.openapi import document
 from hifi_manage.web.api import ManagementApi

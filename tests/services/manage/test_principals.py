@@ -18,7 +18,7 @@ from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan, command
 from hifi_infra.ports import free_port
 
-STUB = Path(__file__).parents[2] / "infra" / "mesh" / "stub_service.py"
+STUB = Path(__file__).parents[2] / "support" / "programs" / "stub_service.py"
 WITHIN_S = 300
 
 

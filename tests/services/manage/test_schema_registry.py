@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient, SchemaRegistryError
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from managed_stream import Managed
+from tests.support.manage.managed_stream import Managed
 
 from hifi.avro.registry_client import RegistryAccess, RegistryClient, RegistryRefused
 from hifi.control.principals.audit import Audit, AuditOutcome

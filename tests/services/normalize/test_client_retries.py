@@ -5,7 +5,15 @@ import urllib.request
 from pathlib import Path
 
 from aiokafka import ConsumerRecord
-from normalize_harness import Normalize, Stream, headers, ids, new_stream, normalize, pipe
+from tests.support.normalize.normalize_harness import (
+    Normalize,
+    Stream,
+    headers,
+    ids,
+    new_stream,
+    normalize,
+    pipe,
+)
 
 from hifi.record.fields import fields, with_fields
 from hifi.record.headers import UNMASKED

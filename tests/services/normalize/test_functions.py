@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from normalize_harness import new_stream, normalize, pipe
+from tests.support.normalize.normalize_harness import new_stream, normalize, pipe
 
 from hifi.record.fields import fields
 from hifi.record.headers import REASON

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from normalize_harness import Stream, headers, ids, new_stream, normalize, pipe
+from tests.support.normalize.normalize_harness import Stream, headers, ids, new_stream, normalize, pipe
 
 from hifi.delivery.dead_letters.letter import DeadLetter
 from hifi.delivery.dead_letters.replay import replay

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import orjson
 import pytest
-from normalize_harness import headers, ids, new_stream, normalize, pipe
-from tests.stream_process import PARTITIONS
+from tests.support.normalize.normalize_harness import headers, ids, new_stream, normalize, pipe
+from tests.support.stream_process import PARTITIONS
 
 from hifi.record.fields import fields
 from hifi.record.record import Record

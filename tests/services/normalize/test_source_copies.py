@@ -5,7 +5,7 @@ from pathlib import Path
 
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
-from normalize_harness import Stream, headers, new_stream, normalize, pipe
+from tests.support.normalize.normalize_harness import Stream, headers, new_stream, normalize, pipe
 
 from hifi.record.record import Record
 from hifi.record.source_position import position_header

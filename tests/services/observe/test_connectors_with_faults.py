@@ -23,8 +23,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy.exc import OperationalError
-from tests.observe_principal import signed
-from tests.stream_process import PARTITIONS, read_all
+from tests.support.observe_principal import signed
+from tests.support.stream_process import PARTITIONS, read_all
 
 from hifi.pipe.model import Pipe
 from hifi.record.fields import fields

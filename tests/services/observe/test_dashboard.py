@@ -1,16 +1,11 @@
 """The Grafana dashboard asks for metrics that there are, by labels that they have."""
 
-import sys
-from pathlib import Path
-
 from prometheus_client import REGISTRY
 from prometheus_client.metrics import MetricWrapperBase
+from tests.support.observe.dashboard import labels, metrics, queries
 
 import hifi.runtime.metrics
 import hifi_observe.metrics
-
-sys.path.insert(0, str(Path(__file__).parent))
-from dashboard import labels, metrics, queries
 
 OF_PROMETHEUS = {"le", "job", "instance"}
 ENDS = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}

@@ -14,18 +14,15 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
-from tests.observe_principal import signed
+from tests.support.egest.fake_destination import OK, FakeDestination, ReceivedRequest, answer, destination
+from tests.support.observe import dashboard
+from tests.support.observe_principal import signed
 
 from hifi.pipe.model import Pipe
 from hifi_infra.mesh import fleet
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan, command
 from hifi_infra.ports import free_port
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
-sys.path.insert(0, str(Path(__file__).parent))
-import dashboard
-from fake_destination import OK, FakeDestination, ReceivedRequest, answer, destination
 
 pytestmark = pytest.mark.timeout(500)
 KEY = "write-key"
@@ -157,7 +154,11 @@ async def running(kafka: str, folder: Path) -> AsyncIterator[Running]:
 async def test_only_lost_events_are_reported_lost_and_the_mesh_runs_without_observe(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forgetful = [sys.executable, "-P", str(Path(__file__).with_name("forgetful_retrier.py"))]
+    forgetful = [
+        sys.executable,
+        "-P",
+        str(Path(__file__).parents[2] / "support" / "programs" / "forgetful_retrier.py"),
+    ]
     monkeypatch.setattr(fleet, "command", lambda name: forgetful if name == "retrier" else command(name))
     monkeypatch.setenv("HIFI_TIERS", "1s,2s,5s")
     async with running(kafka, tmp_path) as here:

@@ -1,11 +1,12 @@
 """The owner of a pipe is told once of what only they can repair: on a real Kafka, by real SMTP and a real webhook."""
 
 import asyncio
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from tests.support.observe.mail_server import Mailbox, mail_server
+from tests.support.observe.owner_webhook import SECRET, hook
+from tests.support.observe.stream_double import Stream, new_stream, pipe
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.owner import Owner
@@ -15,11 +16,6 @@ from hifi.runtime.errors import Misconfigured
 from hifi_observe.alarms.alarm import Alarm, Alarms
 from hifi_observe.alarms.owner_notifier import OwnerNotifier
 from hifi_observe.settings import ObserveSettings
-
-sys.path.insert(0, str(Path(__file__).parent))
-from mail_server import Mailbox, mail_server
-from owner_webhook import SECRET, hook
-from stream_double import Stream, new_stream, pipe
 
 
 async def until(good: Callable[[], bool], within_s: float = 90) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -11,19 +10,16 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.support.egest.fake_destination import ReceivedRequest, answer, destination
+from tests.support.observe.mail_server import Mailbox, mail_server
+from tests.support.observe.owner_webhook import SECRET, hook
+from tests.support.observe_principal import signed
+from tests.support.steady_load import WRITE_KEY, SteadyLoad
 
 from hifi.pipe.model import Pipe
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
-from fake_destination import ReceivedRequest, answer, destination
-from mail_server import Mailbox, mail_server
-from owner_webhook import SECRET, hook
-from tests.observe_principal import signed
-from tests.steady_load import WRITE_KEY, SteadyLoad
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.more]
 EVENTS_PER_S = 40

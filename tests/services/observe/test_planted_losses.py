@@ -11,10 +11,10 @@ import orjson
 import psycopg
 import pytest
 from aiohttp import web
-from tests.closed_minutes import closed_minutes
 from tests.conftest import MakeTopic
-from tests.observe_principal import signed
-from tests.written_events import Rows, in_folder, in_lake, in_table, in_topic
+from tests.support.closed_minutes import closed_minutes
+from tests.support.observe_principal import signed
+from tests.support.written_events import Rows, in_folder, in_lake, in_table, in_topic
 
 from hifi.pipe.model import Pipe
 from hifi_infra.kafka.stream_setup import put_in_force
@@ -70,7 +70,7 @@ async def test_an_event_that_a_writer_forgets_is_named_for_each_kind_of_destinat
     port, console, arrivals = free_port(), free_port(), free_port()
     await web.TCPSite(runner, "127.0.0.1", arrivals).start()
     database = await PostgresServer("PostgreSQL", tmp_path / "postgres.log").start()
-    forgetful = {"PYTHONPATH": str(Path(__file__).with_name("planted_loss"))}
+    forgetful = {"PYTHONPATH": str(Path(__file__).parents[2] / "support" / "programs" / "planted_loss")}
     env = {"HIFI_OBSERVE_SETTLE_S": "20", "HIFI_LAKE_INTERVAL_S": "2", "HIFI_LAKE_MASTER": "local[1]"}
     plan = Plan(
         tmp_path / "data",

@@ -1,13 +1,19 @@
 """Minutes and alarms go on while the principals cannot be read: at the start, and later."""
 
 import asyncio
-import sys
-from pathlib import Path
 
 import aiohttp
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
-from tests.observe_principal import OPERATOR, VIEWER, as_principal, create_principals, principal, write
+from tests.support.observe.stream_double import Stream, new_stream
+from tests.support.observe_principal import (
+    OPERATOR,
+    VIEWER,
+    as_principal,
+    create_principals,
+    principal,
+    write,
+)
 
 from hifi.control.principals.principal import Role, revocation
 from hifi.kafka.producer import Producer
@@ -15,9 +21,6 @@ from hifi.kafka.topics import principal_topics
 from hifi.runtime.clock import now_us
 from hifi_observe.kafka import principals_copy
 from hifi_observe.observer import Observer
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stream_double import Stream, new_stream
 
 WITHIN_S = 90
 SILENCE = {"reason": "test", "seconds": 60}

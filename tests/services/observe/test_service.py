@@ -4,13 +4,15 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import orjson
 import pytest
-from tests.observe_principal import OPERATOR, VIEWER, as_principal
+from tests.support.observe.owner_webhook import SECRET, hook
+from tests.support.observe.stream_double import Stream, new_stream
+from tests.support.observe_principal import OPERATOR, VIEWER, as_principal
+from tests.support.openapi_documents import require_described
 
 from hifi.control.principals.audit import AuditOutcome
 from hifi.control.principals.principal_store import audit_entries
@@ -26,11 +28,6 @@ from hifi.kafka.topics import Topics, parse_tiers, principal_topics
 from hifi.record.headers import BREAKER, DESTINATION, OUTCOME, PIPE, REASON, SERVICE, SOURCE, STATUS, TO
 from hifi.record.record import Record
 from hifi.runtime.clock import now_us
-
-sys.path.insert(0, str(Path(__file__).parent))
-from owner_webhook import SECRET, hook
-from stream_double import Stream, new_stream
-from tests.openapi_documents import require_described
 
 
 @pytest.fixture

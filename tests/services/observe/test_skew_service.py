@@ -2,21 +2,17 @@
 
 import asyncio
 import random
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import aiohttp
-from tests.observe_principal import VIEWER
+from tests.support.observe.stream_double import new_stream, pipe
+from tests.support.observe_principal import VIEWER
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.watched_field import watch_id
 from hifi.record.headers import TO, WATCH
 from hifi.runtime.clock import now_us
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stream_double import new_stream, pipe
 
 SETTINGS = {
     "observe_skew_window_minutes": 10,

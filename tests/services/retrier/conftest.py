@@ -1,17 +1,11 @@
 """Fixtures of the tests of the retrier."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import pytest
 import uvloop
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
-
-from egest_stream import EgestStream
+from tests.support.egest.egest_stream import EgestStream
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -9,9 +9,9 @@ import pytest
 from aiokafka import ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from egest_stream import EgestStream, pipe, process, running_egest, texts, until
-from fake_destination import OK, ReceivedRequest, answer, destination
-from running_retrier import retrying
+from tests.support.egest.egest_stream import EgestStream, pipe, process, running_egest, texts, until
+from tests.support.egest.fake_destination import OK, ReceivedRequest, answer, destination
+from tests.support.retrier.running_retrier import retrying
 
 from hifi.delivery.destination_state import (
     EGEST,

@@ -5,9 +5,9 @@ import time
 from collections import Counter
 
 from aiokafka import ConsumerRecord
-from egest_stream import EgestStream, outcomes, pipe, running_egest, texts
-from fake_destination import OK, ReceivedRequest, answer, destination
-from running_retrier import retrying
+from tests.support.egest.egest_stream import EgestStream, outcomes, pipe, running_egest, texts
+from tests.support.egest.fake_destination import OK, ReceivedRequest, answer, destination
+from tests.support.retrier.running_retrier import retrying
 
 from hifi.record.fields import with_fields
 from hifi.record.headers import ATTEMPT, DESTINATION, DUE, IN, PASS, REASON, RETRY, SERVICE

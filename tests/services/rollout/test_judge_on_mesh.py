@@ -2,13 +2,13 @@
 
 import asyncio
 import contextlib
-import sys
 from collections import Counter
-from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.stream_process import PARTITIONS, read_all
+from tests.support.egest.fake_destination import destination
+from tests.support.steady_load import WRITE_KEY, SteadyLoad
+from tests.support.stream_process import PARTITIONS, read_all
 
 from hifi.control.rollout_status import RolloutState, RolloutStatus
 from hifi.pipe.model import Pipe
@@ -18,10 +18,6 @@ from hifi_cli.mesh_state.control_plane import ControlPlane
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
-from fake_destination import destination
-from tests.steady_load import WRITE_KEY, SteadyLoad
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.more]
 RUNS = 5

@@ -1,14 +1,14 @@
 """Rollouts on a real mesh under load: a good revision is promoted, one that makes dead letters is rolled back."""
 
 import asyncio
-import sys
 import time
 from collections import Counter
-from pathlib import Path
 
 import aiohttp
 import orjson
 import pytest
+from tests.support.egest.fake_destination import OK, ReceivedRequest, destination
+from tests.support.steady_load import WRITE_KEY, SteadyLoad
 
 from hifi.control.rollout_status import RolloutState, RolloutStatus
 from hifi.pipe.model import Pipe
@@ -17,10 +17,6 @@ from hifi_cli.mesh_state.control_plane import ControlPlane
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
-from fake_destination import OK, ReceivedRequest, destination
-from tests.steady_load import WRITE_KEY, SteadyLoad
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.more]
 MISSING_OF_10 = 3

@@ -12,7 +12,7 @@ import aiohttp
 import orjson
 import pytest
 from aiokafka import TopicPartition
-from controlled_stream import WITHIN_S, ControlledStream, controlled, ended, pipe
+from tests.support.rollout.controlled_stream import WITHIN_S, ControlledStream, controlled, ended, pipe
 
 from hifi.control.principals.audit import Audit
 from hifi.control.principals.principal import Role

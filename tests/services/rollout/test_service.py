@@ -6,7 +6,7 @@ import time
 
 import orjson
 import pytest
-from controlled_stream import WITHIN_S, controlled, ended, pipe
+from tests.support.rollout.controlled_stream import WITHIN_S, controlled, ended, pipe
 
 from hifi.control.action import ActionState
 from hifi.control.request import RequestKind

@@ -2,13 +2,14 @@
 
 import asyncio
 import re
-import sys
 from collections import Counter
 from pathlib import Path
 
 import aiohttp
 import orjson
 import pytest
+from tests.support.egest.fake_destination import OK, ReceivedRequest, destination
+from tests.support.steady_load import WRITE_KEY, SteadyLoad
 
 from hifi.control.action import Action, ActionKind, ActionState
 from hifi.control.steps import ActionLog
@@ -17,10 +18,6 @@ from hifi_infra.autoscaler.policy import Policy
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
-from fake_destination import OK, ReceivedRequest, destination
-from tests.steady_load import WRITE_KEY, SteadyLoad
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.more]
 EVENTS_PER_S = 40

@@ -9,8 +9,16 @@ import time
 from pathlib import Path
 
 import pytest
-from egest_stream import until
-from fake_destination import OK, FakeDestination, ReceivedRequest, Reset, answer, destination, fine
+from tests.support.egest.egest_stream import until
+from tests.support.egest.fake_destination import (
+    OK,
+    FakeDestination,
+    ReceivedRequest,
+    Reset,
+    answer,
+    destination,
+    fine,
+)
 
 from hifi.delivery.answer import Answer, NoResponse
 from hifi_http.destination.connection import BODY_BYTES, IDLE_S

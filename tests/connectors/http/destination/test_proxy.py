@@ -4,9 +4,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 import pytest
-from connect_proxy import ConnectProxy, connect_proxy
-from fake_destination import destination
-from test_connection import (
+from tests.connectors.http.destination.test_connection import (
     POST,
     ask,
     pool,
@@ -21,6 +19,8 @@ from test_connection import (
     test_connections_are_kept_and_used_again,
     test_less_than_a_status_line_is_ambiguous,
 )
+from tests.support.egest.fake_destination import destination
+from tests.support.http.connect_proxy import ConnectProxy, connect_proxy
 
 from hifi.delivery.answer import Answer, NoResponse
 from hifi.runtime.egress import Egress, read_allowed

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition
-from egest_stream import attributes, pipe
-from fake_destination import OK, ReceivedRequest, destination
+from tests.support.egest.egest_stream import attributes, pipe
+from tests.support.egest.fake_destination import OK, ReceivedRequest, destination
 
 from hifi.delivery.sender import SenderContext, SentRequest
 from hifi.kafka.consumer import AssignedPartition

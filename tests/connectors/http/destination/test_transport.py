@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiokafka import ConsumerRecord, TopicPartition
-from connect_proxy import connect_proxy
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from egest_stream import attributes, until
-from fake_destination import OK, ReceivedRequest, answer, destination
 from pydantic import ValidationError
+from tests.support.egest.egest_stream import attributes, until
+from tests.support.egest.fake_destination import OK, ReceivedRequest, answer, destination
+from tests.support.http.connect_proxy import connect_proxy
 
 from hifi.delivery.answer import Answer, NoResponse
 from hifi.delivery.sender import SenderContext, SentRequest

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from destination_contract import *  # noqa: F403 - its tests
-from kind_under_test import KindUnderTest
-from out_topic import KeyedTopic
+from tests.support.connectors.destination_contract import *  # noqa: F403 - its tests
+from tests.support.connectors.kind_under_test import KindUnderTest
+from tests.support.kafka.out_topic import KeyedTopic
 
 
 @pytest.fixture

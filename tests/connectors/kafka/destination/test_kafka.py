@@ -13,10 +13,18 @@ import pytest
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from egest_stream import EgestStream, outcomes, pipe_to, process, running_egest, texts, until
-from fake_destination import destination
-from out_topic import OutTopic
-from running_retrier import retrying
+from tests.support.egest.egest_stream import (
+    EgestStream,
+    outcomes,
+    pipe_to,
+    process,
+    running_egest,
+    texts,
+    until,
+)
+from tests.support.egest.fake_destination import destination
+from tests.support.kafka.out_topic import OutTopic
+from tests.support.retrier.running_retrier import retrying
 
 from hifi.delivery.kind import OutboundEvent
 from hifi.record.headers import DESTINATION, OUTCOME, REASON

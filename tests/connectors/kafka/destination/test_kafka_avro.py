@@ -10,8 +10,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from egest_stream import EgestStream, outcomes, running_egest, texts
-from tests.schema_registry import SchemaRegistryProcess, schema_registry
+from tests.support.egest.egest_stream import EgestStream, outcomes, running_egest, texts
+from tests.support.schema_registry import SchemaRegistryProcess, schema_registry
 
 from hifi.check.pipe_check import completed
 from hifi.delivery.installed_kinds import read_settings

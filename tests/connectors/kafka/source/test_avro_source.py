@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from collected_stream import collected_stream, fields, until
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from tests.schema_registry import SchemaRegistryProcess, schema_registry
-from tests.stream_process import readyz
+from tests.support.collect.collected_stream import collected_stream, fields, until
+from tests.support.schema_registry import SchemaRegistryProcess, schema_registry
+from tests.support.stream_process import readyz
 
 
 def of(base: str, logical: str, **more: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from collected_stream import CollectedStream, collected_stream, fields
+from tests.support.collect.collected_stream import CollectedStream, collected_stream, fields
 
 EVENT = [("ce_specversion", b"1.0"), ("ce_source", b"/shop"), ("ce_type", b"order")]
 MICROSECONDS_AS_MS = 1_790_000_000_000_000

@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 import pytest
-from collected_stream import CollectedStream, collected_stream, fields, ids_of, until
-from tests.observe_principal import VIEWER
-from tests.stream_process import free_port, readyz
+from tests.support.collect.collected_stream import CollectedStream, collected_stream, fields, ids_of, until
+from tests.support.observe_principal import VIEWER
+from tests.support.stream_process import free_port, readyz
 
 RECORDS = 3000
 

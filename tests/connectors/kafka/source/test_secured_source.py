@@ -7,8 +7,8 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from collected_stream import collected_stream, until
-from tests.stream_process import readyz
+from tests.support.collect.collected_stream import collected_stream, until
+from tests.support.stream_process import readyz
 
 from hifi.kafka.security import client_options
 from hifi_infra.kafka.cluster import KafkaCluster

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from destination_contract import *  # noqa: F403 - its tests
-from kind_under_test import KindUnderTest
-from object_stores import ObjectBucket, ObjectFolder
+from tests.support.connectors.destination_contract import *  # noqa: F403 - its tests
+from tests.support.connectors.kind_under_test import KindUnderTest
+from tests.support.objects.object_stores import ObjectBucket, ObjectFolder
 
 
 @pytest.fixture(params=["object_folder", "object_bucket"])

@@ -14,9 +14,9 @@ from typing import Any
 import orjson
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from egest_stream import EgestStream, outcomes, pipe_to, process, running_egest, until
-from object_stores import ObjectBucket, ObjectFolder, rows_of
-from running_retrier import retrying
+from tests.support.egest.egest_stream import EgestStream, outcomes, pipe_to, process, running_egest, until
+from tests.support.objects.object_stores import ObjectBucket, ObjectFolder, rows_of
+from tests.support.retrier.running_retrier import retrying
 
 from hifi.delivery.installed_kinds import InvalidDestination, read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext

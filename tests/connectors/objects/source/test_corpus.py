@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hostile_objects import MAX_BYTES, Item, corpus
+from tests.support.objects.hostile_objects import MAX_BYTES, Item, corpus
 
 from hifi_objects.source.object_rows import ObjectRows
 from hifi_objects.source.row_worker import RowWorker

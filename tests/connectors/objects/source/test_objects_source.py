@@ -9,11 +9,11 @@ from pathlib import Path
 import orjson
 import pyarrow as pa
 import pytest
-from collected_stream import collected_stream, fields, until
-from polled_objects import PolledBucket, PolledFolder
-from polled_reader import RawEnd, assert_each_once, field, take_reader
 from pyarrow import parquet
-from tests.stream_process import readyz
+from tests.support.collect.collected_stream import collected_stream, fields, until
+from tests.support.collect.polled_reader import RawEnd, assert_each_once, field, take_reader
+from tests.support.objects.polled_objects import PolledBucket, PolledFolder
+from tests.support.stream_process import readyz
 
 pytestmark = pytest.mark.timeout(400)
 ROWS = 18_000

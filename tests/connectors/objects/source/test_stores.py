@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from polled_objects import PolledBucket, PolledFolder
+from tests.support.objects.polled_objects import PolledBucket, PolledFolder
 
 from hifi.runtime.errors import Retryable
 from hifi_objects.declaration import ObjectsSource, S3Settings

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from destination_contract import *  # noqa: F403 - its tests
-from kind_under_test import KindUnderTest
-from postgres_table import PostgresTable
+from tests.support.connectors.destination_contract import *  # noqa: F403 - its tests
+from tests.support.connectors.kind_under_test import KindUnderTest
+from tests.support.postgres.postgres_table import PostgresTable
 
 
 @pytest.fixture

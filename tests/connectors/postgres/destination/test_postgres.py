@@ -7,10 +7,18 @@ from typing import Any
 
 import orjson
 import pytest
-from egest_stream import EgestStream, outcomes, pipe_to, process, running_egest, texts, until
-from postgres_server import PostgresServer
-from postgres_table import PostgresTable
 from pydantic import ValidationError
+from tests.support.egest.egest_stream import (
+    EgestStream,
+    outcomes,
+    pipe_to,
+    process,
+    running_egest,
+    texts,
+    until,
+)
+from tests.support.postgres.postgres_server import PostgresServer
+from tests.support.postgres.postgres_table import PostgresTable
 
 from hifi.delivery.installed_kinds import read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext

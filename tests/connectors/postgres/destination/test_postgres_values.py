@@ -13,9 +13,9 @@ from typing import Any
 import orjson
 import psycopg
 import pytest
-from egest_stream import EgestStream, outcomes, pipe_to, running_egest, texts
-from postgres_server import PASSWORD, ROOT_USER, USER, PostgresServer
-from postgres_table import PostgresTable
+from tests.support.egest.egest_stream import EgestStream, outcomes, pipe_to, running_egest, texts
+from tests.support.postgres.postgres_server import PASSWORD, ROOT_USER, USER, PostgresServer
+from tests.support.postgres.postgres_table import PostgresTable
 
 from hifi.delivery.installed_kinds import read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from polled_table import PolledTable
+from tests.support.postgres.polled_table import PolledTable
 
 from hifi.runtime import exact_json
 from hifi.runtime.errors import Misconfigured, Retryable

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import orjson
 import pytest
-from collected_stream import collected_stream, fields, until
-from polled_reader import RawEnd, assert_each_once, field, take_reader, written
-from polled_table import PolledTable
-from tests.stream_process import readyz
+from tests.support.collect.collected_stream import collected_stream, fields, until
+from tests.support.collect.polled_reader import RawEnd, assert_each_once, field, take_reader, written
+from tests.support.postgres.polled_table import PolledTable
+from tests.support.stream_process import readyz
 
 from hifi.pipe.sources.kind import MOST_EVENTS
 

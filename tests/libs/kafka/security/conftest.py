@@ -1,15 +1,10 @@
 """A real secured broker with the users and ACLs of one stream."""
 
 import asyncio
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from secured_kafka import CONTROL, SecuredKafka
+from tests.support.kafka.secured_kafka import CONTROL, SecuredKafka
 
 from hifi.kafka.admin import create_topics
 from hifi.kafka.topics import Topics

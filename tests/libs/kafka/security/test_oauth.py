@@ -4,7 +4,7 @@ import base64
 
 import pytest
 from aiokafka.errors import KafkaConnectionError
-from tests.token_endpoint import TokenEndpoint, running_endpoint
+from tests.support.token_endpoint import TokenEndpoint, running_endpoint
 
 from hifi.kafka.security.oauth import ClientCredentials
 

@@ -11,8 +11,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAuthorizationFailedError
-from secured_kafka import SecuredKafka
-from tests.token_endpoint import TokenEndpoint, TokenSigner, running_endpoint
+from tests.support.kafka.secured_kafka import SecuredKafka
+from tests.support.token_endpoint import TokenEndpoint, TokenSigner, running_endpoint
 
 from hifi.kafka.security import KafkaSecurity, client_options
 from hifi.kafka.security.refusal import KafkaRefusedError

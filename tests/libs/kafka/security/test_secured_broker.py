@@ -8,7 +8,7 @@ import uvloop
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
-from secured_kafka import CONTROL, SecuredKafka
+from tests.support.kafka.secured_kafka import CONTROL, SecuredKafka
 
 from hifi.control.action import Action, ActionKind, ActionState
 from hifi.control.permission import GRANTED

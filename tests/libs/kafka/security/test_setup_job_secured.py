@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from secured_kafka import SecuredKafka
+from tests.support.kafka.secured_kafka import SecuredKafka
 from typer.testing import CliRunner
 
 from hifi.kafka.security import use

@@ -1,17 +1,12 @@
 """Fixtures of the tests of tables and folders in one stream."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "connectors" / "objects"))
-sys.path.insert(0, str(Path(__file__).parents[3] / "connectors" / "postgres"))
-
-from polled_objects import PolledFolder
-from polled_table import PolledTable
-from postgres_server import PROGRAMS, PostgresServer
+from tests.support.objects.polled_objects import PolledFolder
+from tests.support.postgres.polled_table import PolledTable
+from tests.support.postgres.postgres_server import PROGRAMS, PostgresServer
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import orjson
 import pytest
-from collected_stream import CollectedStream, collected_stream, fields, until
-from polled_objects import PolledFolder
-from polled_reader import RawEnd
-from polled_table import PolledTable
-from tests.stream_process import PARTITIONS, readyz
+from tests.support.collect.collected_stream import CollectedStream, collected_stream, fields, until
+from tests.support.collect.polled_reader import RawEnd
+from tests.support.objects.polled_objects import PolledFolder
+from tests.support.postgres.polled_table import PolledTable
+from tests.support.stream_process import PARTITIONS, readyz
 
 from hifi.delivery.colours import Colour, Colours, ColourState
 from hifi.kafka.admin import create_topics

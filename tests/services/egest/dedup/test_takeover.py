@@ -8,8 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from egest_stream import EgestStream, RunningEgest, outcomes, pipe, process, running_egest, texts, until
-from fake_destination import OK, ReceivedRequest, destination
+from tests.support.egest.egest_stream import (
+    EgestStream,
+    RunningEgest,
+    outcomes,
+    pipe,
+    process,
+    running_egest,
+    texts,
+    until,
+)
+from tests.support.egest.fake_destination import OK, ReceivedRequest, destination
 
 from hifi.record.fields import with_fields
 from hifi.record.headers import (

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition
-from egest_stream import EPOCH, TIME, attributes
+from tests.support.egest.egest_stream import EPOCH, TIME, attributes
 
 from hifi.kafka.consumer import AssignedPartition
 from hifi.record.fields import packed

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition
-from egest_stream import attributes, pipe
+from tests.support.egest.egest_stream import attributes, pipe
 
 from hifi.delivery.answer import Answer, NoResponse
 from hifi.delivery.attempt import Attempt

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition
-from egest_stream import attributes, pipe, until
-from fake_destination import ReceivedRequest, answer, destination
+from tests.support.egest.egest_stream import attributes, pipe, until
+from tests.support.egest.fake_destination import ReceivedRequest, answer, destination
 
 from hifi.delivery.attempt import Attempt
 from hifi.delivery.destination_state import DestinationStates

@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from egest_stream import until
+from tests.support.egest.egest_stream import until
 
 from hifi_egest.lanes.wake_timer import WakeTimer
 

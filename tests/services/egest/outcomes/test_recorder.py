@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition
-from egest_stream import until
+from tests.support.egest.egest_stream import until
 
 from hifi.delivery.attempt import Attempt
 from hifi.kafka.consumer import AssignedPartition

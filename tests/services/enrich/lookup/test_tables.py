@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_bench import make_pipe
+from tests.support.enrich.spark_bench import make_pipe
 
 from hifi.pipe.model import Lookup
 from hifi.pipe.revision import PipeRevision

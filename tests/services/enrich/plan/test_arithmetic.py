@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from spark_bench import SparkBench, make_pipe
+from tests.support.enrich.spark_bench import SparkBench, make_pipe
 
 from hifi.pipe.model import QueryTrigger
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from spark_bench import SparkBench, make_headers, make_pipe
+from tests.support.enrich.spark_bench import SparkBench, make_headers, make_pipe
 
 from hifi.spark.row_query import Steps
 from hifi_enrich.plan.compiler import PipeCompiler

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from spark_bench import LIMIT_BYTES, SparkBench, make_headers, make_pipe
+from tests.support.enrich.spark_bench import LIMIT_BYTES, SparkBench, make_headers, make_pipe
 
 from hifi.pipe.model import Pipe, QueryTrigger
 from hifi.record.fields import fields, packed, with_fields

@@ -1,7 +1,7 @@
 """The code that Spark generates for a plan."""
 
 import pytest
-from spark_bench import SCHEMA, SparkBench, make_headers, make_pipe
+from tests.support.enrich.spark_bench import SCHEMA, SparkBench, make_headers, make_pipe
 
 from hifi.spark.catalyst import CODE_GENERATION
 

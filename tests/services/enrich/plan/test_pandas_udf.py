@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
-from spark_bench import SparkBench, make_headers, make_pipe
+from tests.support.enrich.spark_bench import SparkBench, make_headers, make_pipe
 
 from hifi.pipe.model import Udf
 from hifi_enrich.plan.pandas_udf import UdfCall, call_all, call_by_halves

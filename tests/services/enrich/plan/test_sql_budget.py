@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from spark_bench import OutputRecord, SparkBench, make_headers, make_pipe
+from tests.support.enrich.spark_bench import OutputRecord, SparkBench, make_headers, make_pipe
 
 from hifi.pipe.model import QueryTrigger
 from hifi.record.headers import REVISION, REVISION_OFFSET

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from spark_bench import OutputRecord, SparkBench, make_headers, make_pipe
+from tests.support.enrich.spark_bench import OutputRecord, SparkBench, make_headers, make_pipe
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.watched_field import watch_id

@@ -1,7 +1,7 @@
 """What is skipped after an interrupted batch: the records whose output is in Kafka, without a gap."""
 
-from running_instance import LiveStream
-from spark_bench import make_headers, make_pipe
+from tests.support.enrich.running_instance import LiveStream
+from tests.support.enrich.spark_bench import make_headers, make_pipe
 
 from hifi.record.headers import REASON, REPLAY, SERVICE
 from hifi.record.record import Record

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from spark_bench import SparkBench, make_pipe
+from tests.support.enrich.spark_bench import SparkBench, make_pipe
 
 from hifi.record.fields import fields as header_fields
 from hifi.record.headers import PIPE

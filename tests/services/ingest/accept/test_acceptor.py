@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from ingest_harness import FakeProducer, pipe
+from tests.support.ingest.ingest_harness import FakeProducer, pipe
 
 from hifi.delivery.ack_report import AckReporter
 from hifi.kafka.producer import Producer

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ingest_harness import FakeProducer
+from tests.support.ingest.ingest_harness import FakeProducer
 
 from hifi.delivery.ack_report import AckReporter, PartitionAcks
 from hifi.runtime.errors import Unacknowledged

@@ -10,9 +10,9 @@ from typing import Any, Self
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from ingest_harness import Ingest, Stream, ingest, new_stream, pipe
-from sender import Sender, told, until
-from tests.stream_process import PARTITIONS
+from tests.support.ingest.ingest_harness import Ingest, Stream, ingest, new_stream, pipe
+from tests.support.ingest.sender import Sender, told, until
+from tests.support.stream_process import PARTITIONS
 
 from hifi.delivery import stage_monitor
 from hifi.kafka.producer import Producer

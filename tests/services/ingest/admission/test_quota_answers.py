@@ -5,8 +5,8 @@ from pathlib import Path
 
 import orjson
 import pytest
-from ingest_harness import KEY, Ingest, ingest, new_stream, pipe
-from sender import Sender, told, until
+from tests.support.ingest.ingest_harness import KEY, Ingest, ingest, new_stream, pipe
+from tests.support.ingest.sender import Sender, told, until
 
 from hifi.pipe.registry import publish, read_registry
 from hifi.pipe.revision import RateCap

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 from typing import Any
 
-from ingest_harness import pipe
+from tests.support.ingest.ingest_harness import pipe
 
 from hifi.pipe.mask import SourceMask
 from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits

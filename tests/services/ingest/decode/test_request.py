@@ -2,7 +2,7 @@
 
 import orjson
 import pytest
-from ingest_harness import pipe
+from tests.support.ingest.ingest_harness import pipe
 
 from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
 from hifi.record.cloudevents.json_slices import value_slice

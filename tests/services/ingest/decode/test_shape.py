@@ -8,7 +8,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ingest_harness import pipe
+from tests.support.ingest.ingest_harness import pipe
 
 from hifi.record.cloudevents import attributes, json_slices
 from hifi.record.cloudevents.event import DecodeLimits

@@ -10,8 +10,8 @@ import aiohttp
 import orjson
 import psutil
 import pytest
-from ingest_harness import KEY, Ingest, Stream
-from tests.openapi_documents import require_described
+from tests.support.ingest.ingest_harness import KEY, Ingest, Stream
+from tests.support.openapi_documents import require_described
 
 from hifi.record.fields import fields
 from hifi.record.identity import identity

@@ -8,7 +8,7 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ingest_harness import KEY, FakeProducer, Ingest, pipe
+from tests.support.ingest.ingest_harness import KEY, FakeProducer, Ingest, pipe
 
 from hifi.kafka.producer import Producer
 from hifi.pipe.revision import PipeRevision

@@ -5,7 +5,7 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
-from ingest_harness import KEY, Ingest, Stream
+from tests.support.ingest.ingest_harness import KEY, Ingest, Stream
 
 BEARER = {"authorization": f"Bearer {KEY}"}
 CE = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/test", "ce-type": "test"}

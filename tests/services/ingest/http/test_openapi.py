@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema_rs
 import orjson
 import pytest
-from tests.openapi_documents import references
+from tests.support.openapi_documents import references
 
 from hifi.record.cloudevents.decode import structured
 from hifi.record.cloudevents.event import DecodeLimits, InvalidEvent

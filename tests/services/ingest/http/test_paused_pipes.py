@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import orjson
-from ingest_harness import ingest, new_stream, pipe
-from sender import Sender, until
+from tests.support.ingest.ingest_harness import ingest, new_stream, pipe
+from tests.support.ingest.sender import Sender, until
 
 from hifi.pipe.registry import publish, read_registry
 from hifi.pipe.rollout import change_pause

@@ -6,7 +6,7 @@ from typing import Any
 
 import aiohttp
 import orjson
-from ingest_harness import KEY, Ingest, ingest, new_stream, pipe
+from tests.support.ingest.ingest_harness import KEY, Ingest, ingest, new_stream, pipe
 
 CANARY = "canary-4711"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from ingest_harness import Ingest, ingest, new_stream, pipe, wait_until
+from tests.support.ingest.ingest_harness import Ingest, ingest, new_stream, pipe, wait_until
 
 from hifi_ingest.http.write_keys import key_from_header
 

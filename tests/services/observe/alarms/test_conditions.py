@@ -1,10 +1,9 @@
 """Conditions are found in minutes and momentary figures, and end when their cause ends."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import orjson
+from tests.support.observe.simulated_mesh import Row, identity
 
 from hifi.record.fields import packed
 from hifi.record.headers import DESTINATION, OUTCOME, RAW, REASON, SERVICE
@@ -18,9 +17,6 @@ from hifi_observe.live import figures
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.availability import SloLimits
 from hifi_observe.minutes.minute_store import MinuteStore
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from simulated_mesh import Row, identity
 
 MINUTE = 28_333_333
 MINUTE_US = 60_000_000

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.observe_principal import VIEWER, principal
+from tests.support.observe_principal import VIEWER, principal
 
 from hifi.control.principals.principal import Role
 from hifi.runtime.health import Health

@@ -16,7 +16,8 @@ import aiohttp
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import async_playwright
-from tests.observe_principal import VIEWER, create_principals
+from tests.support.observe.stream_double import Stream, new_stream, pipe
+from tests.support.observe_principal import VIEWER, create_principals
 
 from hifi.delivery.colours import Colour, Colours, ColourState, FrontAddress
 from hifi.kafka.admin import create_topics
@@ -24,9 +25,6 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topics import ControlTopics
 from hifi.runtime.clock import now_us
 from hifi_infra.ports import free_port
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from stream_double import Stream, new_stream, pipe
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 HAPROXY = shutil.which("haproxy", path="/usr/sbin:/usr/bin:/usr/local/sbin")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 from aiokafka.errors import KafkaConnectionError, UnknownTopicOrPartitionError
-from tests.observe_principal import principal
+from tests.support.observe_principal import principal
 
 from hifi.control.principals.principal import Role
 from hifi.runtime.health import Health

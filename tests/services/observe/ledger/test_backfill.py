@@ -1,9 +1,7 @@
 """Backfill is accounted for like any event, and counts neither in lags nor against the SLO."""
 
-import sys
-from pathlib import Path
-
 import orjson
+from tests.support.observe.simulated_mesh import TOPICS, Row, identity
 
 from hifi.record.fields import packed
 from hifi.record.headers import ORIGIN
@@ -15,9 +13,6 @@ from hifi_observe.live import figures
 from hifi_observe.minutes.availability import DestinationLimits, IngestHealth, SloLimits
 from hifi_observe.minutes.merged_minute import dump, load_part, load_pipe_minute, merge
 from hifi_observe.minutes.open_minute import OpenMinute
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from simulated_mesh import TOPICS, Row, identity
 
 EPOCH = "0" * 15 + "a"
 MINUTE = 28_333_333

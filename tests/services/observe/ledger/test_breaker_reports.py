@@ -1,11 +1,10 @@
 """A destination's breaker is shown as the receipts of every egest tell it, whichever partitions they are on."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from tests.support.observe.simulated_mesh import Row, identity
 
 from hifi.record.fields import packed
 from hifi.record.headers import BREAKER, DESTINATION, OUTCOME, REASON, STATUS
@@ -18,9 +17,6 @@ from hifi_observe.live import figures
 from hifi_observe.live.breaker_state import UNKNOWN, breaker_state
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.minute_store import MinuteStore
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from simulated_mesh import Row, identity
 
 MINUTE = 28_333_333
 

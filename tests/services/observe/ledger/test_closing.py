@@ -1,18 +1,13 @@
 """Single rules of closing, each with the smallest case that needs it."""
 
-import sys
-from pathlib import Path
-
 import orjson
+from tests.support.observe.simulated_mesh import TOPICS, Row, identity
 
 from hifi.record.fields import packed
 from hifi_observe.ledger.closing import ClosingRules, LakeRead, MinuteResult, OffsetSnapshot
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.ledger.stage import EventStage
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from simulated_mesh import TOPICS, Row, identity
 
 EPOCH = "0" * 15 + "a"
 MINUTE = 28_333_333

@@ -1,18 +1,13 @@
 """What the packed headers of a record say is grouped, whichever release wrote them."""
 
-import sys
-from pathlib import Path
-
 import pytest
+from tests.support.observe.simulated_mesh import Row, identity
 
 from hifi.record.fields import packed
 from hifi.record.headers import HOP, IDENTITY
 from hifi_observe.ledger.durations import Transit
 from hifi_observe.ledger.grouping import group_records
 from hifi_observe.ledger.record_batch import RecordBatch
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from simulated_mesh import Row, identity
 
 EPOCH = b"0" * 15 + b"a"
 MINUTE = 28_333_333

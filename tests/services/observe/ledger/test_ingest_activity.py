@@ -1,20 +1,16 @@
 """Ingest's heartbeat: the gap of a minute; minutes that were not observed are unknown."""
 
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import orjson
+from tests.support.observe.simulated_mesh import Row
 
 from hifi_observe.ledger.ack_report import AckReport
 from hifi_observe.ledger.closing import ClosingRules, OffsetSnapshot
 from hifi_observe.ledger.ingest_activity import IngestActivity
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.live import figures
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from simulated_mesh import Row
 
 MINUTE = 28_333_333
 RULES = ClosingRules(settle_s=0)

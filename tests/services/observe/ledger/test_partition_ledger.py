@@ -1,23 +1,19 @@
 """The ledger against a simulated mesh with known faults: exactly the lost identities are reported."""
 
 import random
-import sys
 from collections import Counter, defaultdict
 from itertools import islice
-from pathlib import Path
 
 import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.observe.simulated_mesh import READS, TOPICS, Id, Mesh, id_of
 
 from hifi_observe.ledger.closing import ClosingRules, MinuteResult, OffsetSnapshot
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.ledger.stage import EventStage
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from simulated_mesh import READS, TOPICS, Id, Mesh, id_of
 
 pytestmark = pytest.mark.timeout(900)
 RULES = ClosingRules(settle_s=20, amend_s=100_000, follow_s=1_000_000)

@@ -1,19 +1,15 @@
 """Momentary figures add up what every partition number publishes; processed records do not count as waiting."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import orjson
+from tests.support.observe.simulated_mesh import Row, identity
 
 from hifi.record.fields import packed, with_fields
 from hifi.record.headers import RAW
 from hifi_observe.ledger.closing import ClosingRules, OffsetSnapshot
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.live import figures
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from simulated_mesh import Row, identity
 
 NOW_MS = 28_333_333 * 60_000
 

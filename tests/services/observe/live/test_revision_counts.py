@@ -1,7 +1,6 @@
 """Figures by revision: counted by ledgers, added up over partitions and over restarts of their readers."""
 
-import sys
-from pathlib import Path
+from tests.support.observe.simulated_mesh import Row, identity
 
 from hifi.control.revision_figures import RevisionFigures
 from hifi.record.fields import packed
@@ -13,9 +12,6 @@ from hifi_observe.ledger.stage import EventStage
 from hifi_observe.live import figures
 from hifi_observe.live.revision_counts import RevisionCounts
 from hifi_observe.minutes.availability import SloLimits
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from simulated_mesh import Row, identity
 
 MINUTE = 28_000_000
 START_MS = MINUTE * 60_000

@@ -10,12 +10,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from structlog.testing import CapturingLogger
+from tests.support.collector import collector
+from tests.support.observe.simulated_mesh import identity
+from tests.support.observe.stream_double import Stream, added, new_stream, pipe
 
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
@@ -28,11 +30,6 @@ from hifi_observe.traces import event_tracer, otlp_exporter
 from hifi_observe.traces.event_tracer import EventTracer
 from hifi_observe.traces.otlp_exporter import OtlpExporter
 from hifi_observe.traces.span import Span, context, sampled
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from simulated_mesh import identity
-from stream_double import Stream, added, new_stream, pipe
-from tests.collector import collector
 
 TRACE = 0x0AF7651916CD43DD8448EB211C80319C
 SENDER = 0xB7AD6B7169203331

@@ -2,10 +2,9 @@
 
 import asyncio
 import secrets
-import sys
-from pathlib import Path
 
 import pytest
+from tests.support.observe.stream_double import Stream, new_stream
 
 from hifi.control.action import Action, ActionKind, ActionState
 from hifi.control.permission import GRANTED
@@ -15,9 +14,6 @@ from hifi.kafka.admin import create_topics
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics
 from hifi.runtime.clock import now_us
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from stream_double import Stream, new_stream
 
 WITHIN_S = 300
 

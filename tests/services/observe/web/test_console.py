@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import shutil
-import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,15 +13,13 @@ import orjson
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page, async_playwright, expect
-from tests.observe_principal import VIEWER
+from tests.support.observe.stream_double import Stream, new_stream, pipe
+from tests.support.observe_principal import VIEWER
 
 from hifi.pipe.watched_field import watch_id
 from hifi.record.headers import BREAKER, DESTINATION, DETAIL, ORIGIN, OUTCOME, POINTER, REASON, SERVICE
 from hifi.record.identity import BACKFILL
 from hifi.runtime.clock import now_us
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from stream_double import Stream, new_stream, pipe
 
 expect.set_options(timeout=60_000)  # a busy machine must not fail a test
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.observe_principal import principal
+from tests.support.observe_principal import principal
 
 from hifi.control.principals.audit import AuditEntry, AuditOutcome
 from hifi.control.principals.audit_log import AuditLog

@@ -1,17 +1,12 @@
 """Look-ups in Kafka are few at a time: a further one is refused with a time to come back, and none is queued."""
 
-import sys
-from pathlib import Path
-
 import aiohttp
 import pytest
-from tests.observe_principal import VIEWER
+from tests.support.observe.stream_double import new_stream, pipe
+from tests.support.observe_principal import VIEWER
 
 from hifi.runtime.errors import Overloaded
 from hifi_observe.kafka.record_lookup import LOOKUPS, LookupSlots
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from stream_double import new_stream, pipe
 
 
 def test_a_slot_is_free_again_after_a_look_up_that_failed() -> None:

@@ -1,6 +1,6 @@
 """The OpenAPI document of observe."""
 
-from tests.openapi_documents import references
+from tests.support.openapi_documents import references
 
 from hifi.runtime.http.openapi import document
 from hifi_observe.web.api import Api

@@ -1,14 +1,13 @@
 """Dead-letter replays run one at a time, within a time limit, and a failed one does not block the next."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from tests.observe_principal import OPERATOR
+from tests.support.observe.stream_double import new_stream
+from tests.support.observe_principal import OPERATOR
 
 from hifi.delivery.dead_letters.letter import DeadLetter
 from hifi.kafka.topics import Topics
@@ -18,9 +17,6 @@ from hifi.runtime.health import Health
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.web import replays
 from hifi_observe.web.replays import ReplayRequest, Replays
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from stream_double import new_stream
 
 
 async def test_without_kafka_a_replay_fails_in_time_and_does_not_block_the_next() -> None:

@@ -2,7 +2,7 @@
 
 import aiohttp
 import pytest
-from tests.observe_principal import PRINCIPALS, VIEWER, as_principal
+from tests.support.observe_principal import PRINCIPALS, VIEWER, as_principal
 
 from hifi.runtime.health import Health
 from hifi.runtime.http import server

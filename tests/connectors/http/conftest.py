@@ -1,6 +1,0 @@
-"""Paths of the tests of HTTP destinations."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent / "destination"))

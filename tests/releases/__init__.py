@@ -1,0 +1,1 @@
+"""Records of earlier releases, which every later one reads."""

@@ -1,0 +1,1 @@
+"""Programs that run the test suite: `make test`, `make test-fast`, `make test-more`, `make test-containers`."""

@@ -1,0 +1,137 @@
+"""Runs the whole test suite as some pytest processes side by side: `make test`.
+
+Tests that start whole meshes, watch minutes close or restart services mostly wait, so the groups share two cores well.
+Each process has a Kafka of its own and writes build/tests/<group>.log, which is printed when the group ends.
+
+When all have ended, a few failed tests run again, alone (`run_twice`).
+
+Usage: `python -m tests.runners.run_groups [ARGUMENT...]`; the arguments go to every pytest process. With `--fast` only
+the tests run that need no Kafka and no other program: `make test-fast`.
+Exit status: 0 when all groups passed, else pytest's.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from tests.runners import run_twice
+
+ROOT: Final = Path(__file__).parents[2]
+LOGS: Final = ROOT / "build" / "tests"
+FOLDERS: Final = {
+    "commands": ("tests/cli",),
+    "observe": (
+        "tests/services/observe",
+        "tests/services/manage",
+        "tests/infra",
+        "tests/services/egest/dedup",
+    ),
+    "enrich": ("tests/services/enrich", "tests/services/normalize"),
+    "libs": (
+        "tests/libs",
+        "tests/services/deploy",
+        "tests/services/retrier",
+        "tests/services/rollout",
+        "tests/services/scale",
+    ),
+}
+"""Group to its folders, so that all groups take about the same time. The group `others` has everything else."""
+UNCOMPILED: Final = (
+    "tests/libs/kafka/test_offset_tracker.py",
+    "tests/libs/record/test_fields.py",
+    "tests/services/egest/lanes/test_queue.py",
+    "tests/services/ingest/decode",
+)
+"""Pure tests of compiled modules that run a second time, with the sources as they are; `run_more.py` has the others."""
+POLL_S: Final = 0.5
+PROGRESS_S: Final = 120.0
+"""How often a line says that groups still run."""
+
+
+NOT_FAST: Final = (
+    "tests/bench",
+    "tests/connectors/objects/source/test_object_rows.py",
+    "tests/infra/compile",
+    "tests/infra/kafka",
+    "tests/infra/mesh",
+    "tests/infra/process",
+    "tests/libs/aiokafka_cooperative",
+    "tests/services/deploy/test_judge.py",
+    "tests/services/egest/dedup/test_deduplicator.py",
+    "tests/services/enrich",
+    "tests/services/lake",
+    "tests/services/normalize/idempotency",
+    "tests/services/observe/ledger/test_partition_ledger.py",
+    "tests/services/observe/skew/test_skew.py",
+    "tests/services/rollout/test_ramp.py",
+    "tests/runners",
+)
+"""Tests that start programs, or whose simulations take seconds: `make test-fast` leaves them out."""
+
+
+def fast_groups() -> dict[str, list[str]]:
+    """Group to its pytest arguments for `make test-fast`."""
+    left_out = [f"--ignore={path}" for path in NOT_FAST]
+    return {
+        "services": ["tests/services", *left_out],
+        "others": ["tests", "--ignore=tests/services", *left_out],
+    }
+
+
+def groups() -> dict[str, list[str]]:
+    """Group to its pytest arguments; the last group leaves out the folders of the others, so no new one is missed."""
+    taken = [folder for folders in FOLDERS.values() for folder in folders]
+    chosen = {group: list(folders) for group, folders in FOLDERS.items()}
+    return chosen | {"others": ["tests", *(f"--ignore={folder}" for folder in taken)]}
+
+
+def start(group: str, arguments: list[str], environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+    """Start pytest for one group with its output in the group's log."""
+    command = run_twice.command(group, arguments)
+    with (LOGS / f"{group}.log").open("wb") as log:
+        return subprocess.Popen(
+            command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=os.environ | environment
+        )
+
+
+def main(arguments: list[str]) -> int:
+    """Run all groups to their end."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # so that `finally` ends the groups
+    began = said = time.monotonic()
+    chosen = fast_groups() if "--fast" in arguments else groups()
+    runs: dict[str, tuple[list[str], dict[str, str]]] = {name: (paths, {}) for name, paths in chosen.items()}
+    if "--fast" not in arguments:
+        runs["uncompiled"] = ([*UNCOMPILED], {"HIFI_COMPILED": "0"})
+    running = {name: start(name, [*tests, *arguments], env) for name, (tests, env) in runs.items()}
+    ended: dict[str, int] = {}
+    try:
+        while running:
+            time.sleep(POLL_S)
+            for group, process in list(running.items()):
+                if process.poll() is not None:
+                    del running[group]
+                    ended[group] = process.returncode
+                    print(f"--- tests: {group}, after {time.monotonic() - began:.0f} s", flush=True)
+                    print((LOGS / f"{group}.log").read_text("utf-8", "replace"), flush=True)
+            if running and time.monotonic() - said > PROGRESS_S:
+                said = time.monotonic()
+                print(f"still running after {said - began:.0f} s: {', '.join(running)}", flush=True)
+    finally:
+        for process in running.values():
+            process.send_signal(signal.SIGINT)  # pytest then runs its teardown, which ends brokers and meshes
+        for process in running.values():
+            process.wait(60)
+    return run_twice.repeat(
+        {name: (ended[name], [*tests, *arguments], env) for name, (tests, env) in runs.items()}
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

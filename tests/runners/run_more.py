@@ -1,0 +1,134 @@
+"""Runs what CI leaves out and writes the result to tests/more-runs.md: `make test-more`.
+
+These are the tests with the marker `more`, those in containers among them, and the pure tests of compiled modules with
+their sources as they are. The file keeps one row a run: when, of which commit, what came out.
+
+Usage: `python -m tests.runners.run_more [ARGUMENT...]`; the arguments go to pytest. A run of whole files or folders is
+written down with their names, one with other arguments is not. With `--age` it prints how old the last whole run is,
+with a warning after a week.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+RUNS: Final = ROOT / "tests" / "more-runs.md"
+PYTEST: Final = Path(sys.executable).with_name("pytest")
+HEADER: Final = """# Runs of `make test-more`
+
+Written by `make test-more`; the newest run is the last row.
+
+| Date (UTC) | Commit | Result | Seconds |
+|---|---|---|---|
+"""
+TAG: Final = "test"
+"""Of the images that the tests in containers use."""
+LONGEST_DAYS: Final = 7
+UNCOMPILED: Final = (
+    "tests/libs/record/test_partitioner.py",
+    "tests/libs/kafka/test_offset_tracker.py",
+    "tests/libs/pipe/normalize",
+    "tests/libs/record/test_fields.py",
+    "tests/libs/runtime/test_token_bucket.py",
+    "tests/services/collect/test_accepted_times.py",
+    "tests/connectors/kafka/source/test_cloudevent_records.py",
+    "tests/services/collect/test_raw_records.py",
+    "tests/connectors/debezium/source/test_changes.py",
+    "tests/connectors/objects/source/test_rows.py",
+    "tests/services/collect/polled/test_source_backlog.py",
+    "tests/connectors/postgres/source/test_positions.py",
+    "tests/connectors/postgres/source/test_progress.py",
+    "tests/services/egest/dedup/test_deduplicator.py",
+    "tests/services/egest/dedup/test_outcome_index.py",
+    "tests/services/egest/delivery/test_parsing.py",
+    "tests/services/egest/lanes/test_queue.py",
+    "tests/services/ingest/decode",
+    "tests/services/observe/ledger",
+)
+"""Pure tests of the modules that `make setup` compiles. They run a second time, with the sources as they are."""
+IN_CONTAINERS: Final = "tests/containers"
+
+
+def commit() -> str:
+    """The commit of the working tree; `+` when files differ from it."""
+    name = subprocess.check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True).strip()
+    changed = subprocess.check_output(["git", "status", "--porcelain"], cwd=ROOT, text=True).strip()
+    return name + ("+" if changed else "")
+
+
+def row(at: datetime, name: str, summary: str, seconds: float, selected: Sequence[str] = ()) -> str:
+    """A row of the table. `summary` is the last line of pytest's output; `selected` are files and folders."""
+    counts = re.findall(r"(\d+ (?:passed|failed|errors?|skipped|xfailed|xpassed))", summary)
+    result = ", ".join(counts) or "no result"
+    result += f" of {', '.join(selected)}" if selected else ""
+    return f"| {at:%Y-%m-%d %H:%M} | {name} | {result} | {seconds:.0f} |\n"
+
+
+def age(text: str, now: datetime) -> str:
+    """How old the newest run of everything is, for people."""
+    whole = [line.split(" | ") for line in text.splitlines() if line.startswith("| 2") and " of " not in line]
+    if not whole:
+        return "warning: make test-more has never run as a whole"
+    newest = datetime.strptime(whole[-1][0].removeprefix("| "), "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
+    days = (now - newest).days
+    warning = "warning: " if days >= LONGEST_DAYS else ""
+    return f"{warning}make test-more ran as a whole {days} day(s) ago: {whole[-1][2]}"
+
+
+def build_images() -> None:
+    """Build the images for the tests in containers, which have no time for it. Without an engine they are skipped."""
+    engine = subprocess.run(
+        ["infra/docker/engine.sh"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+    )
+    if engine.returncode == 0:
+        env = {**os.environ, "DOCKER_HOST": engine.stdout.strip(), "HIFI_TAG": TAG}
+        subprocess.run(["infra/docker/images.sh"], cwd=ROOT, env=env, check=True)
+
+
+def run(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:
+    """Run pytest; returns its exit status and the last line of its output."""
+    process = subprocess.Popen(
+        [str(PYTEST), "--durations=10", "-ra", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    last = ""
+    for line in process.stdout:
+        print(line, end="", flush=True)
+        last = line if line.strip() else last
+    return process.wait(), last
+
+
+def main(arguments: list[str]) -> int:
+    """Run them; the exit status is pytest's."""
+    if arguments == ["--age"]:
+        print(age(RUNS.read_text("utf-8"), datetime.now(UTC)))
+        return 0
+    at, name, began = datetime.now(UTC), commit(), time.monotonic()
+    if not arguments or any(argument.startswith(IN_CONTAINERS) for argument in arguments):
+        build_images()
+    status, last = run(["-m", "more", *arguments], {"HIFI_TEST_CONTAINERS": "1", "HIFI_TEST_TAG": TAG})
+    rows = row(at, name, last, time.monotonic() - began, arguments)
+    if not arguments:
+        began = time.monotonic()
+        uncompiled, last = run(UNCOMPILED, {"HIFI_COMPILED": "0"})
+        rows += row(at, name, last, time.monotonic() - began, ["compiled modules as sources"])
+        status = status or uncompiled
+    if all((ROOT / argument).exists() for argument in arguments):
+        text = RUNS.read_text("utf-8") if RUNS.exists() else HEADER
+        RUNS.write_text(text + rows, "utf-8")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,95 @@
+"""The runners of the test suite: no folder is left out, only what fails twice fails, and a run is written down."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from tests.runners import run_groups, run_more, run_twice
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_each_test_belongs_to_exactly_one_group() -> None:
+    chosen = run_groups.groups()
+    others = chosen.pop("others")
+    folders = [folder for group in chosen.values() for folder in group]
+    assert len(folders) == len(set(folders))
+    assert others == ["tests", *(f"--ignore={folder}" for folder in folders)]
+    assert all((ROOT / folder).is_dir() for folder in folders)
+    paths = {*run_groups.UNCOMPILED, *run_groups.NOT_FAST, *run_more.UNCOMPILED}
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_a_run_of_more_tests_is_a_row_of_the_table() -> None:
+    at = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+    summary = "===== 1 failed, 7 passed, 2 skipped, 400 deselected in 61.20s (0:01:01) ====="
+    assert run_more.row(at, "abc+", summary, 61.2) == (
+        "| 2026-01-02 03:04 | abc+ | 1 failed, 7 passed, 2 skipped | 61 |\n"
+    )
+    named = run_more.row(at, "abc", "1 passed in 2 s", 2.0, ["tests/a.py", "tests/b"])
+    assert named == "| 2026-01-02 03:04 | abc | 1 passed of tests/a.py, tests/b | 2 |\n"
+    assert "no result" in run_more.row(at, "abc", "INTERNALERROR", 1.0)
+
+
+def test_a_whole_run_that_is_older_than_a_week_is_a_warning() -> None:
+    whole = "| 2026-01-02 03:04 | abc | 7 passed | 61 |\n"
+    part = "| 2026-01-09 03:04 | abc | 7 passed of tests/a.py | 61 |\n"
+    text = run_more.HEADER + whole + part
+    assert run_more.age(text, datetime(2026, 1, 8, tzinfo=UTC)) == (
+        "make test-more ran as a whole 5 day(s) ago: 7 passed"
+    )
+    assert run_more.age(text, datetime(2026, 1, 9, 4, tzinfo=UTC)).startswith("warning: ")
+    assert run_more.age(run_more.HEADER + part, datetime(2026, 1, 9, tzinfo=UTC)).startswith("warning: ")
+
+
+@pytest.mark.parametrize("broken", [-9, 2])
+def test_a_run_that_did_not_come_to_its_end_fails_although_another_one_could_be_repeated(
+    broken: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_twice, "CACHES", tmp_path)
+    last_failed = tmp_path / "good" / "v" / "cache" / "lastfailed"
+    last_failed.parent.mkdir(parents=True)
+    last_failed.write_text('{"test_one.py::test_it": true}')
+    assert run_twice.repeat({"good": (1, [], {}), "broken": (broken, [], {})}) == broken
+
+
+FAILS_FIRST = """
+import pathlib, pytest
+
+@pytest.mark.parametrize("number", range({number}))
+def test_it(number):
+    seen = pathlib.Path(f"seen-{{number}}")
+    before = seen.exists()
+    seen.touch()
+    assert before and {passes_then}
+
+def test_good():
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "passes_then", "status", "runs"),
+    [(1, True, 0, 2), (3, True, 0, 2), (1, False, 1, 2), (4, True, 1, 1)],
+)
+def test_a_few_failed_tests_run_again_and_fail_the_run_when_they_fail_twice(
+    number: int,
+    passes_then: bool,
+    status: int,
+    runs: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(run_twice, "ROOT", tmp_path)
+    monkeypatch.setattr(run_twice, "CACHES", tmp_path / "caches")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    (tmp_path / "pytest.ini").write_text("[pytest]")
+    (tmp_path / "test_one.py").write_text(FAILS_FIRST.format(number=number, passes_then=passes_then))
+    assert run_twice.main(["test_one.py"]) == status
+    printed = capfd.readouterr().out
+    assert printed.count("test session starts") == runs
+    assert printed.count("passed only when it ran again, alone: test_one.py::test_it") == (
+        0 if status else number
+    )
+    assert "test_good" not in printed.partition("the failed ones again")[2]

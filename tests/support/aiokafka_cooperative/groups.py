@@ -1,0 +1,129 @@
+"""A consumer group on topics of its own, with traffic, and with a record of everything its members saw."""
+
+import asyncio
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from confluent_kafka import ConsumerGroupState
+from confluent_kafka.admin import AdminClient
+from tests.support.aiokafka_cooperative.members import (
+    WITHIN_S,
+    AnyMember,
+    Javas,
+    Ours,
+    Seen,
+    Theirs,
+    TopicTraffic,
+    until,
+)
+
+
+class GroupWithTraffic:
+    """A group on topics of its own, with the traffic through them and all that its members saw."""
+
+    def __init__(self, kafka: str, topics: list[str], partitions: int) -> None:
+        self.kafka = kafka
+        self.topics = topics
+        self.all = {TopicPartition(topic, number) for topic in topics for number in range(partitions)}
+        self.id = f"group.{uuid.uuid4().hex[:12]}"
+        self.seen: Seen = []
+        self.traffic = TopicTraffic(kafka, topics, partitions)
+        self.members: list[AnyMember] = []
+        self._admin: Any = AdminClient({"bootstrap.servers": kafka})
+
+    def ours(self) -> Ours:
+        """One more member with our consumer; it is still to be started."""
+        member = Ours(self.kafka, self.id, self.topics, self.seen, f"ours-{len(self.members)}")
+        self.members.append(member)
+        return member
+
+    def theirs(self) -> Theirs:
+        """One more member with librdkafka's consumer; it is still to be started."""
+        member = Theirs(self.kafka, self.id, self.topics, self.seen, f"theirs-{len(self.members)}")
+        self.members.append(member)
+        return member
+
+    def javas(self) -> Javas:
+        """One more member with Java's consumer; it is still to be started."""
+        member = Javas(self.kafka, self.id, self.topics, self.seen, f"javas-{len(self.members)}")
+        self.members.append(member)
+        return member
+
+    async def leave(self, member: AnyMember) -> None:
+        self.members.remove(member)
+        await member.stop()
+
+    async def balanced(self) -> None:
+        """Wait until all partitions are assigned, evenly, and each once."""
+
+        def even() -> bool:
+            for member in self.members:
+                member.check()
+            loads = [len(member.assigned) for member in self.members]
+            union = set().union(*(member.assigned for member in self.members))
+            return union == self.all and sum(loads) == len(self.all) and max(loads) - min(loads) <= 1
+
+        await until(even, "all partitions are assigned evenly")
+        # One who has nothing to gain or to give may still be joining. librdkafka's consumer does not hold commits
+        # back meanwhile, so its commit as it leaves would be refused.
+        async with asyncio.timeout(WITHIN_S):
+            while await asyncio.to_thread(self._state) is not ConsumerGroupState.STABLE:
+                pass
+
+    def _state(self) -> ConsumerGroupState:
+        described = self._admin.describe_consumer_groups([self.id])[self.id]
+        state: ConsumerGroupState = described.result().state
+        return state
+
+    def count(self, member: AnyMember, tp: TopicPartition) -> int:
+        return sum(name == member.name and (topic, number) == tp for name, topic, number, _ in self.seen)
+
+    async def more_of(
+        self, member: AnyMember, partitions: Iterable[TopicPartition], records: int = 20
+    ) -> None:
+        """Wait until the member has worked on so many more records of each of the partitions."""
+        before = {tp: self.count(member, tp) for tp in partitions}
+        await until(
+            lambda: all(self.count(member, tp) >= many + records for tp, many in before.items()),
+            f"{member.name} goes on with {sorted(before)}",
+        )
+
+    async def finish(self) -> tuple[int, int, int]:
+        """End the traffic, read to its end, leave: (sent, lost, worked on twice)."""
+        await self.traffic.end()
+        sent = {(*tp, offset) for tp, many in self.traffic.sent.items() for offset in range(many)}
+        await until(lambda: {receipt[1:] for receipt in self.seen} >= sent, "all records were seen")
+        for member in list(self.members):
+            await self.leave(member)
+        times = Counter(receipt[1:] for receipt in self.seen)
+        return len(sent), len(sent - times.keys()), sum(many - 1 for many in times.values())
+
+
+MakeGroup = Callable[..., Any]
+
+
+def group(kafka: str) -> MakeGroup:
+    """`async with group(partitions=6) as group`: a group, whose traffic runs."""
+
+    @asynccontextmanager
+    async def make(partitions: int, topics: int = 1) -> AsyncIterator[GroupWithTraffic]:
+        names = [f"cooperative.{uuid.uuid4().hex[:12]}" for _ in range(topics)]
+        admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+        await admin.start()
+        try:
+            await admin.create_topics([NewTopic(name, partitions, 1) for name in names])
+        finally:
+            await admin.close()
+        group = GroupWithTraffic(kafka, names, partitions)
+        async with group.traffic:
+            try:
+                yield group
+            finally:
+                await asyncio.gather(*(member.stop() for member in group.members), return_exceptions=True)
+
+    return make

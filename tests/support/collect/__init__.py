@@ -1,0 +1,1 @@
+"""Streams that collect fills from a topic, and a reader of polled sources."""

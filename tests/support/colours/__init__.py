@@ -1,0 +1,1 @@
+"""Two colours of a mesh."""

@@ -1,0 +1,1 @@
+"""The contract that the destinations of all kinds keep."""

@@ -1,0 +1,1 @@
+"""A stream that egest delivers, and its destination."""

@@ -1,0 +1,1 @@
+"""Processes of enrich, and Spark's evaluation of a pipe without them."""

@@ -1,0 +1,1 @@
+"""Receivers of requests, and a proxy."""

@@ -1,0 +1,1 @@
+"""The processes and requests of the tests of ingest."""

@@ -1,0 +1,1 @@
+"""Kafka with security, and the topic that a Kafka destination writes to."""

@@ -1,0 +1,109 @@
+"""A topic of a Kafka cluster that the kind `kafka` writes."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from tests.support.connectors.kind_under_test import EventLog
+from tests.support.egest.egest_stream import pipe_to
+
+from hifi.delivery.installed_kinds import read_settings
+from hifi.delivery.kind import DestinationWriter, WriterContext
+from hifi.kafka.admin import partition_counts
+from hifi.pipe.model import Pipe
+from hifi_infra.kafka.cluster import KafkaCluster
+
+
+class OutTopic(EventLog):
+    """A topic at the destination and its positions topic."""
+
+    refusal = "no-key"
+
+    def __init__(self, kafka: str, name: str) -> None:
+        self.kafka = kafka
+        self.name = name
+
+    def declared(self, **more: Any) -> dict[str, Any]:
+        settings = {"bootstrap": self.kafka, "topic": self.name, "positions_topic": f"{self.name}-positions"}
+        return {"name": "d", "kind": "kafka", "settings": settings | more.pop("settings", {}), **more}
+
+    def pipe(self, **more: Any) -> Pipe:
+        return pipe_to("flights", self.declared(**more))
+
+    def writer(self, **settings: Any) -> DestinationWriter:
+        (declared,) = self.pipe(settings=settings).destinations
+        kind, read = read_settings(declared)
+        return kind.open(read, WriterContext("s", "flights", "d", 16, 10.0))
+
+    async def configure(self, limit: int) -> None:
+        """Set the topic's `max.message.bytes`."""
+        configs = {"max.message.bytes": str(limit)}
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.kafka)
+        await admin.start()
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, self.name, configs)])
+        await admin.close()
+
+    async def delete_positions(self) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.kafka)
+        await admin.start()
+        await admin.delete_topics([f"{self.name}-positions"])
+        await admin.close()
+
+    async def records(self, isolation: str = "read_committed") -> list[ConsumerRecord]:
+        """All records of the topic, in their order within a partition, once their transactions are decided."""
+        options = {"bootstrap_servers": self.kafka, "enable_auto_commit": False}
+        consumer = AIOKafkaConsumer(**options, isolation_level=isolation)
+        # Kafka acknowledges a commit before it writes the markers: until then `read_committed` ends before the records.
+        all_records = AIOKafkaConsumer(**options)
+        await consumer.start()
+        await all_records.start()
+        try:
+            count = (await partition_counts(self.kafka, [self.name])).get(self.name, 0)
+            tps = [TopicPartition(self.name, number) for number in range(count)]
+            consumer.assign(tps)
+            ends = await all_records.end_offsets(tps)
+            collected: list[ConsumerRecord] = []
+            for tp in tps:
+                consumer.seek(tp, 0)
+            unread = [tp for tp in tps if ends[tp]]
+            while unread:
+                for records in (await consumer.getmany(*unread, timeout_ms=200)).values():
+                    collected += records
+                unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
+            return collected
+        finally:
+            await consumer.stop()
+            await all_records.stop()
+
+
+class KeyedTopic(OutTopic):
+    """A topic of a cluster that does not answer while it is locked; records need the attribute `subject`."""
+
+    def __init__(self, cluster: KafkaCluster, name: str) -> None:
+        super().__init__(cluster.bootstrap, name)
+        self._cluster = cluster
+
+    async def create(self) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.kafka)
+        await admin.start()
+        await admin.create_topics([NewTopic(self.name, 1, 1)])
+        await admin.close()
+
+    def declared(self, **more: Any) -> dict[str, Any]:
+        return super().declared(settings={"key_attribute": "subject"} | more.pop("settings", {}), **more)
+
+    async def history(self) -> list[tuple[str, int]]:
+        values = [orjson.loads(record.value) for record in await self.records()]
+        return [(data["key"], data["number"]) for data in values]
+
+    @contextlib.asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        self._cluster.pause_broker(1)
+        try:
+            yield
+        finally:
+            self._cluster.resume_broker(1)

@@ -1,0 +1,1 @@
+"""A stream that lake writes to tables."""

@@ -1,0 +1,1 @@
+"""A stream that manage serves."""

@@ -1,0 +1,1 @@
+"""The processes and records of the tests of normalize."""

@@ -1,0 +1,1 @@
+"""Object stores, and objects that are hard to read."""

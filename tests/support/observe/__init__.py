@@ -1,0 +1,1 @@
+"""Streams and meshes that observe reads, and what it sends notices to."""

@@ -1,0 +1,1 @@
+"""PostgreSQL servers and their tables."""

@@ -1,0 +1,73 @@
+"""Checks the hostile pipes of `test_hostile_pipes` and evaluates their SQL; `test_hostile_system_calls` runs it.
+
+    python -m tests.support.programs.hostile_evaluation FOLDER
+
+It tries to open FOLDER/mark-1 when Spark has started, FOLDER/mark-2 when all pipes are done, and FOLDER/mark-3 after
+one planted escape of each kind in Spark's JVM.
+"""
+
+import contextlib
+import sys
+from pathlib import Path
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from tests.libs.check.test_hostile_pipes import HOSTILE, ROWS, SQL, _declared, _problems
+
+from hifi.pipe.model import Pipe
+from hifi.spark.catalyst import Catalyst, JavaObject, SqlProblem
+from hifi.spark.check import check_pipe
+from hifi.spark.generator import generate_sql
+from hifi.spark.spark_session import local_spark
+
+
+def evaluate(catalyst: Catalyst, pipe: Pipe) -> None:
+    """Evaluate each query of a pipe on a row of nulls, as enrich does on an event."""
+    nulls = catalyst.jvm.org.apache.spark.sql.catalyst.expressions.GenericInternalRow(
+        catalyst.array([None] * 4)
+    )
+    for query in generate_sql(pipe).queries():
+        catalyst.bounded(catalyst.compile(query), "hostile", result=False).eval(nulls)
+
+
+def mark(folder: Path, number: int) -> None:
+    """Leave a mark among the system calls."""
+    with contextlib.suppress(FileNotFoundError):
+        (folder / f"mark-{number}").open()
+
+
+def plant(jvm: JavaObject) -> None:
+    """Do what no pipe may."""
+    jvm.java.io.FileInputStream("/etc/passwd").close()
+    jvm.java.lang.Runtime.getRuntime().exec("/bin/true").waitFor()
+    with contextlib.suppress(Py4JJavaError):  # nobody listens
+        jvm.java.net.Socket("127.0.0.1", 9)
+
+
+def main(folder: Path) -> None:
+    """Check and evaluate."""
+    with local_spark() as spark:
+        spark.sparkContext.setLogLevel("OFF")
+        catalyst = Catalyst(spark)
+        first = Pipe.model_validate(_declared(ROWS["Destination.when"][0], "true"))
+        list(check_pipe(catalyst, first, "micro-batch"))
+        evaluate(catalyst, first)
+        mark(folder, 1)
+        for row in [rows[-1] for rows in ROWS.values()]:
+            for text in HOSTILE.values():
+                _problems(folder, _declared(row, text))
+        for place in sorted(SQL):
+            for text in HOSTILE.values():
+                try:
+                    pipe = Pipe.model_validate(_declared(ROWS[place][-1], text))
+                except ValueError:
+                    continue
+                list(check_pipe(catalyst, pipe, "micro-batch"))
+                with contextlib.suppress(SqlProblem):
+                    evaluate(catalyst, pipe)
+        mark(folder, 2)
+        plant(catalyst.jvm)
+        mark(folder, 3)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""A stream with a control plane."""
