@@ -88,7 +88,8 @@ def prepared_tools(folder: Path, kafka: Path, brokers: int, faults: Sequence[str
         faults: names of the faults.
     """
     tools = FaultTools()
-    original = cluster_module.server_properties
+    names = vars(cluster_module)
+    original = names["server_properties"]
     try:
         if "cut" in faults:
             _start_proxy(tools, brokers)
@@ -102,7 +103,7 @@ def prepared_tools(folder: Path, kafka: Path, brokers: int, faults: Sequence[str
             tools.disk = kafka
         yield tools
     finally:
-        cluster_module.server_properties = original
+        names["server_properties"] = original
         if tools.proxy is not None:
             tools.proxy.kill()
             tools.proxy.wait()
@@ -137,7 +138,7 @@ def _start_proxy(tools: FaultTools, brokers: int) -> None:
                 lines[f"listener.name.{service}.scram-sha-512.sasl.jaas.config"] = login
         return "".join(f"{key}={value}\n" for key, value in lines.items())
 
-    cluster_module.server_properties = properties
+    vars(cluster_module)["server_properties"] = properties
     tools.proxy = subprocess.Popen(
         [
             sys.executable,

@@ -95,14 +95,14 @@ class FaultyDestination:
 
     async def _reset_after(self, request: web.Request, *_: Any) -> web.Response:
         assert request.transport is not None
-        request.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")  # type: ignore[attr-defined]
+        request.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
         await asyncio.sleep(0)
         request.transport.abort()
         return web.Response()
 
     async def _truncate(self, request: web.Request, *_: Any) -> web.Response:
         assert request.transport is not None
-        request.transport.write(b"HTTP/1.1 2")  # type: ignore[attr-defined]
+        request.transport.write(b"HTTP/1.1 2")
         request.transport.close()
         return web.Response()
 

@@ -88,9 +88,9 @@ async def _run(folder: Path, away_s: float, rate: float) -> dict[str, Any]:
             gone_s = time.time()
             await cluster.kill()
             await asyncio.sleep(away_s / 2)
-            for name, process in processes(mesh).items():
+            for name, member in processes(mesh).items():
                 if name.endswith("-2"):
-                    await process.kill()
+                    await member.kill()
             await asyncio.sleep(away_s / 2)
             used_s = sum(mesh.cpu_seconds().values()) - sum(cpu_s.values())
             grown = {name: held - memory[name] for name, held in mesh.rss_bytes().items() if name in memory}

@@ -9,6 +9,7 @@ import os
 import random
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ class MeshSystems(Systems):
         }
         named["Kafka Connect"] = worker.kill
         for server in (self.source, self.target):
-            named[server.process.name if server.process else ""] = lambda server=server: _restart(server)
+            named[server.process.name if server.process else ""] = partial(_restart, server)
         return named
 
     def routed(self, pipe: Pipe, tables: list[Table]) -> Pipe:
@@ -281,7 +282,8 @@ def _iceberg_rows(warehouse: Path, table: Table) -> list[dict[str, Any]]:
     columns = tuple(column.name for column in (*table.key, *table.columns))
     try:
         rows = catalog.load_table(f"equivalence.{table.name}").scan(selected_fields=columns)
-        return rows.to_arrow().to_pylist()
+        written: list[dict[str, Any]] = rows.to_arrow().to_pylist()
+        return written
     except (NoSuchTableError, OperationalError):  # lake creates the catalog, or holds its lock
         return []
 

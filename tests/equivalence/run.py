@@ -24,7 +24,7 @@ from tests.equivalence.tables import Table, change_at_random, rows_of
 
 from hifi.delivery.installed_kinds import read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
-from hifi.pipe.model import Pipe
+from hifi.pipe.model import ConnectorDestination, Pipe
 from hifi.pipe.sources.event import SourceEvent
 from hifi.pipe.sources.kind import SourceContext
 from hifi.record.headers import REFUSED
@@ -136,6 +136,7 @@ class Delivery:
         self._made = made
         self._writers: dict[str, DestinationWriter] = {}
         for declared in pipe.destinations:
+            assert isinstance(declared, ConnectorDestination)
             kind, settings = read_settings(declared)
             assert kind.complete is not None
             completed = kind.settings.model_validate(kind.complete(declared, pipe, settings))
@@ -146,7 +147,7 @@ class Delivery:
         self._late: list[tuple[str, OutboundEvent]] = []
         self.refused: list[str] = []
 
-    def add(self, events: list[Any]) -> None:
+    def add(self, events: Sequence[Any]) -> None:
         """Give events a position, in their order."""
         for event in events:
             headers = dict(event.headers)
@@ -321,7 +322,8 @@ class Reading:
         async with asyncio.timeout(_START_S):
             while True:
                 try:
-                    return await self._consumer.start()
+                    await self._consumer.start()
+                    return
                 except UnknownTopicOrPartitionError:
                     await asyncio.sleep(0.5)
 

@@ -192,7 +192,11 @@ async def test_each_route_lets_in_its_roles_and_nobody_else(name: str) -> None:
                 continue
             is_page = route.partition(" ")[2] in PAGES[name]
             refusal = (303, "/sign-in?next") if is_page else (401, "")
-            strangers = ({}, {"authorization": "Bearer wrong"}, {"cookie": "hifi-session-1=wrong"})
+            strangers: tuple[dict[str, str], ...] = (
+                {},
+                {"authorization": "Bearer wrong"},
+                {"cookie": "hifi-session-1=wrong"},
+            )
             wrong += [
                 f"{route} with {headers}: {answered}"
                 for headers in strangers

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -51,7 +51,7 @@ BOOKED: Final = (
     "lag_ms",
     "longest_pause_ms",
 )
-Disruption: TypeAlias = Callable[[Demo, list[str]], Awaitable[None]]
+Disruption: TypeAlias = Callable[[Demo, list[str]], Coroutine[Any, Any, None]]
 console = Console(stderr=True, highlight=False)
 
 

@@ -21,7 +21,7 @@ from hifi.avro.schema import read_schema
 from hifi.delivery.kind import OutboundEvent
 from hifi.record.cloudevents.decode import binary
 from hifi.record.cloudevents.event import DecodeLimits, InvalidEvent
-from hifi.record.refusal import REFUSED
+from hifi.record.headers import REFUSED
 from hifi.runtime import exact_json
 from hifi.runtime.errors import Rejected
 from hifi_cli.reference import value_types
@@ -139,13 +139,14 @@ def test_avro(row_: ValueType) -> None:
         assert decode(schema, stream.getvalue()) == f'{{"v":{text}}}'.encode()
     for number, (text, value) in enumerate(row_.writes):
         schema = avro(row_.declared if kinds is None else kinds[number])
-        data = exact_json.loads(f'{{"v":{text}}}')
+        data: Any = exact_json.loads(f'{{"v":{text}}}')
         if value is None and text != "null":
             with pytest.raises(Rejected, match="/v does not fit"):
                 Encoder(schema)(data)
             continue
         encoded = Encoder(schema)(data)
-        assert same(fastavro.schemaless_reader(io.BytesIO(encoded), schema.parsed, None)["v"], value)
+        decoded: Any = fastavro.schemaless_reader(io.BytesIO(encoded), schema.parsed, None)
+        assert same(decoded["v"], value)
 
 
 def avro(declared: Any) -> Any:

@@ -76,20 +76,18 @@ def outcome(
     failures += [f"{step.name}: {step.seen}" for step in steps if not step.ok]
     changes = []
     for window in windows:
+        before_ms = _p95_ms(lags.values(), window.began_ns - round(measured_s * _NS), window.began_ns)
+        p95_ms = _p95_ms(lags.values(), window.began_ns, window.ended_ns)
         change = {
             "change": window.name,
             "seconds": round(max(0, window.ended_ns - window.began_ns) / _NS, 1),
             "seen": "; ".join(window.seen),
-            "p95_ms_before": _p95_ms(
-                lags.values(), window.began_ns - round(measured_s * _NS), window.began_ns
-            ),
-            "p95_ms": _p95_ms(lags.values(), window.began_ns, window.ended_ns),
+            "p95_ms_before": before_ms,
+            "p95_ms": p95_ms,
             "parts": _parts(window, lags.values()),
             "observe": _observed(window, accepted),
         }
-        change["p95_ratio"] = (
-            round(change["p95_ms"] / change["p95_ms_before"], 2) if change["p95_ms_before"] else 0.0
-        )
+        change["p95_ratio"] = round(p95_ms / before_ms, 2) if before_ms else 0.0
         changes.append(change)
         failures += _broken(change, highest_ratio) if window.ended_ns else []
     return numbers | {"changes": changes, "failures": failures}

@@ -11,7 +11,7 @@ from hifi_cli.demo.verify import Comparison, SentEvent
 S = 1_000_000_000
 BEGAN, ENDED = 120 * S, 170 * S
 TIMES = {f"e{second}": second * S for second in range(60, 170)}
-EXPECTED = {name: {"/x": {}} for name in TIMES}
+EXPECTED: dict[str, dict[str, dict[str, Any]]] = {name: {"/x": {}} for name in TIMES}
 SENT = {name: SentEvent(at, at, at, 202) for name, at in TIMES.items()}
 MINUTE = {"minute": 2, "in": 50, "lost": 0, "duplicates": 0, "state": "up", "missing": []}
 

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -215,8 +216,11 @@ class ConnectorRun:
         for source, kinds in self._pipes.items():
             for kind in kinds:
                 await self.destinations.prepare(kind, source)
-            body = {"pipe": name_of(source), "source": self.sources.declared(source)}
-            body["destinations"] = [self.destinations.declared(kind, source) for kind in kinds]
+            body = {
+                "pipe": name_of(source),
+                "source": self.sources.declared(source),
+                "destinations": [self.destinations.declared(kind, source) for kind in kinds],
+            }
             declared.append(Pipe.model_validate(body))
         variables = {**os.environ, **self.mesh.plan.env}
         await put_in_force(self.mesh.bootstrap, self.mesh.topics, declared, variables=variables)
@@ -268,7 +272,7 @@ class ConnectorRun:
             for kind in kinds:
                 bound_s = max(5.0, _DRAIN_S - (time.monotonic() - start_s))
                 try:
-                    await until(lambda s=source, k=kind: self._is_complete(s, k), bound_s, f"{source} {kind}")
+                    await until(partial(self._is_complete, source, kind), bound_s, f"{source} {kind}")
                 except TimeoutError as error:
                     failures.append(str(error))
         drained_s = round(time.monotonic() - start_s, 1)
@@ -291,7 +295,7 @@ class ConnectorRun:
         if facts.dead:
             failures.append(f"{len(facts.dead)} dead letters, such as {sorted(facts.dead)[:5]}")
         observed = await self._observed(failures, sum(len(some.lost) for some in differences.values()))
-        kinds = kinds_of(self._pipes)
+        all_kinds = kinds_of(self._pipes)
         return {
             "sent": {source: len(sent) for source, sent in self.sources.sent.items()},
             "differences": {where: difference.as_json() for where, difference in differences.items()},
@@ -304,7 +308,7 @@ class ConnectorRun:
             "left_out": planned - len(windows),
             "pairs": {
                 f"{kind} / {fault}": count
-                for (kind, fault), count in sorted(pairs(self._injected, NEEDS, kinds).items())
+                for (kind, fault), count in sorted(pairs(self._injected, NEEDS, all_kinds).items())
             },
             "faults": [asdict(window) for window in windows],
         }

@@ -5,7 +5,8 @@ from typing import Any
 
 import fastavro
 from tests.chaos.connectors.sources import COLUMNS
-from tests.chaos.connectors.systems import BUCKET, SCHEMA, Systems
+from tests.chaos.connectors.systems import SCHEMA, Systems
+from tests.support.objects.s3_server import BUCKET
 from tests.support.written_events import Rows, in_folder, in_lake, in_table, in_topic
 
 FIELDS = ("id", "key", "n", "amount", "text")
@@ -29,7 +30,7 @@ class Destinations:
     def declared(self, kind: str, source: str) -> dict[str, Any]:
         """A destination as a pipe declares it."""
         systems, to = self._systems, f"{source}_{kind}"
-        table = {"columns": {name: name for name in FIELDS}, "table": to}
+        table: dict[str, Any] = {"columns": {name: name for name in FIELDS}, "table": to}
         lake = {"columns": _LAKE_COLUMNS, "table": f"chaos.{to.replace('-', '_')}"}
         lake |= {"warehouse": str(systems.folder / "lake")}
         if kind == "http":
@@ -42,7 +43,7 @@ class Destinations:
         if kind == "kafka":
             assert systems.registry is not None
             avro = {"registry": systems.registry.declared, "schema": SCHEMA, "unknown_fields": "drop"}
-            settings = {"bootstrap": systems.kafka.bootstrap, "topic": f"out-{source}"}
+            settings: dict[str, Any] = {"bootstrap": systems.kafka.bootstrap, "topic": f"out-{source}"}
             return self._connector(kind, "kafka", settings | {"format": "avro", "avro": avro})
         if kind == "append":
             return self._connector(kind, "postgres", table | {"url": {"env": "CHAOS_POOL"}, "mode": "append"})

@@ -1,10 +1,12 @@
 """An HTTP proxy in front of the S3 server that fails, answers slowly, or fails after the request took effect."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Final
 
 import aiohttp
 from aiohttp import web
+from yarl import URL
 
 MODES: Final = ("error", "error-after", "reset-after", "slow", "hang")
 SLOW_S: Final = 2.0
@@ -35,7 +37,7 @@ class S3Proxy:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    async def _client(self, _: web.Application):  # type: ignore[no-untyped-def] # as aiohttp takes it
+    async def _client(self, _: web.Application) -> AsyncIterator[None]:
         async with aiohttp.ClientSession(auto_decompress=False) as self._session:
             yield
 
@@ -47,7 +49,7 @@ class S3Proxy:
         if mode in {"slow", "hang"}:
             await asyncio.sleep(SLOW_S if mode == "slow" else 60)
         headers = {name: value for name, value in request.headers.items() if name != "Connection"}
-        url = aiohttp.client.URL(f"{self._target}{request.raw_path}", encoded=True)
+        url = URL(f"{self._target}{request.raw_path}", encoded=True)
         try:
             async with self._session.request(request.method, url, data=body, headers=headers) as answer:
                 content = await answer.read()

@@ -16,7 +16,8 @@ from confluent_kafka.schema_registry import Schema
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 from tests.chaos.connectors.events import KEYS, Event, as_data, event
-from tests.chaos.connectors.systems import BUCKET, PARTITIONS, SCHEMA, Systems
+from tests.chaos.connectors.systems import PARTITIONS, SCHEMA, Systems
+from tests.support.objects.s3_server import BUCKET
 
 OBJECT_S: Final = 1.0
 _ANSWER_S: Final = 10.0

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -73,8 +74,9 @@ async def test_receipts_keep_partition_and_key_and_hold_no_data(kafka: str) -> N
     stream = EgestStream(kafka, 3)
     await stream.create()
     async with destination() as receiver, running_egest(stream, pipe(receiver.url)):
+        traced: dict[str, Any] = {TRACEPARENT: TRACE}
         for partition in range(3):
-            await stream.send(1, key=f"k{partition}", partition=partition, **{TRACEPARENT: TRACE})
+            await stream.send(1, key=f"k{partition}", partition=partition, **traced)
         await stream.receipts(3)
         records = await stream.read(stream.topics.receipts)
     assert [(record.partition, record.key, record.value) for record in records] == [
@@ -172,7 +174,7 @@ async def test_after_a_failure_the_key_goes_on(stream: EgestStream) -> None:
     async def not_the_first(request: ReceivedRequest) -> bytes:
         return answer(500) if request.ids == ["0"] else OK
 
-    declared = {"retry": {"local_attempts": 1}}
+    declared: dict[str, Any] = {"retry": {"local_attempts": 1}}
     async with destination(not_the_first) as receiver, running_egest(stream, pipe(receiver.url, **declared)):
         await stream.send(3, key="k")
         receipts = await stream.receipts(3)
@@ -218,7 +220,7 @@ async def test_batches_fill_up_and_do_not_wait_long(stream: EgestStream) -> None
 
 
 async def test_batches_keep_within_their_bytes(stream: EgestStream) -> None:
-    declared = {
+    declared: dict[str, Any] = {
         "batch": {"size": 50, "bytes": 4000},
         "transform": "{long: join('', [pad, pad, pad])}",
         "format": "json",
@@ -236,7 +238,7 @@ async def test_signatures_are_verified_by_the_library(
 ) -> None:
     monkeypatch.setenv("SIGNING", SECRET)
     monkeypatch.setenv("SIGNING_BEFORE", SECRET_BEFORE)
-    declared = {
+    declared: dict[str, Any] = {
         "signing": {"env": "SIGNING"},
         "signing_also": [{"env": "SIGNING_BEFORE"}],
         "headers": {"Authorization": {"env": "SIGNING", "prefix": "Bearer "}},
@@ -279,7 +281,7 @@ async def test_a_missing_secret_is_shown_and_loses_nothing(
 async def test_a_changed_secret_is_picked_up(stream: EgestStream, tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("old")
-    declared = {"headers": {"X-Key": {"file": str(file)}}}
+    declared: dict[str, Any] = {"headers": {"X-Key": {"file": str(file)}}}
     async with (
         destination() as receiver,
         running_egest(stream, pipe(receiver.url, **declared), egest_secrets_refresh_s=0.05),

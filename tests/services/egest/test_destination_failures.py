@@ -231,7 +231,7 @@ async def test_the_limits_count_requests_that_were_sent(stream: EgestStream) -> 
 async def test_a_breaker_opens_and_what_comes_then_is_handed_over_without_a_request(
     stream: EgestStream,
 ) -> None:
-    declared = {"breaker": {"failures": 3, "probe": "60s"}, "retry": ONCE, "concurrency": 1}
+    declared: dict[str, Any] = {"breaker": {"failures": 3, "probe": "60s"}, "retry": ONCE, "concurrency": 1}
     async with (
         destination(says(answer(500))) as receiver,
         running_egest(stream, pipe(receiver.url, **declared)),
@@ -247,7 +247,7 @@ async def test_a_breaker_opens_and_what_comes_then_is_handed_over_without_a_requ
 
 
 async def test_a_probe_closes_the_breaker(stream: EgestStream) -> None:
-    declared = {"breaker": {"failures": 2, "probe": "200ms"}, "retry": ONCE, "concurrency": 1}
+    declared: dict[str, Any] = {"breaker": {"failures": 2, "probe": "200ms"}, "retry": ONCE, "concurrency": 1}
     async with (
         destination(says(answer(500))) as receiver,
         running_egest(stream, pipe(receiver.url, **declared)),
@@ -266,7 +266,7 @@ async def test_a_probe_closes_the_breaker(stream: EgestStream) -> None:
 
 
 async def test_credentials_that_ran_out_make_no_dead_letters(stream: EgestStream) -> None:
-    declared = {"breaker": {"failures": 4, "probe": "60s"}, "concurrency": 2}
+    declared: dict[str, Any] = {"breaker": {"failures": 4, "probe": "60s"}, "concurrency": 2}
     async with (
         destination(says(answer(401))) as receiver,
         running_egest(stream, pipe(receiver.url, **declared)),

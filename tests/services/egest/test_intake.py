@@ -107,7 +107,7 @@ class IntakeBench:
         registry: Any = SimpleNamespace(offset=1)
         reader: Any = self.reader
         outbox: Any = self.outbox
-        recorder = OutcomeRecorder(TOPICS, outbox, PartitionLease(Beating, 10.0))  # type: ignore[arg-type]
+        recorder = OutcomeRecorder(TOPICS, outbox, PartitionLease(Beating, 10.0))
         budget = InFlightBudget(1000, 10**7)
         health = Health("egest", "i")
         self.intake = DeliveryIntake(
@@ -258,7 +258,7 @@ async def test_a_batch_that_is_larger_than_its_lane_is_given_as_there_is_room_in
 ) -> None:
     """With lanes, requests and receipts as in egest; only Kafka is missing."""
     outbox: Any = bench.outbox
-    lease = PartitionLease(Beating, 10.0)  # type: ignore[arg-type]
+    lease = PartitionLease(Beating, 10.0)
     budget = InFlightBudget(40, 10**6)
     settings = EgestSettings(kafka="127.0.0.1:1", stream="s", egest_lane_events=10)
     health = Health("egest", "i")

@@ -18,7 +18,7 @@ async def test_the_topics_are_those_of_the_configured_retry_tiers(monkeypatch: p
         raise Reached(topics)
 
     monkeypatch.setattr(entry, "PipeRegistry", registry)
-    settings = EnrichSettings(stream="s", tiers="1s,10s")  # type: ignore[arg-type]
+    settings = EnrichSettings(stream="s", tiers="1s,10s")
     with pytest.raises(Reached) as reached:
         await entry.enrich(Service("enrich", settings), settings)
     assert reached.value.args == (Topics("s", settings.tiers),)

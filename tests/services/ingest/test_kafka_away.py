@@ -163,7 +163,7 @@ async def test_a_full_buffer_is_refused_and_memory_stays_bounded(
     cluster: KafkaCluster, client: aiohttp.ClientSession, log: Path
 ) -> None:
     stream = await new_stream(cluster.bootstrap, pipe())
-    settings = {"ingest_ack_timeout_s": 3, "ingest_buffer_bytes": 2_000_000}
+    settings: dict[str, Any] = {"ingest_ack_timeout_s": 3, "ingest_buffer_bytes": 2_000_000}
     with ingest(cluster.bootstrap, stream.name, log, **settings) as instance:
         assert (await post(client, instance, {}))[0] == 202
         cluster.pause_broker(1)

@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import orjson
@@ -46,9 +47,9 @@ async def test_each_event_is_one_row_with_one_receipt_also_when_enrich_wrote_it_
         (20, "dead-letter"): 1,
     }
     orders = stream.table().scan().to_arrow()
-    assert duckdb.sql("select count(*), sum(total), count(distinct hifi_seq) from orders").fetchall() == [
-        (22, 95.0, 22)
-    ]
+    sums = duckdb.sql("select count(*), sum(total), count(distinct hifi_seq) from orders")
+    assert sums is not None
+    assert sums.fetchall() == [(22, 95.0, 22)]
     assert orders.num_rows == 22
 
 
@@ -118,7 +119,12 @@ async def test_two_logs_with_equal_partitions_and_offsets_write_one_table_each_e
 
 @pytest.mark.more
 async def test_rows_are_merged_by_position_and_deleted(kafka: str, tmp_path: Path) -> None:
-    settings = {"mode": "upsert", "key": ["id"], "delete_when": {"op": "d"}, "attributes": {"event": "id"}}
+    settings: dict[str, Any] = {
+        "mode": "upsert",
+        "key": ["id"],
+        "delete_when": {"op": "d"},
+        "attributes": {"event": "id"},
+    }
     stream = await LakeStream(kafka, tmp_path, **settings).create(FIELDS)
 
     numbers = iter(range(100))

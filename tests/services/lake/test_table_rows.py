@@ -1,6 +1,7 @@
 """Values of columns of Iceberg tables: exact, or null; real Spark."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -28,7 +29,8 @@ def stored(spark: SparkSession, kind: SqlType, texts: list[str]) -> list[str | N
     """The values of a column, as Spark writes them as text."""
     settings = IcebergSettings(warehouse="/x", table="shop.orders", partition="none")
     declared = LakeTable("p", "lake", settings, {"v": kind})
-    records = [(f'{{"v":{text}}}'.encode(), [], 0, "s", 0, at) for at, text in enumerate(texts)]
+    headers: list[Any] = []
+    records = [(f'{{"v":{text}}}'.encode(), headers, 0, "s", 0, at) for at, text in enumerate(texts)]
     rows = with_rows(spark.createDataFrame(records, SCHEMA), declared, "0a" * 16)
     return [row[0] for row in rows.selectExpr(f"cast({ROW}.v as string)").collect()]
 

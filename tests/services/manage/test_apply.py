@@ -23,15 +23,18 @@ async def hifi(
     token.write_text(managed.tokens["ann"])
     url = managed.urls[0].removesuffix("/api/v1")
     settings = {"HIFI_MANAGE_URL": url, "HIFI_MANAGE_TOKEN_FILE": str(token)}
-    return await asyncio.to_thread(
-        subprocess.run,
-        [Path(sys.executable).with_name("hifi"), command, folder, "--quick", "--json", *options],
-        env=os.environ | settings,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [Path(sys.executable).with_name("hifi"), command, folder, "--quick", "--json", *options],
+            env=os.environ | settings,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    return await asyncio.to_thread(run)
 
 
 async def test_apply_declares_by_file_and_diff_shows_what_it_would_change(

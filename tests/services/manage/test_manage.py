@@ -82,8 +82,13 @@ async def test_a_pipe_is_declared_changed_rolled_back_and_deleted(managed: Manag
     assert [delivery["destination"] for delivery in tried.content["deliveries"]] == ["one"]
     tried = await managed.call(0, "POST", "/try", sent | {"event": {"b": 1}})
     assert (tried.content["refused"]["reason"], tried.content["deliveries"]) == ("schema", [])
-    for status, bad in ((400, {"pipe": 1, "event": {}}), (400, []), (422, {"pipe": "x: 1", "event": {}})):
-        assert (await managed.call(0, "POST", "/try", bad)).status == status
+    trials: tuple[tuple[int, Any], ...] = (
+        (400, {"pipe": 1, "event": {}}),
+        (400, []),
+        (422, {"pipe": "x: 1", "event": {}}),
+    )
+    for status, trial in trials:
+        assert (await managed.call(0, "POST", "/try", trial)).status == status
     assert (await managed.call(0, "GET", "/pipes")).content["pipes"] == []
 
     missing = await managed.call(0, "PUT", "/pipes/flights", body("one"))

@@ -15,15 +15,18 @@ from hifi.pipe.revision import pipe_record
 
 
 async def hifi_pipes(settings: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    return await asyncio.to_thread(
-        subprocess.run,
-        [Path(sys.executable).with_name("hifi"), "pipes", *words],
-        env=os.environ | settings,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [Path(sys.executable).with_name("hifi"), "pipes", *words],
+            env=os.environ | settings,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    return await asyncio.to_thread(run)
 
 
 @pytest.mark.more

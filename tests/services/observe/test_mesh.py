@@ -58,7 +58,7 @@ class Running:
 
     async def steadily(self, prefix: str, until: Callable[[], bool], per_s: float = 20) -> list[str]:
         """Send until a condition holds; returns the ids."""
-        names = []
+        names: list[str] = []
         while not until():
             names.append(f"{prefix}-{len(names)}")
             await self.send(names[-1])
@@ -184,9 +184,9 @@ async def the_retrier_forgets(here: Running) -> None:
         ),
     )
     for request in here.books.requests:
-        kind, number = request.headers["ce-id"].split("-")
+        kind, position = request.headers["ce-id"].split("-")
         if kind != "forgotten":
-            assert request.headers["traceparent"] == TRACE.format(int(number) + 1)
+            assert request.headers["traceparent"] == TRACE.format(int(position) + 1)
     assert sum(name.startswith("late") for name in here.books.ids) > 8, "retries have it too"
     assert len(counts) == 2
     assert counts[0] == counts[1] == Counter({"in": 18, "delivered": 16, "lost": 2})

@@ -13,7 +13,7 @@ from hifi.pipe.owner import Owner
 from hifi.record.headers import DESTINATION, DETAIL, OUTCOME, POINTER, REASON, SERVICE, SOURCE, STATUS
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Misconfigured
-from hifi_observe.alarms.alarm import Alarm, Alarms
+from hifi_observe.alarms.alarm import Alarm, Alarms, OwnerChannel
 from hifi_observe.alarms.owner_notifier import OwnerNotifier
 from hifi_observe.settings import ObserveSettings
 
@@ -86,9 +86,9 @@ async def test_the_owner_is_told_once_by_mail_and_webhook_what_to_do_also_over_a
 
 
 async def test_the_owner_is_told_again_only_when_the_problem_ended_and_came_back() -> None:
-    mailbox, told_channels = Mailbox(), {}  # type: ignore[var-annotated]
+    mailbox, told_channels = Mailbox(), dict[str, list[OwnerChannel]]()
 
-    async def record(alarm: Alarm, ways: list[str]) -> None:
+    async def record(alarm: Alarm, ways: list[OwnerChannel]) -> None:
         told_channels[alarm.id] = ways
 
     with mail_server(mailbox) as smtp:
@@ -110,7 +110,7 @@ async def test_the_owner_is_told_again_only_when_the_problem_ended_and_came_back
 def test_a_mail_server_without_a_sender_is_refused() -> None:
     settings = ObserveSettings(kafka="127.0.0.1:1", stream="s", observe_smtp_host="mail.example.com")
 
-    async def record(_alarm: Alarm, _ways: list[str]) -> None: ...
+    async def record(_alarm: Alarm, _ways: list[OwnerChannel]) -> None: ...
 
     with pytest.raises(Misconfigured, match="HIFI_OBSERVE_SMTP_FROM"):
         OwnerNotifier(settings, lambda _: None, record)

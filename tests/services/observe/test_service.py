@@ -41,7 +41,7 @@ async def ask(url: str, path: str) -> Any:
         return await answer.json(content_type=None)
 
 
-async def until(url: str, path: str, good: Callable[[Any], bool], within_s: float = 90) -> Any:
+async def until(url: str, path: str, good: Callable[[Any], object], within_s: float = 90) -> Any:
     """The answer as soon as it is good."""
     body = None
     try:
@@ -209,7 +209,10 @@ async def test_an_alarm_is_posted_signed_and_ends_up_in_the_api(stream: Stream) 
     minute = past_minute() + 1
     await stream.events(0, minute, 10, lose={"normalized": [1]})
     await stream.commit(0)
-    webhook_settings = {"observe_webhook_secret": SECRET, "observe_url": "https://observe.example/"}
+    webhook_settings: dict[str, Any] = {
+        "observe_webhook_secret": SECRET,
+        "observe_url": "https://observe.example/",
+    }
     async with (
         hook(posted) as webhook,
         stream.observing(observe_webhook=webhook, **webhook_settings) as (_, url),
@@ -295,7 +298,13 @@ async def test_a_silence_needs_an_operator_and_is_in_the_audit(stream: Stream) -
                 assert answer.status == status
         document = await ask(url, "/openapi.json")
         operator = OPERATOR
-        for wrong in ({}, {"reason": "x", "seconds": 0}, {"reason": "x", "seconds": 1, "kind": "none"}, []):
+        invalid: tuple[Any, ...] = (
+            {},
+            {"reason": "x", "seconds": 0},
+            {"reason": "x", "seconds": 1, "kind": "none"},
+            [],
+        )
+        for wrong in invalid:
             async with session.post(url + "/api/v1/silences", json=wrong, headers=operator) as answer:
                 assert answer.status == 400
         async with session.post(url + "/api/v1/silences", json=body, headers=operator) as answer:
@@ -318,7 +327,7 @@ async def dead(stream: Stream, count: int, reason: str = "status-400") -> None:
 async def test_a_replay_needs_an_operator_and_repeating_it_is_harmless(stream: Stream) -> None:
     await dead(stream, 5)
     await dead(stream, 3, "status-422")
-    await stream.write("dead-letter", 0, [[(PIPE, b"flights"), (SERVICE, b"egest"), (REASON, b"broken")]])
+    await stream.write("dead-letter", 0, [{PIPE: b"flights", SERVICE: b"egest", REASON: b"broken"}])
     path = "/api/v1/pipes/flights/dead/replay"
     async with stream.observing() as (_, url), aiohttp.ClientSession() as session:
 
@@ -339,7 +348,8 @@ async def test_a_replay_needs_an_operator_and_repeating_it_is_harmless(stream: S
             assert (await order({}, token))[0] == 401
         for name in ("viewer", "data-viewer", "other"):
             assert (await order({}, f"token-of-{name}"))[0] == 403
-        for wrong in ({"reasons": "x"}, {"ids": []}, {"ids": ["x"]}, {"limit": 0}, []):
+        invalid: tuple[Any, ...] = ({"reasons": "x"}, {"ids": []}, {"ids": ["x"]}, {"limit": 0}, [])
+        for wrong in invalid:
             assert (await order(wrong))[0] == 400
         assert (await order({}, path="/api/v1/pipes/nothing/dead/replay"))[0] == 404
         assert await gone() == 0

@@ -97,10 +97,11 @@ async def test_a_drift_is_an_alarm_with_both_distributions_and_a_restart_changes
 
 async def check_drift(url: str) -> None:
     score: dict[str, Any] = {"state": None}
+    airline: dict[str, Any] = {}
     async with asyncio.timeout(120):
         while score["state"] != "drifted":
             fields = (await ask(url, "/api/v1/pipes/flights/skew"))["fields"]
-            score, airline = fields or ({"state": None}, {})
+            score, airline = fields or (score, airline)
             await asyncio.sleep(0.05)
     assert airline["state"] == "steady"
     assert [row["label"] for row in score["buckets"]] == [

@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import ConsumerRecord
@@ -24,7 +25,10 @@ from hifi.record.headers import DETAIL, OUTCOME, REASON
 from hifi.runtime.clock import now_us
 
 DATA = b'"' + b"x" * 4000 + b'"'
-PATIENT = {"retry": {"local_attempts": 1, "max_attempts": 1000}, "breaker": {"failures": 2, "probe": 1}}
+PATIENT: dict[str, Any] = {
+    "retry": {"local_attempts": 1, "max_attempts": 1000},
+    "breaker": {"failures": 2, "probe": 1},
+}
 
 
 class Outage:
@@ -77,7 +81,7 @@ async def test_an_outage_costs_half_as_much_again_and_every_delivery_arrives_onc
 ) -> None:
     outage, others = Outage(), Outage()
     others.over = True
-    settings = {"egest_park_bytes": 50_000, "session_timeout_s": 6}
+    settings: dict[str, Any] = {"egest_park_bytes": 50_000, "session_timeout_s": 6}
     async with destination(outage.reply) as receiver, destination(others.reply) as works:
         await stream.publish(pipe(receiver.url, **PATIENT), pipe(works.url, "orders"))
         async with retrying(stream, retrier_probe_s=2):
@@ -134,7 +138,7 @@ async def test_a_retrier_that_is_killed_while_it_brings_deliveries_back_costs_no
 ) -> None:
     outage = Outage()
     outage.over = True
-    settings = {"session_timeout_s": 6}
+    settings: dict[str, Any] = {"session_timeout_s": 6}
     async with destination(outage.reply) as receiver:
         await set_state(stream, DestinationState.PARKED)
         async with running_egest(stream, pipe(receiver.url, rate=300)):

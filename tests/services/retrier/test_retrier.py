@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import Counter
+from typing import Any
 
 from aiokafka import ConsumerRecord
 from tests.support.egest.egest_stream import EgestStream, outcomes, pipe, running_egest, texts
@@ -126,7 +127,7 @@ async def test_a_delivery_goes_round_until_the_destination_takes_it(stream: Eges
         calls.append(request)
         return answer(503) if len(calls) < 4 else OK
 
-    declared = {"retry": {"local_attempts": 2}}
+    declared: dict[str, Any] = {"retry": {"local_attempts": 2}}
     async with (
         destination(at_last) as receiver,
         retrying(stream),
@@ -167,7 +168,11 @@ async def test_a_destination_that_comes_back_gets_its_backlog_while_fresh_events
     async def up(_: ReceivedRequest) -> bytes:
         return OK
 
-    declared = {"breaker": {"failures": 3, "probe": "300ms"}, "retry": {"local_attempts": 1}, "rate": "200/s"}
+    declared: dict[str, Any] = {
+        "breaker": {"failures": 3, "probe": "300ms"},
+        "retry": {"local_attempts": 1},
+        "rate": "200/s",
+    }
     async with (
         destination(down) as receiver,
         retrying(stream),
@@ -178,7 +183,7 @@ async def test_a_destination_that_comes_back_gets_its_backlog_while_fresh_events
         assert len(receiver.requests) < 30, "a dead destination is left in peace"
         receiver.reply = up
         receiver.requests.clear()
-        began_s, fresh = time.monotonic(), []
+        began_s, fresh = time.monotonic(), list[str]()
         while set(receiver.ids) < {*old, *fresh} or len(fresh) < 100:
             fresh += await stream.send(1)
             await asyncio.sleep(0.01)
@@ -195,7 +200,7 @@ async def test_limits_end_it(stream: EgestStream) -> None:
     async def never(_: ReceivedRequest) -> bytes:
         return answer(500)
 
-    declared = {"retry": {"local_attempts": 1, "max_attempts": 3}}
+    declared: dict[str, Any] = {"retry": {"local_attempts": 1, "max_attempts": 3}}
     async with (
         destination(never) as receiver,
         retrying(stream),

@@ -106,7 +106,8 @@ async def principal_of_token(stream: ControlledStream, folder: Path, token: str)
             try:
                 async with session.get(f"http://127.0.0.1:{port}/api/v1/me") as answer:
                     if answer.status == 200:
-                        return orjson.loads(await answer.read())
+                        account: dict[str, object] = orjson.loads(await answer.read())
+                        return account
             except aiohttp.ClientError:
                 pass
             assert time.monotonic() < end, (folder / "manage.log").read_text()

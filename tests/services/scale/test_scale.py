@@ -31,6 +31,7 @@ class Observer:
 
     def __init__(self, mesh: Mesh, kafka: str) -> None:
         self.condition: Condition | None = None
+        assert mesh.plan.control_topics is not None
         self._topic = mesh.plan.control_topics.health
         self._producer = Producer(kafka, "observer")
 
@@ -71,6 +72,7 @@ async def scaled(kafka, tmp_path, monkeypatch, egest: int, bounds: tuple[int, in
     )
     mesh = Mesh(plan)
     await mesh.start()
+    assert plan.control_topics is not None
     log = ActionLog(kafka, plan.control_topics.actions, "test")
     await log.start()
     observer = Observer(mesh, kafka)

@@ -5,12 +5,21 @@ kind, and its destination without one.
 """
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import orjson
 import pytest
 from tests.support.connectors.kind_under_test import KindUnderTest
-from tests.support.egest.egest_stream import EgestStream, outcomes, pipe_to, running_egest, texts, until
+from tests.support.egest.egest_stream import (
+    EgestStream,
+    connector_destination,
+    outcomes,
+    pipe_to,
+    running_egest,
+    texts,
+    until,
+)
 from tests.support.egest.fake_destination import destination
 
 from hifi.delivery.installed_kinds import read_settings
@@ -25,8 +34,7 @@ ACCEPTED_US = 1_763_953_200_000_000
 
 
 def writer(kind: KindUnderTest) -> DestinationWriter:
-    (declared,) = pipe_to("flights", kind.declared()).destinations
-    installed, settings = read_settings(declared)
+    installed, settings = read_settings(connector_destination(pipe_to("flights", kind.declared())))
     return installed.open(settings, WriterContext("s", "flights", "d", 16, 10.0))
 
 
@@ -190,13 +198,17 @@ async def test_a_destination_that_is_locked_delays_no_other_destination(
         http = {"name": "http", "url": receiver.url}
         batch = {"size": 5, "wait": "20ms"}
         declared = pipe_to("flights", kind.declared(timeout="1s", retry=LOCAL, batch=batch), http)
+
+        def has_arrived(count: int) -> bool:
+            return len(receiver.ids) == count
+
         async with running_egest(stream, declared, egest_lane_events=20):
             await stream.enriched(numbered(stream, "k0", 0, to="d,http"))
             await stream.receipts(2)
             async with kind.locked():
                 for sent in range(1, 101, 10):
                     await stream.enriched(*(numbered(stream, f"k{n}", n, to="d,http") for n in range(10)))
-                    await until(lambda sent=sent: len(receiver.ids) == sent + 10)
+                    await until(partial(has_arrived, sent + 10))
                 await stream.at_least(stream.topics.retry_in(stream.topics.tiers[0]), 1)
             receipts = await stream.receipts(202)
     of_kind = [receipt[OUTCOME] for receipt in receipts if receipt[DESTINATION] == "d"]

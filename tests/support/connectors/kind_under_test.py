@@ -8,9 +8,9 @@ from typing import Any, Protocol
 class KindUnderTest(Protocol):
     """A destination of one kind that keeps the `number` of the newest event of each `key`."""
 
-    upserts = True
+    upserts: bool = True
     """It keeps the newest event of a key, and not all of them."""
-    refusal = "not-json"
+    refusal: str = "not-json"
     """The reason of the dead letter of an event whose data is not JSON and that has no subject."""
 
     def declared(self, **more: Any) -> dict[str, Any]:

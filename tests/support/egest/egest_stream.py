@@ -20,7 +20,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics, parse_tiers
-from hifi.pipe.model import Pipe
+from hifi.pipe.model import ConnectorDestination, Pipe
 from hifi.pipe.registry import publish, stream_record
 from hifi.pipe.revision import deletion_record, pipe_record
 from hifi.record.fields import fields, packed
@@ -68,6 +68,13 @@ def pipe(url: str, name: str = "flights", **destination: Any) -> Pipe:
 def pipe_to(name: str, *destinations: dict[str, Any]) -> Pipe:
     source = {"keys": [{"sha256": "0" * 64}]}
     return Pipe.model_validate({"pipe": name, "source": source, "destinations": list(destinations)})
+
+
+def connector_destination(declared: Pipe) -> ConnectorDestination:
+    """The only destination of a pipe, one of a connector."""
+    (destination,) = declared.destinations
+    assert isinstance(destination, ConnectorDestination)
+    return destination
 
 
 def attributes(number: int) -> Headers:

@@ -34,8 +34,10 @@ class FakeProducer(Producer):
         self.sendings: list[Sending] = []
         self.stalled = 0.0
 
-    def send(self, topic: str, partition: int, records: Sequence[Record]) -> Sending:
-        del topic
+    def send(
+        self, topic: str, partition: int, records: Sequence[Record], *, at_once: bool = False
+    ) -> Sending:
+        del topic, at_once
         plan = self.plan.get(partition, "ack")
         if plan == "full":
             raise Overloaded("full")

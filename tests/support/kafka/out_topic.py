@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from tests.support.connectors.kind_under_test import EventLog
-from tests.support.egest.egest_stream import pipe_to
+from tests.support.egest.egest_stream import connector_destination, pipe_to
 
 from hifi.delivery.installed_kinds import read_settings
 from hifi.delivery.kind import DestinationWriter, WriterContext
@@ -18,10 +18,8 @@ from hifi.pipe.model import Pipe
 from hifi_infra.kafka.cluster import KafkaCluster
 
 
-class OutTopic(EventLog):
+class OutTopic:
     """A topic at the destination and its positions topic."""
-
-    refusal = "no-key"
 
     def __init__(self, kafka: str, name: str) -> None:
         self.kafka = kafka
@@ -35,8 +33,7 @@ class OutTopic(EventLog):
         return pipe_to("flights", self.declared(**more))
 
     def writer(self, **settings: Any) -> DestinationWriter:
-        (declared,) = self.pipe(settings=settings).destinations
-        kind, read = read_settings(declared)
+        kind, read = read_settings(connector_destination(self.pipe(settings=settings)))
         return kind.open(read, WriterContext("s", "flights", "d", 16, 10.0))
 
     async def configure(self, limit: int) -> None:
@@ -80,8 +77,10 @@ class OutTopic(EventLog):
             await all_records.stop()
 
 
-class KeyedTopic(OutTopic):
+class KeyedTopic(OutTopic, EventLog):
     """A topic of a cluster that does not answer while it is locked; records need the attribute `subject`."""
+
+    refusal = "no-key"
 
     def __init__(self, cluster: KafkaCluster, name: str) -> None:
         super().__init__(cluster.bootstrap, name)

@@ -91,6 +91,10 @@ GOOD_LINES: dict[str, bytes] = {
 }
 
 
+def _returns(content: bytes) -> Callable[[], bytes]:
+    return lambda: content
+
+
 def _lines() -> Iterator[Item]:
     def between(line: bytes) -> Callable[[], bytes]:
         return lambda: b'{"n":1}\n' + line + b'\r\n{"n":3}\n'
@@ -101,7 +105,7 @@ def _lines() -> Iterator[Item]:
         yield Item(f"ndjson good: {name}", "ndjson", between(line), [1, 2, 3])
     for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32"):
         text = '{"n":1}\n{"n":2}\n'.encode(encoding)
-        yield Item(f"ndjson {encoding}", "ndjson", lambda text=text: text, refused={1: "unknown-encoding"})
+        yield Item(f"ndjson {encoding}", "ndjson", _returns(text), refused={1: "unknown-encoding"})
     yield Item("ndjson only line feeds", "ndjson", lambda: b"\n" * 100_000)
     yield Item("ndjson carriage returns", "ndjson", lambda: b'{"n":1}\r{"n":2}', refused={1: "not-json"})
 
@@ -135,7 +139,7 @@ def _csv() -> Iterator[Item]:
         "a huge header": b"n" * (5 * MIB),
         "an open quote in the header": b'n,"s\n1,2\n',
     }.items():
-        yield Item(f"csv {name}", "csv", lambda header=header: header, refused={1: "csv-header"})
+        yield Item(f"csv {name}", "csv", _returns(header), refused={1: "csv-header"})
     wide = ",".join(f"c{number}" for number in range(3000)) + "\n" + "," * 2999 + "\n"
     yield Item("csv good: wide", "csv", wide.encode, [2])
     yield Item("csv good: NUL", "csv", lambda: b"n,s\n1,\x00\n", [2])
@@ -180,11 +184,11 @@ def _parquet() -> Iterator[Item]:
     for share in (1, 2, 3):
         whole = parquet_of(good, row_group_size=100)
         cut = whole[: len(whole) * share // 4]
-        yield Item(f"parquet cut {share}", "parquet", lambda cut=cut: cut, refused={1: "unreadable-object"})
+        yield Item(f"parquet cut {share}", "parquet", _returns(cut), refused={1: "unreadable-object"})
     for at in (4, 500, 1500):
-        whole = bytearray(parquet_of(good, compression="gzip", use_dictionary=False))
-        whole[at : at + 40] = b"\xff" * 40
-        yield Item(f"parquet damaged at {at}", "parquet", lambda whole=bytes(whole): whole, None)
+        damaged = bytearray(parquet_of(good, compression="gzip", use_dictionary=False))
+        damaged[at : at + 40] = b"\xff" * 40
+        yield Item(f"parquet damaged at {at}", "parquet", _returns(bytes(damaged)), None)
     yield Item("parquet text", "parquet", lambda: b"n\n1\n" * 100, refused={1: "unreadable-object"})
     yield Item(
         "parquet length of 4 GiB",
@@ -309,23 +313,24 @@ def _gzip_bomb() -> bytes:
 
 def _compressed() -> Iterator[Item]:
     lines = b"".join(b'{"n":%d}\n' % number for number in range(1, 20_001))
-    for name, compress in {
+    compressions: dict[str, Callable[[bytes], bytes]] = {
         "gzip": gzip.compress,
         "bz2": bz2.compress,
         "zstd": zstandard.compress,
         "zstd with a long window": zstandard.ZstdCompressor(
             compression_params=zstandard.ZstdCompressionParameters(window_log=27, enable_ldm=True)
         ).compress,
-    }.items():
+    }
+    for name, compress in compressions.items():
         whole = compress(lines)
-        yield Item(f"{name} good", "ndjson", lambda whole=whole: whole, [*range(1, 20_001)])
+        yield Item(f"{name} good", "ndjson", _returns(whole), [*range(1, 20_001)])
         cut = whole[: len(whole) // 2]
-        yield Item(f"{name} cut", "ndjson", lambda cut=cut: cut, None)
+        yield Item(f"{name} cut", "ndjson", _returns(cut), None)
         noise = bytearray(whole)
         noise[len(noise) // 2 : len(noise) // 2 + 50] = b"\xaa" * 50
-        yield Item(f"{name} damaged", "ndjson", lambda noise=bytes(noise): noise, None)
+        yield Item(f"{name} damaged", "ndjson", _returns(bytes(noise)), None)
         only_head = whole[:12]
-        yield Item(f"{name} only a head", "ndjson", lambda only_head=only_head: only_head, None)
+        yield Item(f"{name} only a head", "ndjson", _returns(only_head), None)
     for name, head in {
         "xz": b"\xfd7zXZ\x00",
         "lz4": b"\x04\x22\x4d\x18",
@@ -333,7 +338,7 @@ def _compressed() -> Iterator[Item]:
         "7z": b"7z\xbc\xaf\x27\x1c",
         "snappy": b"\xff\x06\x00\x00sNaPpY",
     }.items():
-        yield Item(f"{name}", "csv", lambda head=head: head + bytes(50), refused={1: "unknown-compression"})
+        yield Item(f"{name}", "csv", _returns(head + bytes(50)), refused={1: "unknown-compression"})
     yield Item("gzip expands to 300 MB", "ndjson", _gzip_bomb, [1, 3], {2: "too-large"})
     twice = gzip.compress(gzip.compress(lines))
     yield Item("gzip twice", "ndjson", lambda: twice, None)

@@ -21,5 +21,5 @@ async def forget(
     work.complete_through(records[-1].offset)
 
 
-Retrier._bring_back = forget  # type: ignore[method-assign]
+Retrier._bring_back = forget  # type: ignore[method-assign, assignment] # it is called with the same arguments
 main()

@@ -3,6 +3,7 @@
 The module `stand_in_behaviour` of its release says how it behaves: `crashes`, `never-ready`, `dead-letters`.
 """
 
+import importlib
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 try:
-    from stand_in_behaviour import BEHAVIOUR
+    BEHAVIOUR = str(importlib.import_module("stand_in_behaviour").BEHAVIOUR)
 except ImportError:
     BEHAVIOUR = ""
 

@@ -322,6 +322,7 @@ async def test_what_arrives_unread_on_an_idle_connection_never_counts_for_the_ne
 async def test_after_stray_bytes_no_connection_is_used_again(pause_s: float) -> None:
     """A destination that writes a whole second answer 30 ms after its answer to each request."""
     loop = asyncio.get_running_loop()
+    connections, strays = 0, 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
@@ -332,8 +333,6 @@ async def test_after_stray_bytes_no_connection_is_used_again(pause_s: float) -> 
                 writer.write(answer(422))
                 loop.call_later(0.03, writer.write, OK)
 
-    connections, strays = 0, 0
-
     def stray() -> None:
         nonlocal strays
         strays += 1
@@ -342,7 +341,7 @@ async def test_after_stray_bytes_no_connection_is_used_again(pause_s: float) -> 
     connection_pool = ConnectionPool(
         "127.0.0.1", server.sockets[0].getsockname()[1], None, 1, NameResolver(), stray
     )
-    wrong, statuses_after = 0, []
+    wrong, statuses_after = 0, list[int]()
     ends_s = loop.time() + 10
     while len(statuses_after) < 20 and loop.time() < ends_s:
         suspected = strays

@@ -214,7 +214,9 @@ def of_event(source: str, identifier: str, key: bytes) -> ConsumerRecord:
 
 
 @given(st.lists(EVENTS, min_size=1, max_size=3), st.lists(EVENTS, min_size=1, max_size=3))
-def test_the_webhook_id_is_that_of_its_events_in_their_order(first: list, second: list) -> None:
+def test_the_webhook_id_is_that_of_its_events_in_their_order(
+    first: list[tuple[str, str, bytes]], second: list[tuple[str, str, bytes]]
+) -> None:
     ids = [webhook_id([of_event(*event) for event in events]) for events in (first, second)]
     assert (ids[0] == ids[1]) == (first == second)
 
@@ -229,7 +231,9 @@ def test_the_webhook_id_is_that_of_its_events_in_their_order(first: list, second
     ],
     ids=["source", "key", "moved text", "full stop"],
 )
-def test_events_that_differ_have_webhook_ids_of_their_own(first: tuple, second: tuple) -> None:
+def test_events_that_differ_have_webhook_ids_of_their_own(
+    first: tuple[str, str, bytes], second: tuple[str, str, bytes]
+) -> None:
     _, one_headers, _ = made(of_event(*first), signing=SECRET)
     _, other_headers, _ = made(of_event(*second), signing=SECRET)
     assert one_headers["webhook-id"] != other_headers["webhook-id"]

@@ -236,9 +236,10 @@ def test_settings_of_pyiceberg_from_elsewhere_have_no_effect(
     tmp_path: Path, ran: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pyiceberg import catalog as pyiceberg_catalog
+    from pyiceberg.utils.config import Config
 
     monkeypatch.setenv("PYICEBERG_CATALOG__HIFI__PY_IO_IMPL", CLASS)
-    monkeypatch.setattr(pyiceberg_catalog, "_ENV_CONFIG", pyiceberg_catalog.Config())
+    monkeypatch.setattr(pyiceberg_catalog, "_ENV_CONFIG", Config())
     _write(open_table(_declared(tmp_path)))
     assert not ran.exists()
 

@@ -5,6 +5,7 @@ import contextlib
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -240,11 +241,12 @@ async def test_events_that_are_rejected_become_dead_letters_and_the_others_of_th
 ) -> None:
     declared = out.pipe(settings={"key_attribute": "subject"}, batch={"size": 50, "wait": "200ms"})
     poison = {11, 12, 40}
+
+    def subject(number: int) -> dict[str, Any]:
+        return {} if number in poison else {"ce_subject": b"s%d" % (number % 3)}
+
     async with running_egest(stream, declared):
-        records = [
-            stream.record(data={"number": n}, **({} if n in poison else {"ce_subject": b"s%d" % (n % 3)}))
-            for n in range(60)
-        ]
+        records = [stream.record(data={"number": n}, **subject(n)) for n in range(60)]
         await stream.enriched(*records)
         receipts = await stream.receipts(60)
         letters = await stream.read(stream.topics.dead_letter)
@@ -260,10 +262,14 @@ async def test_a_cluster_that_is_away_delays_no_other_destination(stream: EgestS
     async with destination() as receiver:
         away = OutTopic("127.0.0.1:1", "out").declared(timeout="1s", retry={"local_attempts": 1})
         declared = pipe_to("flights", away, {"name": "http", "url": receiver.url})
+
+        def has_arrived(count: int) -> bool:
+            return len(receiver.ids) == count
+
         async with running_egest(stream, declared, egest_lane_events=20):
             for sent in range(0, 100, 10):
                 await stream.send(10, to="d,http")
-                await until(lambda sent=sent: len(receiver.ids) == sent + 10)
+                await until(partial(has_arrived, sent + 10))
             receipts = await stream.receipts(200)
     by_destination = Counter((receipt[DESTINATION], receipt[OUTCOME]) for receipt in receipts)
     assert by_destination == {("http", "delivered"): 100, ("d", "retry"): 100}

@@ -7,6 +7,7 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from tests.support.egest.egest_stream import connector_destination
 
 from hifi.delivery.installed_kinds import read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
@@ -49,10 +50,8 @@ def writer(cluster: KafkaCluster, security: KafkaSecurity) -> DestinationWriter:
     }
     source = {"keys": [{"sha256": "0" * 64}]}
     destination = {"name": "d", "kind": "kafka", "settings": settings}
-    (declared,) = Pipe.model_validate(
-        {"pipe": "flights", "source": source, "destinations": [destination]}
-    ).destinations
-    kind, read = read_settings(declared)
+    pipe = Pipe.model_validate({"pipe": "flights", "source": source, "destinations": [destination]})
+    kind, read = read_settings(connector_destination(pipe))
     return kind.open(read, WriterContext("s", "flights", "d", 16, 10.0))
 
 

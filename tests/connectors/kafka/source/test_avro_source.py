@@ -64,7 +64,8 @@ async def serialized(registry: SchemaRegistryProcess, topic: str, schema: Any, v
 
     def serialize() -> bytes | None:
         serializer = AvroSerializer(registry.confluent(), json.dumps(schema))
-        return serializer(value, SerializationContext(topic, MessageField(at)))
+        message: bytes | None = serializer(value, SerializationContext(topic, MessageField(at)))
+        return message
 
     message = await asyncio.to_thread(serialize)
     assert message is not None

@@ -5,16 +5,26 @@ import json
 import time
 import urllib.request
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from aiokafka import ConsumerRecord
 from tests.support.collect.collected_stream import CollectedStream, collected_stream, fields, ids_of, until
 from tests.support.observe_principal import VIEWER
 from tests.support.stream_process import free_port, readyz
 
 RECORDS = 3000
+
+
+def has_more_ids(count: int, records: list[ConsumerRecord]) -> bool:
+    return len(ids_of(records)) > count
+
+
+def has_records(count: int, records: list[ConsumerRecord]) -> bool:
+    return len(records) == count
 
 
 def ids(records: list[Any]) -> Counter[bytes]:
@@ -47,9 +57,7 @@ async def collect_and_kill(stream: CollectedStream) -> None:
         # Only the commits that keep accepted times: the next reader has to go back.
         collect, _ = await stream.start("collect", commit_interval_s=3600)
         await stream.put(range(RECORDS * (share - 1) // 3, RECORDS * share // 3))
-        await stream.read(
-            topics.raw, lambda records, share=share: len(ids_of(records)) > RECORDS * share // 4
-        )
+        await stream.read(topics.raw, partial(has_more_ids, RECORDS * share // 4))
         await stream.kill(collect)
     await stream.kill(normalize)
     await stream.start("normalize")
@@ -204,9 +212,7 @@ async def test_the_records_of_a_topic_that_was_created_again_are_new_events(kafk
             process, _ = await stream.start("collect")
             await stream.put(range(records))
             expected = 60 + records if created else 60
-            await stream.read(
-                stream.topics.normalized, lambda records, expected=expected: len(records) == expected
-            )
+            await stream.read(stream.topics.normalized, partial(has_records, expected))
             process.terminate()
             assert await asyncio.to_thread(process.wait, 60) == 0
         assert await stream.all(stream.topics.receipts) == []

@@ -8,13 +8,22 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from tests.support.egest.egest_stream import EgestStream, outcomes, pipe_to, process, running_egest, until
+from tests.support.egest.egest_stream import (
+    EgestStream,
+    connector_destination,
+    outcomes,
+    pipe_to,
+    process,
+    running_egest,
+    until,
+)
 from tests.support.objects.object_stores import ObjectBucket, ObjectFolder, rows_of
 from tests.support.retrier.running_retrier import retrying
 
@@ -35,8 +44,7 @@ def store(request: pytest.FixtureRequest) -> ObjectFolder:
 
 
 def writer(store: ObjectFolder, timeout_s: float = 10.0, **settings: Any) -> DestinationWriter:
-    (declared,) = pipe_to("flights", store.declared(settings=settings)).destinations
-    kind, read = read_settings(declared)
+    kind, read = read_settings(connector_destination(pipe_to("flights", store.declared(settings=settings))))
     return kind.open(read, WriterContext("s", "flights", "d", 16, timeout_s))
 
 
@@ -266,9 +274,9 @@ async def test_a_bucket_that_refuses_is_a_retry_that_shows_no_secret(
 
 
 def problems(settings: dict[str, Any]) -> Sequence[tuple[Sequence[str | int], str]]:
-    (declared,) = pipe_to("flights", {"name": "d", "kind": "objects", "settings": settings}).destinations
+    declared = pipe_to("flights", {"name": "d", "kind": "objects", "settings": settings})
     with pytest.raises(InvalidDestination) as caught:
-        read_settings(declared)
+        read_settings(connector_destination(declared))
     return caught.value.problems
 
 
@@ -326,10 +334,14 @@ async def test_kills_of_egest_lose_and_repeat_no_row(
     declared = object_folder.declared(batch={"size": 20, "wait": "5ms"})
     await stream.publish(pipe_to("flights", declared))
     await stream.enriched(*(stream.record(key=f"k{n % 50}", data={"number": n}) for n in range(EVENTS)))
+
+    def has_objects(count: int) -> bool:
+        return len(object_folder.objects()) >= count
+
     for kill in range(2):
         with process(stream, tmp_path / f"log{kill}", session_timeout_s=6, commit_interval_s=3600) as egest:
             before = len(object_folder.objects())
-            await until(lambda before=before: len(object_folder.objects()) >= before + 15)
+            await until(partial(has_objects, before + 15))
             egest.stop(signal.SIGKILL)
     with process(stream, tmp_path / "last", session_timeout_s=6):
         await stream.receipts(EVENTS, within_s=120)

@@ -35,7 +35,7 @@ async def test_hostile_objects_refuse_what_is_bad_and_nothing_else(form: str, tm
     starts = 0
 
     class CountedWorker(RowWorker):
-        def _start(self):  # type: ignore[no-untyped-def]
+        def _start(self):
             nonlocal starts
             starts += 1
             return super()._start()

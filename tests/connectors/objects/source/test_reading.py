@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import _AsyncGeneratorContextManager
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ class GuardedFolder(ReadableFolder):
     def refusal(self, version: ObjectVersion) -> str | None:
         return "rename it" if version.path in self.unusable else None
 
-    def opened(self, version: ObjectVersion) -> AbstractAsyncContextManager[OpenObject]:
+    def opened(self, version: ObjectVersion) -> _AsyncGeneratorContextManager[OpenObject]:
         if version.path in self.guarded:
             raise ObjectRefused(f"the file {version.path} cannot be read: Permission denied")
         return super().opened(version)

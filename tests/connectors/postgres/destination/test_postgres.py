@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 from tests.support.egest.egest_stream import (
     EgestStream,
+    connector_destination,
     outcomes,
     pipe_to,
     process,
@@ -28,8 +29,7 @@ from hifi_postgres.declaration import PostgresSettings
 
 
 def writer(table: PostgresTable, timeout_s: float = 10.0, **settings: Any) -> DestinationWriter:
-    (declared,) = pipe_to("flights", table.declared(settings=settings)).destinations
-    kind, read = read_settings(declared)
+    kind, read = read_settings(connector_destination(pipe_to("flights", table.declared(settings=settings))))
     return kind.open(read, WriterContext("s", "flights", "d", 16, timeout_s))
 
 
@@ -260,7 +260,8 @@ async def test_a_column_whose_type_changes_is_written_as_its_new_type(postgres: 
     await postgres_writer.write([outbound("a", 1, "1"), outbound("b", 2, "2")])
     postgres.execute(f"ALTER TABLE {postgres.name} ALTER number TYPE text")
     await written(postgres_writer, [outbound("a", 3, "three"), outbound("b", 4, "four")])
-    assert await postgres.rows() == {"a": "three", "b": "four"}
+    rows: dict[str, Any] = await postgres.rows()
+    assert rows == {"a": "three", "b": "four"}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,14 @@ from typing import Any
 import orjson
 import psycopg
 import pytest
-from tests.support.egest.egest_stream import EgestStream, outcomes, pipe_to, running_egest, texts
+from tests.support.egest.egest_stream import (
+    EgestStream,
+    connector_destination,
+    outcomes,
+    pipe_to,
+    running_egest,
+    texts,
+)
 from tests.support.postgres.postgres_server import PASSWORD, ROOT_USER, USER, PostgresServer
 from tests.support.postgres.postgres_table import PostgresTable
 
@@ -30,8 +37,9 @@ COLUMNS_OF_V = {"columns": {"key": "key", "number": "number", "v": "v"}}
 
 
 def writer(to: PostgresTable, timeout_s: float = 10.0, **settings: Any) -> DestinationWriter:
-    (declared,) = pipe_to("flights", to.declared(settings=COLUMNS_OF_V | settings)).destinations
-    kind, read = read_settings(declared)
+    kind, read = read_settings(
+        connector_destination(pipe_to("flights", to.declared(settings=COLUMNS_OF_V | settings)))
+    )
     return kind.open(read, WriterContext("s", "flights", "d", 16, timeout_s))
 
 

@@ -73,7 +73,8 @@ class Written(KafkaTopicReader):
     def __init__(self, events: list[SourceEvent], following: TopicEvents) -> None:
         self.told: list[Any] = []
         self._made = events
-        self._pipe, self._source = "orders", None
+        source: Any = None
+        self._pipe, self._source = "orders", source
         self._turns = asyncio.Lock()
         self._events_of_topic = following
         revision = SimpleNamespace(pipe=SimpleNamespace(source=None))

@@ -54,7 +54,7 @@ def lane(url: str, recorder: FakeRecorder, **declared: Any) -> Lane:
         settings,
         TOPICS.tiers,
         recorder,  # type: ignore[arg-type]
-        PartitionLease(Beating, 10.0),  # type: ignore[arg-type]
+        PartitionLease(Beating, 10.0),
         InFlightBudget(100, 10**6),
         Health("egest", "i"),
         DestinationStates(),

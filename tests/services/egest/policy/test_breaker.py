@@ -19,11 +19,11 @@ def opened() -> CircuitBreaker:
 
 def test_a_success_in_between_starts_the_count_anew() -> None:
     breaker = CircuitBreaker(FAILURES, PROBE_S)
-    for ok in [False, False, True, False, False]:
+    states = []
+    for ok in [False, False, True, False, False, False]:
         breaker.result(Permit.NORMAL, ok=ok, now_s=0.0)
-    assert breaker.state is BreakerState.CLOSED
-    breaker.result(Permit.NORMAL, ok=False, now_s=0.0)
-    assert breaker.state is BreakerState.OPEN
+        states.append(breaker.state)
+    assert states == [BreakerState.CLOSED] * 5 + [BreakerState.OPEN]
 
 
 def test_it_refuses_until_the_probe_is_due_and_then_lets_one_through() -> None:

@@ -1,12 +1,14 @@
 """Every answer has one consequence, and no failure is retried for ever or given up too soon."""
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hifi.delivery.answer import Answer, NoResponse
+from hifi.delivery.sender import SplitBatch
 from hifi.kafka.topics import DEFAULT_TIERS, Tier
 from hifi.pipe.model import RetryPolicy
 from hifi_egest.policy import tiers
@@ -18,7 +20,6 @@ from hifi_egest.policy.outcome import (
     NextStep,
     RetryLater,
     RetryLocally,
-    SplitBatch,
     Unclear,
     decide,
     recoverable,
@@ -40,7 +41,7 @@ RESULTS = st.one_of(
 )
 
 
-def after(status: int, policy: RetryPolicy | None = None, **options: int) -> NextStep:
+def after(status: int, policy: RetryPolicy | None = None, **options: Any) -> NextStep:
     return decide(Answer(status), policy or RetryPolicy(), FIRST, DEFAULT_TIERS, jitter=0.5, **options)
 
 

@@ -14,12 +14,19 @@ def lookup(**more: Any) -> Lookup:
 
 def test_values_are_kept_as_text_of_their_types() -> None:
     sized_lookup = lookup(fields={"n": "name", "s": "size"}, types={"size": "int"})
-    rows = [{"code": "AA", "name": "American", "size": 9}, {"code": "UA", "name": None, "size": None}]
+    rows: list[dict[str, Any]] = [
+        {"code": "AA", "name": "American", "size": 9},
+        {"code": "UA", "name": None, "size": None},
+    ]
     assert build_table("airlines", sized_lookup, rows).rows == {"AA": ("American", "9"), "UA": (None, None)}
 
 
 def test_of_equal_keys_the_last_counts_and_null_keys_are_left_out() -> None:
-    rows = [{"code": "A", "name": "1"}, {"code": None, "name": "2"}, {"code": "A", "name": "3"}]
+    rows: list[dict[str, Any]] = [
+        {"code": "A", "name": "1"},
+        {"code": None, "name": "2"},
+        {"code": "A", "name": "3"},
+    ]
     assert build_table("x", lookup(), rows).rows == {"A": ("3",)}
 
 

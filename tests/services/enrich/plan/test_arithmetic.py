@@ -4,6 +4,7 @@ import json
 import random
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -45,6 +46,14 @@ OPERATORS: list[tuple[str, Callable[[int, int], int | None]]] = [
 ]
 
 
+def of_pair(compute: Callable[[Any, Any], Any], a: str, b: str) -> Callable[[Row], Any]:
+    return lambda row: compute(row[a], row[b])
+
+
+def of_value(compute: Callable[[Any, int], Any], name: str, limit: int) -> Callable[[Row], Any]:
+    return lambda row: compute(row[name], limit)
+
+
 def oracles() -> dict[str, tuple[str, Callable[[Row], Any]]]:
     """Name of a derived field, its SQL, and what Python computes."""
     derived: dict[str, tuple[str, Callable[[Row], Any]]] = {}
@@ -55,15 +64,15 @@ def oracles() -> dict[str, tuple[str, Callable[[Row], Any]]]:
     for sql, compute in OPERATORS:
         for limit, a, b in ((INT, "i", "j"), (BIGINT, "k", "l"), (BIGINT, "i", "l")):
             oracle = both(limit, compute)
-            add(sql.format(a=a, b=b), lambda row, o=oracle, a=a, b=b: o(row[a], row[b]))
+            add(sql.format(a=a, b=b), of_pair(oracle, a, b))
     for name, limit in (("i", INT), ("k", BIGINT)):
-        add(f"-{name}", lambda row, n=name, limit=limit: negated(row[n], limit))
-        add(f"abs({name})", lambda row, n=name, limit=limit: magnitude(row[n], limit))
+        add(f"-{name}", of_value(negated, name, limit))
+        add(f"abs({name})", of_value(magnitude, name, limit))
     quotient = both(BIGINT, divided)
     for a, b in (("i", "j"), ("k", "l")):
-        add(f"{a} div {b}", lambda row, a=a, b=b: quotient(row[a], row[b]))
+        add(f"{a} div {b}", of_pair(quotient, a, b))
         for sign, compare in (("<", int.__lt__), ("=", int.__eq__), (">=", int.__ge__)):
-            add(f"{a} {sign} {b}", lambda row, compare=compare, a=a, b=b: compared(compare, row[a], row[b]))
+            add(f"{a} {sign} {b}", of_pair(partial(compared, compare), a, b))
     add("cast(k as int)", lambda row: None if row["k"] is None else fitted(INT, row["k"]))
     add("cast(x as int)", lambda row: whole(row["x"], INT))
     add("cast(x as bigint)", lambda row: whole(row["x"], BIGINT))

@@ -37,7 +37,7 @@ AIRLINES = {
     "key": {"carrier": "code"},
     "fields": {"airline": "name", "home": "home"},
 }
-ROWS = {
+ROWS: dict[str, list[dict[str, str | None]]] = {
     "airlines": [
         {"code": "AA", "name": "American", "home": "JFK"},
         {"code": "UA", "name": None, "home": "EWR"},
@@ -185,7 +185,7 @@ def test_every_type_of_field_is_read_and_written(bench: SparkBench) -> None:
 
 
 def test_a_value_that_does_not_fit_its_type_is_null(bench: SparkBench) -> None:
-    odd = {"int": [2**31, "five", [1]], "boolean": ["maybe", 2], "double": [{}, "1,5"]}
+    odd: dict[str, list[Any]] = {"int": [2**31, "five", [1]], "boolean": ["maybe", 2], "double": [{}, "1,5"]}
     pipe = make_pipe(fields={kind[0]: kind for kind in odd}, derive={"all": "concat_ws('', i, b, d)"})
     data = [json.dumps({kind[0]: value}).encode() for kind, values in odd.items() for value in values]
     assert [json.loads(record.value or b"")["all"] for record in bench.values(pipe, data)] == [""] * len(data)
@@ -321,6 +321,12 @@ def test_a_replayed_delivery_goes_to_its_destination_alone_if_the_condition_hold
     plan = bench.plan(
         [make_pipe("p", [("large", "n >= 10"), "all"], fields={"n": "int"}), watched, make_pipe("plain")]
     )
+
+    def replay_to(destination: str | None) -> dict[str, Any]:
+        if destination is None:
+            return {}
+        return {DESTINATION: destination.encode(), SERVICE: b"egest", REPLAY: b"1"}
+
     cases = [
         (name, destination, value)
         for name in ("p", "watched")
@@ -332,14 +338,7 @@ def test_a_replayed_delivery_goes_to_its_destination_alone_if_the_condition_hold
             b"k",
             value,
             0,
-            make_headers(
-                name,
-                **(
-                    {}
-                    if destination is None
-                    else {DESTINATION: destination.encode()} | {SERVICE: b"egest", REPLAY: b"1"}
-                ),
-            ),
+            make_headers(name, **replay_to(destination)),
         )
         for name, destination, value in cases
     ]
@@ -354,7 +353,7 @@ def test_a_replayed_delivery_goes_to_its_destination_alone_if_the_condition_hold
 def test_headers_of_an_earlier_pass_are_replaced_but_for_what_tells_a_replay_from_a_copy(
     bench: SparkBench,
 ) -> None:
-    left = {
+    left: dict[str, Any] = {
         REASON: b"x",
         DETAIL: b"x",
         SERVICE: b"enrich",

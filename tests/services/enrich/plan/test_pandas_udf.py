@@ -71,7 +71,7 @@ def hang_on(bad: set[int], calls: list[int]) -> Callable[[Sequence[str]], list[s
 
 
 def test_only_the_event_on_which_a_function_hangs_fails_and_the_next_batch_is_not_affected() -> None:
-    limits, calls = replace(NO_LIMITS, deadline_s=0.05), []
+    limits, calls = replace(NO_LIMITS, deadline_s=0.05), list[int]()
     rows = [str(row) for row in range(20)]
     answers = call_by_halves(hang_on({7}, calls), rows, UdfGuard("hangs-once", 0, limits))
     assert answers == ["!the function took longer than 0.05 s" if row == "7" else f"ok{row}" for row in rows]
@@ -80,7 +80,7 @@ def test_only_the_event_on_which_a_function_hangs_fails_and_the_next_batch_is_no
 
 
 def test_after_three_events_that_hang_the_function_is_not_called_until_the_pipe_has_a_new_version() -> None:
-    limits, calls = replace(NO_LIMITS, deadline_s=0.05), []
+    limits, calls = replace(NO_LIMITS, deadline_s=0.05), list[int]()
     rows = [str(row) for row in range(8)]
     answers = call_by_halves(hang_on(set(range(8)), calls), rows, UdfGuard("hangs", 1, limits))
     assert len(calls) == 4

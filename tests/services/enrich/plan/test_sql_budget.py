@@ -4,6 +4,7 @@ import itertools
 import json
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -220,9 +221,8 @@ def test_what_would_take_minutes_or_gigabytes_ends_as_a_dead_letter_that_names_t
     assert {
         sql: outcome for sql, outcome in outcomes.items() if outcome is None or outcome[0] != "sql-budget"
     } == {}
-    kinds = {
-        sql: "CPU time" if " s of CPU time" in detail else "memory" for sql, (_, detail) in outcomes.items()
-    }
+    details = {sql: outcome[1] for sql, outcome in outcomes.items() if outcome is not None}
+    kinds = {sql: "CPU time" if " s of CPU time" in detail else "memory" for sql, detail in details.items()}
     assert {sql for sql in SLOW if kinds.get(sql, "CPU time") != "CPU time"} == set()
     # Those that write a long text may reach either bound first.
     large = [sql for sql in LARGE if not sql.startswith("length(")]
@@ -231,7 +231,7 @@ def test_what_would_take_minutes_or_gigabytes_ends_as_a_dead_letter_that_names_t
         "sql-budget",
         "RLIKE(t, 'a*a*a*a*a*a*a*a*b') takes more than 0.2 s of CPU time for an event",
     )
-    assert outcomes[LARGE[0]][1].endswith("needs more than 16 MB of memory for an event")
+    assert details[LARGE[0]].endswith("needs more than 16 MB of memory for an event")
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_three_events_over_the_budget_quarantine_that_revision_of_the_pipe_alone
     good, bad = (json.dumps(EVENT | {"t": text}).encode() for text in ("fine", "a" * 400))
     for offset in (5, 6):
         plan = bench.plan([slow, other], offset=offset)
-        version = {REVISION: b"%d" % offset, REVISION_OFFSET: b"%d" % offset}
+        version: dict[str, Any] = {REVISION: b"%d" % offset, REVISION_OFFSET: b"%d" % offset}
         records = [
             *[
                 (b"k", value, 1, make_headers("slow", **version))

@@ -110,6 +110,7 @@ async def test_during_a_rollout_the_key_decides_the_revision() -> None:
         (3, 7),
         (4, 9),
     }
+    assert rolling.rollout is not None
     assert all(rolling.rollout.gets(key) == (revision == 4) for key, revision, _ in keys_with_revision)
 
 

@@ -65,7 +65,9 @@ async def test_a_key_above_its_bytes_is_refused_and_the_pipes_other_key_is_not(
 ) -> None:
     flights = pipe()
     limited_key = flights.source.keys[0].model_copy(update={"quota": Quota(bytes=1000)})
-    flights.source.keys[:] = [limited_key, WriteKey(sha256=pipe(key="second").source.keys[0].sha256)]
+    second_key = WriteKey(sha256=pipe(key="second").source.keys[0].sha256)
+    source = flights.source.model_copy(update={"keys": [limited_key, second_key]})
+    flights = flights.model_copy(update={"source": source})
     stream = await new_stream(kafka, flights)
     with ingest(kafka, stream.name, tmp_path / "log") as instance:
         first, second = Sender(instance, 1, pad=5000), Sender(instance, 1, pad=5000, key="second")

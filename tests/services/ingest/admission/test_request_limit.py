@@ -62,10 +62,11 @@ def test_a_burst_that_is_answered_within_the_bound_is_not_refused() -> None:
 
 def test_everything_is_accepted_again_after_an_overload() -> None:
     simulation = Simulation(RequestLimit(BOUND_S, MOST), 1000)
-    simulation.run(4000, 20)
-    assert simulation.limit.limited
-    simulation.run(500, 15)
-    assert not simulation.limit.limited
+    limited = []
+    for rate, seconds in ((4000, 20), (500, 15)):
+        simulation.run(rate, seconds)
+        limited.append(simulation.limit.limited)
+    assert limited == [True, False]
     assert simulation.run(900, 10)[1] == 0
 
 

@@ -90,9 +90,12 @@ async def test_what_is_too_large_is_refused_before_it_is_decoded(
 ) -> None:
     decoded: list[int] = []
     read = json_slices._decode
-    monkeypatch.setattr(
-        json_slices, "_decode", lambda decoder, text: decoded.append(1) or read(decoder, text)
-    )
+
+    def counted(decoder: Any, text: Any) -> Any:
+        decoded.append(1)
+        return read(decoder, text)
+
+    monkeypatch.setattr(json_slices, "_decode", counted)
     with pytest.raises(Problem) as caught:
         await decode(kind, body, [])
     assert caught.value.status == 413

@@ -79,8 +79,8 @@ async def test_a_binary_event_is_on_raw_byte_for_byte_when_202_comes(
     client: aiohttp.ClientSession, stream: Stream
 ) -> None:
     body = b'{ "a" : 1.10, "b": 12345678901234567890123 }\n'
-    headers = CE | {"ce-id": "bin 1%25", "ce-subject": "N1", "ce-comexampleext": "caf%C3%A9"}
-    status, answer, _ = await post(client, "/v1/events", body, BEARER, JSON, headers)
+    sent = CE | {"ce-id": "bin 1%25", "ce-subject": "N1", "ce-comexampleext": "caf%C3%A9"}
+    status, answer, _ = await post(client, "/v1/events", body, BEARER, JSON, sent)
     assert (status, answer) == (202, {"accepted": 1, "ids": ["bin 1%"]})
     record = await raw_record(stream, "bin 1%")
     headers = fields(record.headers)
@@ -194,10 +194,10 @@ async def test_plain_objects_arrays_and_lines_become_events(
         b'{"p":4}',
         b'{"p": 5}',
     ]
-    headers = dict(records[ids[0]].headers)
-    assert headers["ce_type"] == b"hifi.event"
-    assert headers["ce_source"] == b"/v1/pipes/flights/events"
-    assert headers["ce_time"].endswith(b"Z")
+    written = dict(records[ids[0]].headers)
+    assert written["ce_type"] == b"hifi.event"
+    assert written["ce_source"] == b"/v1/pipes/flights/events"
+    assert written["ce_time"].endswith(b"Z")
     assert len(set(ids)) == 5
 
 
@@ -217,7 +217,13 @@ async def test_declared_fields_give_id_time_and_key(client: aiohttp.ClientSessio
 
 async def test_a_missing_declared_id_is_422_with_its_pointer(client: aiohttp.ClientSession) -> None:
     key = {"authorization": "Bearer orders-key"}
-    for body in ({"order": {}}, {"order": {"id": ""}}, {"order": {"id": None}}, {"order": {"id": [1]}}):
+    bodies: tuple[dict[str, Any], ...] = (
+        {"order": {}},
+        {"order": {"id": ""}},
+        {"order": {"id": None}},
+        {"order": {"id": [1]}},
+    )
+    for body in bodies:
         status, answer, _ = await post(client, "/v1/pipes/orders/events", body, key, JSON)
         assert (status, answer["events"][0]["pointer"]) == (422, "/order/id")
     status, answer, _ = await post(

@@ -1,7 +1,9 @@
 """Every kind of alarm has a runbook that opens offline, in the console as in the documentation."""
 
 import re
+from collections.abc import MutableMapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.observe_principal import VIEWER, principal
@@ -30,16 +32,19 @@ async def page(monkeypatch: pytest.MonkeyPatch) -> str:
     viewer = principal("viewer", Role.VIEWER)
     observer.principals.principals.take(b"viewer", viewer.record().value, 0)
     app = observer.application()
-    sent: list[dict] = []
+    sent: list[MutableMapping[str, Any]] = []
 
-    async def send(message: dict) -> None:
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "GET", "path": runbooks.PATH, "query_string": b""}
+    scope: dict[str, Any] = {"type": "http", "method": "GET", "path": runbooks.PATH, "query_string": b""}
     scope["headers"] = [(b"host", b"127.0.0.1"), (b"authorization", VIEWER["authorization"].encode())]
-    await app(scope, None, send)
+    await app(scope, receive, send)
     assert sent[0]["status"] == 200
-    return sent[1]["body"].decode()
+    return str(sent[1]["body"], "utf-8")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -37,7 +37,7 @@ class Both:
 
     def __init__(self, kafka: str, control: ControlTopics, token: Path, blue: Stream, green: Stream) -> None:
         self.kafka, self.control = kafka, control
-        self.settings = {"colours": control.control, "observe_token_file": token}
+        self.settings: dict[str, Any] = {"colours": control.control, "observe_token_file": token}
         self.blue, self.green = blue, green
         self.minute = now_us() // 60_000_000 - 3
 

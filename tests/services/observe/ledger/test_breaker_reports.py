@@ -58,11 +58,13 @@ class Receipts:
 
     @property
     def breaker(self) -> dict[str, Any]:
-        return figures.breakers_of("flights", ["crm"], self.told.live)["crm"]
+        view: dict[str, Any] = {**figures.breakers_of("flights", ["crm"], self.told.live)["crm"]}
+        return view
 
     @property
     def failing(self) -> list[dict[str, Any]]:
-        return figures.of_pipe("flights", self.told.live, {})["failing"]
+        failing: list[dict[str, Any]] = figures.of_pipe("flights", self.told.live, {})["failing"]
+        return failing
 
 
 def test_it_is_unknown_until_a_receipt_tells() -> None:

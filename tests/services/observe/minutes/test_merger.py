@@ -1,6 +1,7 @@
 """What the owner of a pipe writes: what was let go does not come back, and days keep what they counted."""
 
 from collections import Counter
+from typing import Any
 
 import orjson
 import pytest
@@ -40,7 +41,7 @@ def owner(store: MinuteStore, keep_h: float = 48, first_minute: int = 0) -> Minu
     )
 
 
-def follow(store: MinuteStore, records: list[tuple[bytes, dict | None]]) -> None:
+def follow(store: MinuteStore, records: list[tuple[bytes, dict[str, Any] | None]]) -> None:
     """What another instance reads of what the owner wrote."""
     for key, value in records:
         store.take(key, None if value is None else orjson.dumps(value))
@@ -120,13 +121,16 @@ def test_a_minute_is_down_by_the_failed_answers_of_all_partitions_together() -> 
 
 
 @pytest.mark.parametrize("ingest", [{"gaps": {str(FIRST): 30}}, {"answers": {str(FIRST): [5, 10]}}])
-def test_a_minute_that_ingest_failed_is_still_down_when_it_is_amended_after_a_restart(ingest: dict) -> None:
+def test_a_minute_that_ingest_failed_is_still_down_when_it_is_amended_after_a_restart(
+    ingest: dict[str, Any],
+) -> None:
     store = MinuteStore()
     share = record_keys.part("flights", FIRST, 0)
     store.take(share, part(FIRST))
     close(store, FIRST, **ingest)
     written = owner(store).merge("flights")
     before = dict(written)[record_keys.minute("flights", FIRST)]
+    assert before is not None
     assert (before["state"], before["causes"]) == ("down", ["ingest"])
     # Of the markers the compacted topic has the newest alone; it does not name the minute.
     after = MinuteStore()
@@ -135,6 +139,7 @@ def test_a_minute_that_ingest_failed_is_still_down_when_it_is_amended_after_a_re
     for turn in (1, 2):
         after.take(share, part(FIRST, at_us=(FIRST + 20 + turn) * 60_000_000))
         merged = dict(owner(after).merge("flights"))[record_keys.minute("flights", FIRST)]
+        assert merged is not None
         assert merged["at_us"] > before["at_us"]
         assert (merged["state"], merged["causes"]) == ("down", ["ingest"])
         assert after.states["flights"][FIRST] == "down"

@@ -127,6 +127,8 @@ def test_a_field_that_goes_missing_has_drifted() -> None:
     assert mesh.state == DRIFTED
     last = mesh.tracker.of("p")[0].json()["buckets"][-1]
     assert last["label"] == "missing or null"
+    assert last["reference_share"] is not None
+    assert last["window_share"] is not None
     assert last["reference_share"] < 0.05 < last["window_share"]
 
 

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,13 +65,18 @@ def row(seq: bytes, append_ms: int, offset: int = 0, **headers: bytes) -> Row:
     return Row(offset, T0 // 1000 + append_ms, packed(values))
 
 
+def at_in(ms: float) -> dict[str, Any]:
+    """The header `in`, whose name is a keyword."""
+    return {"in": at(ms)}
+
+
 def way(seq: bytes = b"%016x:1" % 7, to: bytes = b"crm", parent: bytes = PARENT) -> Records:
     """An event's records up to `enriched`."""
-    given = {"ce_id": b"a-1"} | ({TRACEPARENT: parent} if parent else {})
+    given: dict[str, Any] = {"ce_id": b"a-1"} | ({TRACEPARENT: parent} if parent else {})
     return [
-        ("raw", row(seq, 5, 11, **given, **{"in": at(-1)})),
-        ("normalized", row(seq, 12, 12, **given, **{"in": at(8)})),
-        ("enriched", row(seq, 30, 13, to=to, **given, **{"in": at(20)})),
+        ("raw", row(seq, 5, 11, **given, **at_in(-1))),
+        ("normalized", row(seq, 12, 12, **given, **at_in(8))),
+        ("enriched", row(seq, 30, 13, to=to, **given, **at_in(20))),
     ]
 
 
@@ -85,8 +91,8 @@ def receipt(
     **more: bytes,
 ) -> tuple[str, Row]:
     """A receipt; `times`: of fetch, sending and answer."""
-    given = {TRACEPARENT: parent} if parent else {}
-    values = {
+    given: dict[str, Any] = {TRACEPARENT: parent} if parent else {}
+    values: dict[str, Any] = {
         "in": at(times[0]),
         "sent": at(times[1]),
         "answered": at(times[2]),
@@ -103,7 +109,7 @@ def receipt(
 
 def retried() -> Records:
     """Refused once, brought back, delivered."""
-    here = {"ce_id": b"a-1", TRACEPARENT: PARENT, "destination": b"crm"}
+    here: dict[str, Any] = {"ce_id": b"a-1", TRACEPARENT: PARENT, "destination": b"crm"}
     return [
         *way(),
         (
@@ -138,7 +144,11 @@ def sections(spans: list[Span]) -> dict[str, tuple[float, float]]:
 
 
 def count(outcome: str) -> float:
-    return metrics.SPANS.labels(outcome)._value.get()
+    return float(metrics.SPANS.labels(outcome)._value.get())
+
+
+def has_dropped(spans: float) -> bool:
+    return count("dropped") == spans
 
 
 def until(condition: Callable[[], Any], within_s: float = 20) -> None:
@@ -247,16 +257,15 @@ def test_a_retry_is_shown_with_its_wait() -> None:
         (*ms(span), span.failed, span.attributes["hifi.outcome"]) for span in spans if span.name == "expel"
     ]
     assert expels == [(35, 50, True, "retry"), (5062, 5070, False, "delivered")]
-    failed = next(span for span in spans if span.name == "expel")
-    assert (failed.attributes["error.type"], failed.attributes["http.response.status_code"]) == (
-        "status-503",
-        503,
-    )
-    by_name = sections(spans)
-    assert by_name["transit retry-in"] == (51, 60)
-    assert by_name["retrier"] == (60, 5060)
-    assert by_name["transit retry-out"] == (5060, 5061)
-    assert by_name["flights"] == (0, 5070)
+    causes = {"error.type": "status-503", "http.response.status_code": 503}
+    assert causes.items() <= next(span for span in spans if span.name == "expel").attributes.items()
+    expected = {
+        "transit retry-in": (51, 60),
+        "retrier": (60, 5060),
+        "transit retry-out": (5060, 5061),
+        "flights": (0, 5070),
+    }
+    assert expected.items() <= sections(spans).items()
     retrier = next(span for span in spans if span.name == "retrier")
     assert retrier.attributes["messaging.destination.name"] == "s.retry-in.5s"
     assert retrier.attributes["messaging.kafka.offset"] == 4
@@ -267,7 +276,7 @@ def test_the_span_of_an_event_is_sent_when_all_its_deliveries_have_ended() -> No
     assert "flights" not in sections(told(half))
     dead = (
         "dead-letter",
-        row(b"%016x:1" % 7, 70, service=b"egest", destination=b"erp", attempt=b"1", **{"in": at(34)}),
+        row(b"%016x:1" % 7, 70, service=b"egest", destination=b"erp", attempt=b"1", **at_in(34)),
     )
     spans = told([*half, receipt(b"dead-letter", to=b"erp", times=(34, 36, 60), reason=b"status-410"), dead])
     root = next(span for span in spans if span.name == "flights")
@@ -284,12 +293,12 @@ def test_the_span_of_an_event_is_sent_when_all_its_deliveries_have_ended() -> No
     ("last", "name", "outcome"),
     [
         (
-            ("receipts", row(b"%016x:1" % 7, 9, outcome=b"duplicate", **{"in": at(8)})),
+            ("receipts", row(b"%016x:1" % 7, 9, outcome=b"duplicate", **at_in(8))),
             "normalize",
             "duplicate",
         ),
         (
-            ("dead-letter", row(b"%016x:1" % 7, 9, service=b"normalize", **{"in": at(8)})),
+            ("dead-letter", row(b"%016x:1" % 7, 9, service=b"normalize", **at_in(8))),
             "normalize",
             "dead-letter",
         ),
@@ -306,7 +315,7 @@ def test_an_event_may_end_before_its_destinations(last: tuple[str, Row], name: s
 def test_an_event_that_no_destination_wants_has_a_span_too() -> None:
     filtered = (
         "receipts",
-        row(b"%016x:1" % 7, 34, outcome=b"filtered", source=b"enriched:13", **{"in": at(33)}),
+        row(b"%016x:1" % 7, 34, outcome=b"filtered", source=b"enriched:13", **at_in(33)),
     )
     spans = told([*way(to=b""), filtered])
     assert sections(spans)["egest"] == (33, 34)
@@ -431,7 +440,7 @@ def test_a_dead_collector_costs_spans_and_one_line(
     for number in range(1, 4):
         for span in spans:
             exporter.put(span)
-        until(lambda number=number: count("dropped") - before == 9 * number)
+        until(partial(has_dropped, before + 9 * number))
     assert [(call.method_name, *call.args) for call in logger.calls] == [("warning", "spans-dropped")]
     assert "refused" in logger.calls[0].kwargs["cause"]
     assert not caplog.records, "not another line for each"

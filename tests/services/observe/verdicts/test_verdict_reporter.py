@@ -57,11 +57,14 @@ async def test_verdicts_change_with_what_happens(stream: Stream, control: Contro
             await stream.events(0, minute + 1, 20, lose={"normalized": [3]})
             await asyncio.gather(stream.commit(0), stream.commit(1))
             await judged(Condition.UNSTABLE)
-            reasons = verdicts.get("stream").reasons
-            assert "events were lost" in reasons
+            verdict = verdicts.get("stream")
+            assert verdict is not None
+            assert "events were lost" in verdict.reasons
     finally:
         await follower.stop()
-    assert now_us() - verdicts.get("stream").at_us < WITHIN_S * 1_000_000
+    verdict = verdicts.get("stream")
+    assert verdict is not None
+    assert now_us() - verdict.at_us < WITHIN_S * 1_000_000
 
 
 async def test_a_step_silences_what_it_explains_while_it_runs(stream: Stream, control: ControlTopics) -> None:

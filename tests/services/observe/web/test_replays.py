@@ -35,11 +35,12 @@ async def test_a_concurrent_replay_gets_409_and_one_over_the_time_limit_gets_503
     kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading = asyncio.Event()
+    letter: Any = None
 
     async def endless(*_: Any) -> AsyncIterator[DeadLetter]:
         reading.set()
         await asyncio.Event().wait()
-        yield
+        yield letter
 
     monkeypatch.setattr(replays, "letters", endless)
     monkeypatch.setattr(replays, "_TIMEOUT_S", 3)

@@ -24,15 +24,14 @@ def _plant_in_egest() -> None:
 
 def _plant_in_lake() -> None:
     from hifi_lake.batch import processor
-
-    deliveries = processor.deliveries
+    from hifi_lake.batch.deliveries import deliveries
 
     def forget(*arguments: Any) -> Any:
         return deliveries(*arguments).filter(
             "instr(cast(value as string), concat('\"lost-', destination, '\"')) = 0"
         )
 
-    processor.deliveries = forget
+    vars(processor)["deliveries"] = forget
 
 
 if "hifi_egest" in sys.orig_argv:
