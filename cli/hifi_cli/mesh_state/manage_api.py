@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
-import urllib3
 
 from hifi.control.declaration import Declaration
 from hifi.pipe.model import Pipe
 from hifi.runtime.errors import HifiError, Misconfigured
+from hifi_cli.mesh_state.json_api import JsonApi
 from hifi_cli.mesh_state.observe_api import environment_token
 
-_TIMEOUT: Final = urllib3.Timeout(connect=3, read=60)
 _NEW: Final = {"if-none-match": "*"}
 
 
@@ -52,8 +51,8 @@ class ManageApi:
             raise Misconfigured(
                 "--manage needs a token: set HIFI_TOKEN, or name its file with --manage-token-file"
             )
-        self._url = url.rstrip("/")
-        self._headers = {"authorization": f"Bearer {token}"}
+        hint = "check the address, and whether manage is running"
+        self._api = JsonApi("the management API", url.rstrip("/"), token, hint)
 
     def names(self) -> list[str]:
         """Names of the pipes that are declared or in force.
@@ -112,26 +111,9 @@ class ManageApi:
         missing: dict[str, Any] | None = None,
     ) -> tuple[dict[str, Any], str]:
         """Body and ETag of the answer; `missing` instead of a body if the answer is 404."""
-        url = f"{self._url}/api/v1{path}"
-        try:
-            answer = urllib3.request(
-                method,
-                url,
-                body=content,
-                headers={**self._headers, **(headers or {})},
-                timeout=_TIMEOUT,
-                retries=False,
-            )
-        except urllib3.exceptions.HTTPError as error:
-            raise HifiError(f"the management API does not answer at {self._url}: {error}") from None
-        try:
-            body: dict[str, Any] = orjson.loads(answer.data)
-        except orjson.JSONDecodeError:
-            raise HifiError(
-                f"{url} answers {answer.status} without JSON; is it the address of the management API?"
-            ) from None
+        answer = self._api.request(method, f"/api/v1{path}", content, headers)
         if answer.status == 404 and missing is not None:
             return missing, ""
         if answer.status not in (200, 201):
-            raise HifiError(f"{path.partition('?')[0]}: {body.get('detail', body)}")
-        return body, answer.headers.get("etag", "")
+            raise HifiError(f"{path.partition('?')[0]}: {answer.body.get('detail', answer.body)}")
+        return answer.body, answer.headers.get("etag", "")

@@ -3,13 +3,12 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
-import orjson
 import typer
-import urllib3
 
 from hifi.runtime.errors import HifiError, Misconfigured
+from hifi_cli.mesh_state.json_api import JsonApi
 from hifi_infra.mesh.plan import PRINCIPAL_VARIABLE
 
 ObserveUrl: TypeAlias = Annotated[
@@ -21,7 +20,6 @@ ObserveUrl: TypeAlias = Annotated[
         help="Address of observe, with a token in HIFI_TOKEN. Default: the mesh in --data.",
     ),
 ]
-_TIMEOUT: Final = urllib3.Timeout(connect=3, read=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +51,16 @@ class ObserveApi:
         return self.url + str(self._call("POST", "/api/v1/sign-in-links")["path"])
 
     def _call(self, method: str, path: str) -> dict[str, Any]:
-        headers = {"authorization": f"Bearer {self.token}"} if self.token else {}
-        try:
-            answer = urllib3.request(
-                method, self.url + path, headers=headers, timeout=_TIMEOUT, retries=False, redirect=False
-            )
-        except urllib3.exceptions.HTTPError:
-            raise HifiError(
-                f"observe does not answer at {self.url}; check with `hifi status` whether it is running"
-            ) from None
-        try:
-            body: dict[str, Any] = orjson.loads(answer.data)
-        except orjson.JSONDecodeError:
-            raise HifiError(
-                f"{self.url} answers {answer.status} without JSON; is it the address of observe?"
-            ) from None
+        hint = "check with `hifi status` whether it is running"
+        answer = JsonApi("observe", self.url, self.token, hint).request(method, path)
         if answer.status == 401:
             raise HifiError(
                 f"observe at {self.url} does not know the token: set HIFI_TOKEN to that of a principal, or give the "
                 "folder of the mesh with --data"
             )
         if answer.status != 200:
-            raise HifiError(str(body.get("detail", body)))
-        return body
+            raise HifiError(str(answer.body.get("detail", answer.body)))
+        return answer.body
 
 
 def environment_token() -> str:

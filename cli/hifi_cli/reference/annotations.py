@@ -10,8 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from hifi.pipe.model import InstalledDestination, destination_declarations
-from hifi.pipe.source import InstalledSource, declarations
+from hifi.pipe.declared_kind import DeclaredKind
 
 _NAMES: Final = {
     "Seconds": "duration",
@@ -86,9 +85,12 @@ def _parts(annotation: Any) -> Iterator[Any]:
 
 def _installed_models(arguments: tuple[Any, ...]) -> Sequence[type[BaseModel]]:
     """The models of an annotation whose value is one of those that installed packages declare."""
-    if InstalledSource in arguments:
-        return declarations()
-    return destination_declarations() if InstalledDestination in arguments else ()
+    return [
+        model
+        for argument in arguments
+        if isinstance(argument, DeclaredKind)
+        for model in argument.models().values()
+    ]
 
 
 def declared_type(field: FieldInfo) -> Any:

@@ -3,24 +3,17 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache, reduce
-from operator import or_
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import (
     ConfigDict,
-    Discriminator,
     Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    Tag,
-    TypeAdapter,
     model_validator,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
 
+from hifi.pipe.declared_kind import DeclaredKind
 from hifi.pipe.installed_kinds import DESTINATIONS, load_kind
 from hifi.pipe.mask import Mask, MaskPath
 from hifi.pipe.owner import Owner
@@ -396,27 +389,14 @@ def _read_destination(declared: Any) -> Destination:
     return _destination_class(declared).model_validate(declared)
 
 
-class InstalledDestination:
-    """Annotation of a destination: its kind decides which keys it has."""
-
-    @staticmethod
-    def __get_pydantic_core_schema__(_: Any, __: GetCoreSchemaHandler) -> CoreSchema:
-        """Validate with the declaration of the kind, and serialize with it."""
-        return core_schema.no_info_plain_validator_function(
-            _read_destination, serialization=core_schema.simple_ser_schema("any")
-        )
-
-    @staticmethod
-    def __get_pydantic_json_schema__(_: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Describe the declarations that are part of hifi."""
-        tagged: list[Any] = [Annotated[model, Tag(model.__name__)] for model in destination_declarations()]
-        union: Any = Annotated[
-            reduce(or_, tagged), Discriminator(lambda declared: _destination_class(declared).__name__)
-        ]
-        return handler(TypeAdapter(union).core_schema)
-
-
-DeclaredDestination: TypeAlias = Annotated[Destination, InstalledDestination]
+DeclaredDestination: TypeAlias = Annotated[
+    Destination,
+    DeclaredKind(
+        _read_destination,
+        lambda: {model.__name__: model for model in destination_declarations()},
+        lambda declared: _destination_class(declared).__name__,
+    ),
+]
 
 
 class Pipe(StrictModel):

@@ -1,23 +1,16 @@
 """The declaration of a pipe's source: who may send events over HTTP, or what collect reads with an installed kind."""
 
-from functools import lru_cache, reduce
+from functools import lru_cache
 from importlib.metadata import entry_points
-from operator import or_
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import (
     ConfigDict,
-    Discriminator,
     Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    Tag,
-    TypeAdapter,
     model_validator,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
 
+from hifi.pipe.declared_kind import DeclaredKind
 from hifi.pipe.installed_kinds import SOURCES, load_kind
 from hifi.pipe.mask import SourceMask
 from hifi.pipe.secret import Quota, WriteKey
@@ -114,27 +107,12 @@ def _read(declared: Any) -> HttpSource | CollectedSource:
     return declaration.model_validate(declared)
 
 
-class InstalledSource:
-    """Annotation of a source: its kind, which an installed package provides, decides which keys it has."""
-
-    @staticmethod
-    def __get_pydantic_core_schema__(_: Any, __: GetCoreSchemaHandler) -> CoreSchema:
-        """Validate with the declaration of the kind, and serialize with it."""
-        return core_schema.no_info_plain_validator_function(
-            _read, serialization=core_schema.simple_ser_schema("any")
-        )
-
-    @staticmethod
-    def __get_pydantic_json_schema__(_: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Describe all kinds that are part of hifi."""
-        tagged: list[Any] = [Annotated[model, Tag(_kind_of_model(model))] for model in declarations()]
-        union: Any = Annotated[reduce(or_, tagged), Discriminator(_kind_of)]
-        return handler(TypeAdapter(union).core_schema)
-
-
 def _kind_of_model(model: type[StrictModel]) -> str:
     (kind,) = model.model_fields["kind"].annotation.__args__  # type: ignore[union-attr]  # Literal["…"]
     return str(kind)
 
 
-DeclaredSource: TypeAlias = Annotated[HttpSource | CollectedSource, InstalledSource]
+DeclaredSource: TypeAlias = Annotated[
+    HttpSource | CollectedSource,
+    DeclaredKind(_read, lambda: {_kind_of_model(model): model for model in declarations()}, _kind_of),
+]

@@ -13,7 +13,7 @@ from typing import Final
 
 from aiokafka import ConsumerRecord
 
-from hifi.kafka.consumer import AssignedPartition, Batch
+from hifi.kafka.consumer import AssignedPartition, Batch, ConsumerOptions
 from hifi.kafka.topics import Topics
 from hifi.pipe.registry import PipeRegistry
 from hifi.record.fields import fields
@@ -34,6 +34,7 @@ from hifi_egest.delivery.partition import ENRICHED, RETRY_OUT, SourcePartition
 from hifi_egest.lanes.lane import Lane
 from hifi_egest.lanes.lanes import Lanes
 from hifi_egest.outcomes.recorder import OutcomeRecorder
+from hifi_egest.outcomes.records import SERVICE
 from hifi_egest.policy.outcome import (
     LANE_FULL,
     PIPES_BEHIND,
@@ -43,7 +44,10 @@ from hifi_egest.policy.outcome import (
     deleted,
     retry_later,
 )
+from hifi_egest.settings import EgestSettings
 
+_BATCH_RECORDS: Final = 100
+"""Records that one turn of the event loop gives to the lanes, about 1 ms of work."""
 _RECHECK_S: Final = 0.1
 
 logger = log.get(__name__)
@@ -75,6 +79,18 @@ class _OwnedPartition:
                 self.undelivered.remove(event)
                 return event
         return None
+
+
+def consumer_options(settings: EgestSettings) -> ConsumerOptions:
+    """How the consumer reads the topics of deliveries."""
+    topics = settings.topics
+    return ConsumerOptions(
+        [topics.enriched, topics.retry_out],
+        topics.group(SERVICE),
+        batch_records=_BATCH_RECORDS,
+        pending_records=settings.egest_pending_records,
+        partition_fetch_bytes=settings.egest_fetch_bytes,
+    )
 
 
 class DeliveryIntake:

@@ -2,6 +2,10 @@
 
 A transaction has the records of a batch and their positions. Its transactional id is that of the partition, so a new
 owner of the partition ends the last transaction of the old one and fences it, and then reads which events were written.
+
+It does not use `hifi.kafka.fenced_writer`, which writes the few records of control topics one by one to hifi's own
+cluster: here whole batches are built outside of aiokafka's queue, for another cluster with security of its own, and
+what Kafka answers decides between smaller batches, a dead letter, and an unknown outcome.
 """
 
 import asyncio

@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hifi.delivery.destination_state import DestinationName, DestinationStates, StateChange
+from hifi.kafka.stream_log import StreamLog
 from hifi.kafka.topics import Tier
+from hifi.pipe.registry import PipeRegistry
 from hifi.runtime.health import Health
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease
@@ -28,3 +30,29 @@ class LaneResources:
     """Whether the stream is one of two colours."""
     log: Callable[[], str]
     """Identity of the stream's log; raises `Misconfigured` where Kafka does not say it."""
+
+    @classmethod
+    def of_stream(
+        cls,
+        settings: EgestSettings,
+        registry: PipeRegistry,
+        stream_log: StreamLog,
+        states: DestinationStates,
+        recorder: OutcomeRecorder,
+        lease: PartitionLease,
+        budget: InFlightBudget,
+        health: Health,
+    ) -> "LaneResources":
+        """Those of the stream that egest delivers."""
+        return cls(
+            settings,
+            settings.topics.tiers,
+            recorder,
+            lease,
+            budget,
+            health,
+            states,
+            recorder.record_state,
+            lambda: registry.coloured,
+            stream_log.identity,
+        )

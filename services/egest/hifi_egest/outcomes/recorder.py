@@ -14,6 +14,7 @@ from aiokafka import ConsumerRecord
 
 from hifi.delivery.attempt import Attempt
 from hifi.delivery.dead_letters.record import dead_letter
+from hifi.delivery.destination_state import DestinationName, StateChange, state_record
 from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
@@ -128,6 +129,10 @@ class OutcomeRecorder:
         letter = dead_letter(record.key, record.value, headers, SERVICE, why, fetched_us)
         self._outbox.put(self._topics.dead_letter, assigned.partition, [letter], acknowledged)
 
+    def record_state(self, name: DestinationName, change: StateChange) -> None:
+        """Write the new state of a destination's circuit breaker or parking for observe."""
+        self._outbox.put(self._topics.destinations, 0, [state_record(name, change)], lambda: None)
+
     def _hand_over(self, hand_over: _HandOver) -> None:
         """Write the record of an outcome while the lease is held, then its receipt."""
         partition = hand_over.delivery.event.partition
@@ -174,16 +179,12 @@ class OutcomeRecorder:
 class Outbox:
     """Sends records, and calls back when Kafka has acknowledged them."""
 
-    def __init__(self, producer: Producer, failed: asyncio.Future[None]) -> None:
-        """Start with nothing to write.
-
-        Args:
-            producer: of the service.
-            failed: receives the error if Kafka answers and records still cannot be written; egest must stop then.
-        """
+    def __init__(self, producer: Producer) -> None:
+        """Start with nothing to write, with the producer of the service."""
         self._producer = producer
-        self._failed = failed
         self._loop = asyncio.get_running_loop()
+        self.failed: asyncio.Future[None] = self._loop.create_future()
+        """Has the error if Kafka answers and records still cannot be written; egest must stop then."""
         self._pending: dict[_TopicPartition, list[Entry]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -251,8 +252,8 @@ class Outbox:
                 acknowledged()
 
     def _fail(self, error: Exception) -> None:
-        if not self._failed.done():
-            self._failed.set_exception(error)
+        if not self.failed.done():
+            self.failed.set_exception(error)
 
 
 def _records(entries: Sequence[Entry]) -> Sequence[Record]:
