@@ -111,9 +111,9 @@ def _without_pyspark(lock: Path) -> Path:
         archive.write_text(pyspark[0], "utf-8")
         pip = ["pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--require-hashes"]
         subprocess.run([*pip, "-w", WHEELS, "-r", archive], check=True)
-    others = WHEELS / lock.name
-    others.write_text(PYSPARK.sub("", text), "utf-8")
-    return others
+    other_wheels = WHEELS / lock.name
+    other_wheels.write_text(PYSPARK.sub("", text), "utf-8")
+    return other_wheels
 
 
 def _remove_from_spark(spark: Path) -> None:

@@ -180,8 +180,8 @@ async def _write_control(
                     if renumbered is not None:
                         await transaction.add(topics[topic], renumbered.record())
                         written[topic] += 1
-        done = entry.ended(AuditOutcome.DONE, f"{len(state.records)} records").record()
-        await transaction.add(topics[AUDIT], done)
+        audit_record = entry.ended(AuditOutcome.DONE, f"{len(state.records)} records").record()
+        await transaction.add(topics[AUDIT], audit_record)
     return _present(written)
 
 

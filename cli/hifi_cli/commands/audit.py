@@ -39,10 +39,10 @@ async def audit(
     rows = table("time\nUTC", "who", "what", "subject", "before", "after", "outcome")
     for entry in entries:
         time = datetime.fromtimestamp(entry.at_us / MICROSECONDS, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        what = f"{entry.what}, taken over" if entry.take_over else entry.what
+        action = f"{entry.what}, taken over" if entry.take_over else entry.what
         outcome = f"{entry.outcome.value}: {entry.reason}" if entry.reason else entry.outcome.value
         rows.add_row(
-            time, entry.principal, what, entry.subject, _short(entry.before), _short(entry.after), outcome
+            time, entry.principal, action, entry.subject, _short(entry.before), _short(entry.after), outcome
         )
     print_table(rows, console)
 

@@ -228,8 +228,8 @@ async def replay(
 
 def _selection(names: list[str] | None, *filters: str | None) -> dict[str, Any]:
     """What a replay was asked for, without what was not given."""
-    given = dict(zip(("destination", "reason", "since", "until"), filters, strict=True))
-    return {"ids": names or []} | {name: text for name, text in given.items() if text}
+    by_option = dict(zip(("destination", "reason", "since", "until"), filters, strict=True))
+    return {"ids": names or []} | {name: text for name, text in by_option.items() if text}
 
 
 async def _replayed(

@@ -61,16 +61,16 @@ def event(
 
 def event_table(shown: dict[str, Any]) -> Table:
     """Make the table of the outcomes of an event."""
-    made = table("destination", "outcome", "why", title=f"raw {shown['partition']}:{shown['offset']}")
+    deliveries = table("destination", "outcome", "why", title=f"raw {shown['partition']}:{shown['offset']}")
     for outcome in shown["outcomes"]:
-        made.add_row(
+        deliveries.add_row(
             escape(outcome["destination"] or "all"), outcome["outcome"], escape(outcome["reason"] or "")
         )
     for name in shown["not_wanted"]:
-        made.add_row(escape(name), "not wanted", _NOT_WANTED)
+        deliveries.add_row(escape(name), "not wanted", _NOT_WANTED)
     waiting = set(shown["wanted"] or []) - {outcome["destination"] for outcome in shown["outcomes"]}
     for name in sorted(waiting):
-        made.add_row(escape(name), "open", "it has no outcome yet")
+        deliveries.add_row(escape(name), "open", "it has no outcome yet")
     if shown["wanted"] is None and not shown["outcomes"]:
-        made.add_row("all", "open", "enrich has not written it yet, or it is lost: see `hifi lost`")
-    return made
+        deliveries.add_row("all", "open", "enrich has not written it yet, or it is lost: see `hifi lost`")
+    return deliveries

@@ -133,8 +133,8 @@ async def _set_paused(
         return
     records, current = rollout.change_pause(published, pipe, paused=paused), published.pipes.get(pipe)
     subject, was = f"pipe/{pipe}", "paused" if current is not None and current.paused else "active"
-    what = "pause the pipe" if paused else "resume the pipe"
-    async with target.principals.audited(what, {subject: was}) as after:
+    action = "pause the pipe" if paused else "resume the pipe"
+    async with target.principals.audited(action, {subject: was}) as after:
         await publish(target.kafka, target.topics, records)
         after[subject] = state
     console.print(f"{pipe} is {state}.", highlight=False)

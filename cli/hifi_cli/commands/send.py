@@ -157,11 +157,11 @@ def _print_result(client: IngestClient, file: str, problem: Exception | None, *,
     counts = client.counts
     whole = problem is None and not counts.refused and not counts.unknown
     if as_json:
-        result = {"accepted": counts.accepted, "refused": counts.refused, "unknown": counts.unknown}
+        totals = {"accepted": counts.accepted, "refused": counts.refused, "unknown": counts.unknown}
         refusals = [{"number": number, "reason": reason} for number, reason in counts.refusals]
         in_flight = [{"first": first, "last": last} for first, last in client.in_flight]
         stopped = {"problem": str(problem) if problem else None, "in_flight": in_flight}
-        print_json(result | {"repeats": counts.repeats, "refusals": refusals} | stopped)
+        print_json(totals | {"repeats": counts.repeats, "refusals": refusals} | stopped)
     else:
         for number, reason in counts.refusals:
             print_text(f"{file}:{number}: {reason}")

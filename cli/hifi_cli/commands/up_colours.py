@@ -26,10 +26,10 @@ def refuse_with_colours(options: Mapping[str, Any]) -> None:
     Raises:
         Misconfigured: one of them is given.
     """
-    given = [name for name, value in options.items() if value]
-    if given:
+    options_set = [name for name, value in options.items() if value]
+    if options_set:
         raise Misconfigured(
-            f"--colours does not go with {', '.join(given)}: each colour has a Kafka of its own with one broker, "
+            f"--colours does not go with {', '.join(options_set)}: each colour has a Kafka of its own with one broker, "
             "and runs without the services of the control plane"
         )
 

@@ -57,9 +57,9 @@ def table(*columns: str, title: str | None = None) -> Table:
 def print_table(rows: Table, console: Console) -> None:
     """Print a table. Where the terminal is narrower than its numbers, the lines get longer than the terminal."""
     width = console.width
-    needed = fit(rows, width)
+    needed_width = fit(rows, width)
     try:
-        console.width = max(width, needed)
+        console.width = max(width, needed_width)
         console.print(rows)
     finally:
         console.width = width
@@ -74,20 +74,20 @@ def fit(rows: Table, width: int) -> int:
     ]
     words = [max(size, _longest_word(column)) for column, size in zip(rows.columns, least, strict=True)]
     room = width - GAP * len(least)
-    given = _share(_share(least, words, room), natural, room)
-    for column, size in zip(rows.columns, given, strict=True):
+    widths = _share(_share(least, words, room), natural, room)
+    for column, size in zip(rows.columns, widths, strict=True):
         column.width = size
-    return sum(given) + GAP * len(given)
+    return sum(widths) + GAP * len(widths)
 
 
 def _share(least: Sequence[int], preferred: Sequence[int], width: int) -> list[int]:
     """Give each column its least width, then the free characters to the columns that want more, evenly."""
-    given, free = list(least), width - sum(least)
-    while free > 0 and (short := [i for i, size in enumerate(given) if size < preferred[i]]):
+    widths, free = list(least), width - sum(least)
+    while free > 0 and (short := [i for i, size in enumerate(widths) if size < preferred[i]]):
         for i in short[:free]:
-            given[i] += 1
+            widths[i] += 1
         free -= len(short[:free])
-    return given
+    return widths
 
 
 def _widest(column: Column) -> int:

@@ -75,9 +75,11 @@ class ControlPlane:
                 names = {declaration.name for declaration in counted}
                 changed = [name for name in pipes if name not in names]
         if changed:
-            others = "; ".join(f"{declared.newest[name].author} changed {name}" for name in sorted(changed))
+            changes_of_others = "; ".join(
+                f"{declared.newest[name].author} changed {name}" for name in sorted(changed)
+            )
             raise Misconfigured(
-                f"{others} in the meantime; run the command again to see what is declared now"
+                f"{changes_of_others} in the meantime; run the command again to see what is declared now"
             )
 
     async def set_paused(self, name: str, current: PipeRevision | None, *, paused: bool) -> None:
@@ -99,8 +101,8 @@ class ControlPlane:
                 raise Misconfigured(f"there is no pipe {name}; `hifi pipes` lists those that are in force")
             if before.paused == paused:
                 return
-            what = "pause the pipe" if paused else "resume the pipe"
-            async with self._audited(what, self._numbers(log.declared, [name])) as after:
+            action = "pause the pipe" if paused else "resume the pipe"
+            async with self._audited(action, self._numbers(log.declared, [name])) as after:
                 counted = await log.append([before.with_pause(author(), now_us(), paused=paused)])
                 if not counted:
                     by = log.declared.newest[name].author

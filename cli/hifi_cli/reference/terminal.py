@@ -67,8 +67,8 @@ class Recording:
 def main() -> None:
     """Record both sessions, or the one named, into the folder given as the first argument."""
     folder, sessions = Path(sys.argv[1]), sys.argv[2:] or ["mesh", "demo"]
-    if taken := [port for port in PORTS if not is_free(port)]:
-        sys.exit(f"these ports are in use: {taken}")
+    if used_ports := [port for port in PORTS if not is_free(port)]:
+        sys.exit(f"these ports are in use: {used_ports}")
     if "mesh" in sessions:
         with tempfile.TemporaryDirectory(prefix="hifi-recording-") as data:
             session = Recording()
@@ -155,10 +155,10 @@ def _start(command: Sequence[str], output: IO[bytes], env: dict[str, str]) -> su
 def _output(*arguments: str, env: dict[str, str] | None = None, stderr: int | None = None) -> str:
     """Run `hifi` and return its standard output with colours."""
     environment = os.environ | {"COLUMNS": str(COLUMNS), "FORCE_COLOR": "1"} | (env or {})
-    done = subprocess.run(
+    completed = subprocess.run(
         [HIFI, *arguments], check=False, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment
     )
-    return done.stdout
+    return completed.stdout
 
 
 if __name__ == "__main__":

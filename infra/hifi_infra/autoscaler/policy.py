@@ -83,9 +83,9 @@ def decide(policy: Policy, history: Sequence[Sample]) -> Decision:
     if now.cpu is None and now.backlog is None and now.occupancy is None:
         return Decision(now.instances, "all metrics are missing: no change")
     steady = _since_last_change(history)
-    needed = _sustained_need(policy, steady)
-    if needed > now.instances and now.instances < policy.max_instances:
-        grown = min(needed, now.instances * 2, policy.max_instances)
+    needed_instances = _sustained_need(policy, steady)
+    if needed_instances > now.instances and now.instances < policy.max_instances:
+        grown = min(needed_instances, now.instances * 2, policy.max_instances)
         return Decision(grown, f"too small for {policy.up_after_s:g} s: {_metrics_text(now)}")
     if now.instances > policy.min_instances and _can_shrink(policy, steady):
         return Decision(now.instances - 1, f"too large for {policy.down_after_s:g} s: {_metrics_text(now)}")

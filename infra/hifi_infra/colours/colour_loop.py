@@ -106,8 +106,8 @@ class ColourLoop:
 
     async def _start_and_divide_fronts(self) -> None:
         """Start fronts that do not run, and give all the shares of the record; none waits for another one."""
-        done = await asyncio.gather(*map(self._start_or_divide, self._fronts), return_exceptions=True)
-        for problem in done:
+        outcomes = await asyncio.gather(*map(self._start_or_divide, self._fronts), return_exceptions=True)
+        for problem in outcomes:
             if problem is not None:
                 raise problem
 

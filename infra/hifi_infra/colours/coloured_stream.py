@@ -297,12 +297,12 @@ class ColouredStream:
 
 
 def _addresses(plan: ColouredPlan) -> dict[str, ColourAddress]:
-    taken = set(plan.ports)
+    used_ports = set(plan.ports)
     addresses = {}
     for name in NAMES:
         ports = []
         for _ in range(2):
-            ports.append(free_port(but=taken))
-            taken.add(ports[-1])
+            ports.append(free_port(but=used_ports))
+            used_ports.add(ports[-1])
         addresses[name] = ColourAddress(name, plan.folder(name), *ports)
     return addresses

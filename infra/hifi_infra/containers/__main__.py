@@ -47,15 +47,17 @@ class ContainerExecutorSettings(ServiceSettings):
 async def execute(service: Service, settings: ContainerExecutorSettings) -> None:
     """Answer the actors until the service stops."""
     service.health.block(_ENGINE, "the Docker engine has not answered yet")
-    secret, kept = _read_secret(settings.executor_secret_file), StateFile(settings.executor_folder)
+    secret, state_file = _read_secret(settings.executor_secret_file), StateFile(settings.executor_folder)
     docker = aiodocker.Docker(url=settings.executor_engine)
     sock = listen(settings.host, settings.executor_port)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(docker.close)
-        mesh = ContainerMesh(docker, await _own_project(docker), settings.executor_installed, kept)
+        mesh = ContainerMesh(docker, await _own_project(docker), settings.executor_installed, state_file)
         await mesh.finish()
         await mesh.refresh()
-        executor = Executor(mesh, secret=secret, highest_token=kept.state.token, keep_token=kept.keep_token)
+        executor = Executor(
+            mesh, secret=secret, highest_token=state_file.state.token, keep_token=state_file.keep_token
+        )
         await stack.enter_async_context(serve(executor.app(), sock, drain_s=settings.drain_s))
         service.health.state = "running"
         service.health.unblock(_ENGINE)

@@ -61,12 +61,12 @@ def _choose(brokers: int, ports: Sequence[int], old: Sequence[Ports]) -> tuple[P
             raise Misconfigured(
                 f"port {port} of {LOOPBACK} is in use: end the program that listens there, or choose another port"
             )
-    taken = set(ports)
+    used_ports = set(ports)
 
     def pick(before: int) -> int:
-        again = before > 0 and before not in taken and is_free(before)
-        port = before if again else free_port(but=taken)
-        taken.add(port)
+        again = before > 0 and before not in used_ports and is_free(before)
+        port = before if again else free_port(but=used_ports)
+        used_ports.add(port)
         return port
 
     chosen = []

@@ -49,9 +49,9 @@ def main() -> None:
     parser.add_argument("--stream", default="hifi")
     parser.add_argument("--host", action="append", default=[])
     parser.add_argument("--owner", type=int)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        make_credentials(given.folder, given.stream, given.host, given.owner)
+        make_credentials(arguments.folder, arguments.stream, arguments.host, arguments.owner)
     except Misconfigured as error:
         print(f"make_credentials: {error}", file=sys.stderr)
         sys.exit(2)

@@ -73,9 +73,9 @@ def release_environment(release: str, variables: Mapping[str, str]) -> dict[str,
     if release == INSTALLED or (folder / _PYTHON).is_file():
         return dict(variables)
     shared = [folder / name for name in _SHARED]
-    others = [package for top in _TOPS for package in sorted((folder / top).glob("*"))]
+    other_packages = [package for top in _TOPS for package in sorted((folder / top).glob("*"))]
     path = [
-        *(str(package) for package in (*shared, *others) if package.is_dir()),
+        *(str(package) for package in (*shared, *other_packages) if package.is_dir()),
         variables.get("PYTHONPATH", ""),
     ]
     return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, path))}

@@ -151,7 +151,7 @@ class PostgresServer:
         return folder
 
     def _run(self, folder: Path, command: Sequence[str]) -> None:
-        done = subprocess.run(
+        completed = subprocess.run(
             [self._programs / command[0], *command[1:]],
             user=self._user,
             cwd=folder,
@@ -159,5 +159,5 @@ class PostgresServer:
             text=True,
             check=False,
         )
-        if done.returncode:
-            raise Misconfigured(f"{command[0]} failed: {done.stderr.strip()}")
+        if completed.returncode:
+            raise Misconfigured(f"{command[0]} failed: {completed.stderr.strip()}")

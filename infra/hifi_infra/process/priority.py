@@ -48,8 +48,8 @@ def can_restore() -> bool:
         return True
     with contextlib.suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/self/status").read_text().splitlines()
-        held = next(line for line in lines if line.startswith("CapEff:"))
-        return bool(int(held.split()[1], 16) >> _CAP_SYS_NICE & 1)
+        capabilities = next(line for line in lines if line.startswith("CapEff:"))
+        return bool(int(capabilities.split()[1], 16) >> _CAP_SYS_NICE & 1)
     return False
 
 
@@ -72,10 +72,10 @@ def _set_class(pid: int, scheduling_class: int) -> None:
     """Set the scheduling class of the threads that run in the other one of the two."""
     left = {os.SCHED_IDLE: os.SCHED_OTHER, os.SCHED_OTHER: os.SCHED_IDLE}[scheduling_class]
     for _ in range(_PASSES):  # a thread may start another one while this goes on
-        others = [thread for thread in _threads(pid) if _class(thread) == left]
-        if not others:
+        threads = [thread for thread in _threads(pid) if _class(thread) == left]
+        if not threads:
             return
-        for thread in others:
+        for thread in threads:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.sched_setscheduler(thread, scheduling_class, os.sched_param(0))
 

@@ -188,8 +188,8 @@ class Process:
                 text = log.read().decode(errors="replace")
         except FileNotFoundError:
             return ""
-        kept = [line for line in text.splitlines() if not line.startswith(("\tat ", "\t... "))]
-        return "\n".join(kept[-lines:])
+        text_lines = [line for line in text.splitlines() if not line.startswith(("\tat ", "\t... "))]
+        return "\n".join(text_lines[-lines:])
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as output:

@@ -68,8 +68,10 @@ class _Comparison:
                     if branch != "null"
                 ]
                 names = ", ".join(branch_name(branch) for branch in declared)
-                none = f"{path or 'the data'}: the JSON Schema allows {_json_type(derived)}, which is none of {names}"
-                yield from nearest[0] if len(nearest) == 1 and _json_type(derived) != "null" else [none]
+                no_branch = f"{path or 'the data'}: the JSON Schema allows {_json_type(derived)}, which is none of {names}"
+                yield from (
+                    nearest[0] if len(nearest) == 1 and _json_type(derived) != "null" else [no_branch]
+                )
         else:
             yield from self._single(derived, declared, path)
 
@@ -134,18 +136,18 @@ def _takes_null(node: Any) -> bool:
 
 
 def _json_type(derived: Mapping[str, Any]) -> str:
-    names = {
+    containers = {
         "record": "an object",
         "map": "an object",
         "array": "an array",
         "enum": "a text",
         "string": "a text",
     }
-    others = {
+    values = {
         "int": "an integer",
         "long": "an integer",
         "double": "a number",
         "boolean": "a boolean",
         "null": "null",
     }
-    return (names | others)[derived["type"]]
+    return (containers | values)[derived["type"]]

@@ -79,8 +79,8 @@ class PartitionAcks:
 
     def take(self) -> AckRanges:
         """Return what was acknowledged since the last call, and start anew."""
-        taken, self._ranges = self._ranges, {}
-        return taken
+        ranges, self._ranges = self._ranges, {}
+        return ranges
 
     def restore(self, taken: AckRanges) -> None:
         """Put back ranges from `take` whose report was not written."""
@@ -191,41 +191,41 @@ class AckReporter:
         in_flight = self._in_flight.get(partition)
         if in_flight is None:
             return True
-        sending, taken, totals = in_flight
+        sending, ranges, totals = in_flight
         if not sending.acknowledged.done():
             return False
         del self._in_flight[partition]
         if sending.acknowledged.cancelled() or sending.acknowledged.exception() is not None:
-            self._restore(partition, taken, totals)
+            self._restore(partition, ranges, totals)
         return True
 
     def _take_totals(self, partition: int) -> RequestTotals:
         if partition:
             return _NO_TOTALS
-        taken = RequestTotals(self.answers, self.refused, self.paused, self._deleted)
+        totals = RequestTotals(self.answers, self.refused, self.paused, self._deleted)
         self.answers, self.refused, self.paused, self._deleted = Counter(), Counter(), Counter(), []
-        return taken
+        return totals
 
-    def _restore(self, partition: int, taken: AckRanges, totals: RequestTotals) -> None:
-        self.partitions[partition].restore(taken)
+    def _restore(self, partition: int, ranges: AckRanges, totals: RequestTotals) -> None:
+        self.partitions[partition].restore(ranges)
         self.answers += totals.answers
         self.refused += totals.refused
         self.paused += totals.paused
         self._deleted = [*totals.deleted, *self._deleted]
 
-    def _record(self, partition: int, taken: AckRanges, totals: RequestTotals, *, closed: bool) -> Record:
+    def _record(self, partition: int, ranges: AckRanges, totals: RequestTotals, *, closed: bool) -> Record:
         acks = self.partitions[partition]
         demand = {} if partition else self._demand(monotonic_s())
         sources = {} if partition else self._sources()
-        report = acks.report(self._service, taken, totals, demand, sources, closed=closed)
+        report = acks.report(self._service, ranges, totals, demand, sources, closed=closed)
         return Record(b"%016x" % acks.epoch, report, [])
 
     def _send(self, partition: int) -> None:
-        taken, totals = self.partitions[partition].take(), self._take_totals(partition)
-        record = self._record(partition, taken, totals, closed=False)
+        ranges, totals = self.partitions[partition].take(), self._take_totals(partition)
+        record = self._record(partition, ranges, totals, closed=False)
         try:
             sending = self._producer.send(self._topic, partition, [record])
         except Overloaded:
-            self._restore(partition, taken, totals)
+            self._restore(partition, ranges, totals)
         else:
-            self._in_flight[partition] = (sending, taken, totals)
+            self._in_flight[partition] = (sending, ranges, totals)

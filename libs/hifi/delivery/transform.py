@@ -64,12 +64,12 @@ class _BoundedInterpreter(jmespath.visitor.TreeInterpreter):
         self._left -= 1
         if self._left < 0:
             raise _TooLarge(f"it takes more than {MAX_STEPS:,} steps")
-        result = super().visit(node, *args, **kwargs)
-        if isinstance(result, list) and len(result) > MAX_ITEMS:
+        value = super().visit(node, *args, **kwargs)
+        if isinstance(value, list) and len(value) > MAX_ITEMS:
             raise _TooLarge(f"a list has more than {MAX_ITEMS:,} items")
-        if isinstance(result, str) and len(result) > MAX_DATA_BYTES:
+        if isinstance(value, str) and len(value) > MAX_DATA_BYTES:
             raise _TooLarge(f"a text has more than {MAX_DATA_BYTES:,} characters")
-        return result
+        return value
 
 
 def compile_transform(expression: str) -> Transform:

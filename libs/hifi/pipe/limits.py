@@ -76,19 +76,19 @@ class PipeLimits(BaseSettings):
 
     def refuse_variable(self, name: str) -> str | None:
         """Why a pipe may not name this environment variable as a secret; None: it may."""
-        what = f"the environment variable {name} is not allowed as a secret"
+        refusal = f"the environment variable {name} is not allowed as a secret"
         if name.startswith(OWN_VARIABLES):
-            return f"{what}: variables that begin with {OWN_VARIABLES} are settings of hifi; name another variable"
+            return f"{refusal}: variables that begin with {OWN_VARIABLES} are settings of hifi; name another variable"
         if self.secret_prefixes and not name.startswith(self.secret_prefixes):
-            return f"{what}: {PREFIX}SECRET_PREFIXES allows {', '.join(self.secret_prefixes)}"
+            return f"{refusal}: {PREFIX}SECRET_PREFIXES allows {', '.join(self.secret_prefixes)}"
         return None
 
     def refuse_secret_file(self, file: Path) -> str | None:
         """Why a pipe may not name this file as a secret; None: it may."""
-        what = f"the file {file} is not allowed as a secret"
+        refusal = f"the file {file} is not allowed as a secret"
         if file.resolve() in _own_files():
-            return f"{what}: it is a credential of hifi; name another file"
-        return _outside(file, self.secret_folders, what, "SECRET_FOLDERS")
+            return f"{refusal}: it is a credential of hifi; name another file"
+        return _outside(file, self.secret_folders, refusal, "SECRET_FOLDERS")
 
     def refuse_grant(self, pipe: str, variable: str | None, file: Path | None) -> str | None:
         """Why a pipe may not name a secret because it is not granted to it; None: it may.
@@ -136,10 +136,10 @@ class PipeLimits(BaseSettings):
 
     def refuse_lookup(self, file: Path) -> str | None:
         """Why a pipe may not name this file as a lookup; None: it may."""
-        what = f"the file {file} is not allowed as a lookup"
+        refusal = f"the file {file} is not allowed as a lookup"
         if file.resolve() in _own_files():
-            return f"{what}: it is a credential of hifi; name another file"
-        return _outside(file, self.lookup_folders, what, "LOOKUP_FOLDERS")
+            return f"{refusal}: it is a credential of hifi; name another file"
+        return _outside(file, self.lookup_folders, refusal, "LOOKUP_FOLDERS")
 
     def refuse_warehouse(self, warehouse: str) -> str | None:
         """Why a pipe may not name this folder or S3 URL as the warehouse of a table; None: it may."""
@@ -152,20 +152,20 @@ class PipeLimits(BaseSettings):
 
     def refuse_object_folder(self, folder: Path) -> str | None:
         """Why a pipe may not write objects to this folder; None: it may."""
-        what = f"the folder {folder} is not allowed for objects"
-        return _outside(folder, self.object_folders, what, "OBJECT_FOLDERS")
+        refusal = f"the folder {folder} is not allowed for objects"
+        return _outside(folder, self.object_folders, refusal, "OBJECT_FOLDERS")
 
     def refuse_source_folder(self, folder: Path) -> str | None:
         """Why a pipe may not read the files of this folder; None: it may."""
-        what = f"the folder {folder} is not allowed as a source"
-        return _outside(folder, self.source_folders, what, "SOURCE_FOLDERS")
+        refusal = f"the folder {folder} is not allowed as a source"
+        return _outside(folder, self.source_folders, refusal, "SOURCE_FOLDERS")
 
     def refuse_source_file(self, file: Path) -> str | None:
         """Why a pipe may not read this file of its folder; None: it may."""
-        what = f"the file {file} is not allowed as a source"
+        refusal = f"the file {file} is not allowed as a source"
         if file.resolve() in _own_files():
-            return f"{what}: it is a credential of hifi"
-        return _outside(file, self.source_folders, what, "SOURCE_FOLDERS")
+            return f"{refusal}: it is a credential of hifi"
+        return _outside(file, self.source_folders, refusal, "SOURCE_FOLDERS")
 
 
 def pipe_limits() -> PipeLimits:

@@ -54,8 +54,8 @@ def load(folder: Path) -> tuple[list[LoadedPipe], list[PipeProblem]]:
     """
     files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]) if folder.is_dir() else []
     if not files:
-        what = "holds no *.yaml file" if folder.is_dir() else "is not a folder"
-        return [], [PipeProblem(folder, 1, "", f"{what}; name a folder with one YAML file for each pipe")]
+        problem = "holds no *.yaml file" if folder.is_dir() else "is not a folder"
+        return [], [PipeProblem(folder, 1, "", f"{problem}; name a folder with one YAML file for each pipe")]
     loaded: list[LoadedPipe] = []
     problems: list[PipeProblem] = []
     for file in files:

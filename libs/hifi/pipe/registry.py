@@ -249,14 +249,14 @@ class PipeRegistry:
     def _apply_body(self, name: str, number: int, value: bytes | None, offset: int) -> None:
         bodies = self._bodies.get(name, {})
         if value is None:
-            others = {kept: body for kept, body in bodies.items() if kept != number}
+            changed_bodies = {revision: body for revision, body in bodies.items() if revision != number}
         else:
             pipe = RevisionBody.model_validate_json(value).pipe
             if pipe.pipe != name:
                 raise ValueError(f"the record's key is {name!r} and the pipe's name {pipe.pipe!r}")
-            others = bodies | {number: PipeRevision(pipe, offset, number, current=False)}
+            changed_bodies = bodies | {number: PipeRevision(pipe, offset, number, current=False)}
             logger.info("revision-published", pipe=name, offset=offset, revision=number)
-        self._bodies[name] = others
+        self._bodies[name] = changed_bodies
         self.content_offset = offset
         if name in self._pipes:
             self._pipes[name] = replace(self._pipes[name], rollout=self._rollout(name))

@@ -56,7 +56,9 @@ class HttpSource(StrictModel):
         if mask is None:
             return self
         for name, path in (("id", self.id), ("time", self.time), ("partition_key", self.partition_key)):
-            masked = path is not None and any(f"{path}.".startswith(f"{each}.") for each in mask.data)
+            masked = path is not None and any(
+                f"{path}.".startswith(f"{masked_path}.") for masked_path in mask.data
+            )
             if masked and not (name == "partition_key" and "partitionkey" in mask.attributes):
                 hint = ", or hash the attribute partitionkey, too" if name == "partition_key" else ""
                 raise ValueError(

@@ -56,8 +56,8 @@ class WatchedField(StrictModel):
         if self.bounds and not all(low < high for low, high in pairwise(self.bounds)):
             raise ValueError("`bounds` must ascend, each number once")
         if isinstance(self.values, list):
-            if long := [value for value in self.values if len(value) > 64]:
-                raise ValueError(f"`values` has {long[0][:20]!r}…; a value has at most 64 characters")
+            if long_values := [value for value in self.values if len(value) > 64]:
+                raise ValueError(f"`values` has {long_values[0][:20]!r}…; a value has at most 64 characters")
             if len(set(self.values)) < len(self.values):
                 raise ValueError("`values` has a value more than once")
         return self

@@ -96,14 +96,14 @@ def with_fields(headers: Iterable[tuple[str, bytes]], changes: Mapping[str, byte
         changes: name of a header, or of a field of a packed one, to its value; None removes it.
     """
     changed: dict[str, bytes] = {name: value for name, value in changes.items() if value is not None}
-    kept: Headers = []
+    unchanged: Headers = []
     for name, value in headers:
         unpacked = _unpacked(name, value) if not changes.keys().isdisjoint(_PACKED.get(name, ())) else None
         if unpacked is not None:
             changed = {field: text for field, text in unpacked.items() if field not in changes} | changed
         elif name not in changes:
-            kept.append((name, value))
-    merged = [*kept, *packed(changed)]
+            unchanged.append((name, value))
+    merged = [*unchanged, *packed(changed)]
     # The packed headers come first, in this order.
     first = {name: (name, value) for name, value in merged if name in _PACKED}
     head = [first[name] for name in _PACKED if name in first]

@@ -84,8 +84,8 @@ def _split(place: int, name: str, form: str | None, limit: int = -1) -> str:
     text = f"cast({at}.value as string)"
     condition = f"{at}.key = {literal(name)}"
     if form is not None:
-        whole = literal("\\A" + form + "\\z")
-        condition += f" and {text} rlike {whole}"
+        whole_form = literal("\\A" + form + "\\z")
+        condition += f" and {text} rlike {whole_form}"
     return f"if({condition}, split({text}, ';', {limit}), null)"
 
 

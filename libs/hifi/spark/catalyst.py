@@ -136,16 +136,16 @@ class Catalyst:
             for index in range(names.size()):
                 name = names.apply(index)
                 information = registry.lookupFunction(name).get()
-                made = class_name({"class": information.getClassName()})
-                classes.setdefault(made, []).append(name.funcName())
+                expression_class = class_name({"class": information.getClassName()})
+                classes.setdefault(expression_class, []).append(name.funcName())
             allowed = {name for name, functions in classes.items() if not FUNCTIONS.isdisjoint(functions)}
             self._refused = {
                 # a builder makes expressions of another class, which has its name
-                made: functions[0]
+                expression_class: functions[0]
                 for name, functions in classes.items()
                 if name not in allowed
-                for made in (name, name.removesuffix("Builder").removesuffix("Expression"))
-                if made not in allowed
+                for expression_class in (name, name.removesuffix("Builder").removesuffix("Expression"))
+                if expression_class not in allowed
             }
         return self._refused
 
@@ -173,8 +173,8 @@ class Catalyst:
         row: JavaObject | None = None
         for projection in projections[:-1]:
             row = self._evaluated(self._row(projection), row)
-        result = self._bound(projections[-1]).head()
-        return self._evaluated(result.child(), row)
+        projected = self._bound(projections[-1]).head()
+        return self._evaluated(projected.child(), row)
 
     def evaluate(self, steps: Steps) -> Any:
         """The value of a query of one row of nulls.

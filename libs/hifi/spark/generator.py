@@ -266,8 +266,8 @@ def _result(pipe: Pipe, query: RowQuery) -> Steps:
             _bucket(field, f"`{value}`") for value, field in zip(watched, pipe.watch, strict=True)
         )
         to = f"if(`hifi.to` = '', '', concat(`hifi.to`, ';{watch_id(pipe.watch)}:', {buckets}))"
-    result = f"named_struct('patch', {patch}, 'to', {to}, 'failure', cast(null as string))"
-    return query.select(result, _failed(query.failure or "null"))
+    result_struct = f"named_struct('patch', {patch}, 'to', {to}, 'failure', cast(null as string))"
+    return query.select(result_struct, _failed(query.failure or "null"))
 
 
 def _destinations(pipe: Pipe) -> str:

@@ -57,8 +57,8 @@ def fields_of_valid(text: str, names: Sequence[str]) -> str:
     array = _array("`hifi data`", names)
     if names:
         array = _let("hifi data", f"from_json({text}, '{schema}')", array)
-    whole = f"try_variant_get(try_parse_json({_wrapped(text)}), '$[1].{_NONCE}', 'bigint') = 1"
-    return f"if({whole}, {array}, null)"
+    is_whole = f"try_variant_get(try_parse_json({_wrapped(text)}), '$[1].{_NONCE}', 'bigint') = 1"
+    return f"if({is_whole}, {array}, null)"
 
 
 def _wrapped(text: str) -> str:

@@ -28,9 +28,9 @@ def read_rows(lookup: Lookup) -> list[Mapping[str, Any]]:
     if lookup.file is not None and (refused := pipe_limits().refuse_lookup(lookup.file)):
         raise Misconfigured(refused)
     source = _source(lookup)
-    needed = {*lookup.key.values(), *lookup.fields.values()}
+    columns = {*lookup.key.values(), *lookup.fields.values()}
     try:
-        rows = list(_sql(lookup.sql) if lookup.sql else _file(Path(str(lookup.file)), needed, source))
+        rows = list(_sql(lookup.sql) if lookup.sql else _file(Path(str(lookup.file)), columns, source))
     except FileNotFoundError:
         raise Misconfigured(f"{source} does not exist") from None
     except UnicodeDecodeError as error:
@@ -41,7 +41,7 @@ def read_rows(lookup: Lookup) -> list[Mapping[str, Any]]:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise Misconfigured(f"{source} cannot be read: {first}") from None
     if rows:
-        _require(needed, rows[0], source)
+        _require(columns, rows[0], source)
     return rows
 
 

@@ -18,8 +18,8 @@ def typed_text(text: str, kind: SqlType) -> str:
     if kind not in (SqlType.INT, SqlType.BIGINT):
         return f"cast({text} as {kind.value})"
     number = f"try_cast({text} as decimal(38, 18))"
-    whole = f"if({number} % 1 = 0, try_cast({number} as {kind.value}), null)"
-    return f"coalesce(try_cast({text} as {kind.value}), {whole})"
+    whole_number = f"if({number} % 1 = 0, try_cast({number} as {kind.value}), null)"
+    return f"coalesce(try_cast({text} as {kind.value}), {whole_number})"
 
 
 def stored_text(text: str, kind: SqlType) -> str:

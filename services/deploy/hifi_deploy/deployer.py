@@ -122,12 +122,12 @@ class Deployer:
 
     async def _go_on(self, desired: DesiredRelease, status: Deployment) -> None:
         """Judge the deployment that runs, and take its next step if there is one to take now."""
-        asked = self._desired.wishes(desired.service, desired.number)
-        status = await self._tell(replace(status, paused_by=asked.paused_by or ""))
+        wishes = self._desired.wishes(desired.service, desired.number)
+        status = await self._tell(replace(status, paused_by=wishes.paused_by or ""))
         readings = await self._driver.read(desired.service)
         old = [reading for reading in readings if reading.release != desired.release]
-        if asked.aborted_by is not None:
-            await self._settle(await self._end(status, f"aborted by {asked.aborted_by}"))
+        if wishes.aborted_by is not None:
+            await self._settle(await self._end(status, f"aborted by {wishes.aborted_by}"))
         elif status.state is DeploymentState.WAITING and not old:
             reason = (
                 "every instance runs it" if readings else "the service has no instance to compare it with"
@@ -143,8 +143,10 @@ class Deployer:
             await self._judge(desired, status, readings, old)
 
     async def _start_canary(self, status: Deployment, readings: Sequence[InstanceReading]) -> None:
-        taken = {reading.name for reading in readings}
-        free = next(name for number in range(1, 1000) if (name := f"{status.service}-{number}") not in taken)
+        used_names = {reading.name for reading in readings}
+        free = next(
+            name for number in range(1, 1000) if (name := f"{status.service}-{number}") not in used_names
+        )
         named = replace(
             status,
             state=DeploymentState.CANARY,
@@ -284,9 +286,9 @@ class Deployer:
         condition = self._verdicts.condition((STREAM, action.scope), now)
         # A step of a deployer that has not ended is one of an earlier process: the writer has overtaken it, and the
         # executor refuses its token once this step has begun.
-        others = [action for action in history.running if action.actor != ACTOR]
+        actions_of_others = [action for action in history.running if action.actor != ACTOR]
         forced = bool(action.forced_by)
-        return permission(action.kind, action.scope, condition, others, now, forced=forced)
+        return permission(action.kind, action.scope, condition, actions_of_others, now, forced=forced)
 
     def _forced_by(self, status: Deployment) -> str:
         """Who wants the next step although it would wait; empty: nobody."""

@@ -197,14 +197,14 @@ class Judge:
         failed = new.dead_letters + new.failures
         self.damage += new.outcomes(failed)
         self._better.look(peers.outcomes(peers.dead_letters + peers.failures), new.outcomes(failed))
-        for what, test, of_new, of_peers in (
+        for kind_of_failure, test, of_new, of_peers in (
             ("dead letters", self._dead_letters, new.dead_letters, peers.dead_letters),
             ("failed deliveries", self._failures, new.failures, peers.failures),
         ):
             if test.look(new.outcomes(of_new), peers.outcomes(of_peers)):
                 mine, theirs = test.candidate, test.baseline
                 yield (
-                    f"{what}: {mine.failures:,} of {mine.events:,} events, "
+                    f"{kind_of_failure}: {mine.failures:,} of {mine.events:,} events, "
                     f"the release before {theirs.failures:,} of {theirs.events:,}"
                 )
 

@@ -148,10 +148,10 @@ class LakeStream:
         recorded: list[Recorded] = []
         names = self.names()
         async with topic_consumer(self._bootstrap) as consumer:
-            kept = await offset_ranges(consumer, self._receipts())
+            existing_ranges = await offset_ranges(consumer, self._receipts())
             ranges = {
                 part: range(max(offsets.start, floors.get(part.partition, 0)), offsets.stop)
-                for part, offsets in kept.items()
+                for part, offsets in existing_ranges.items()
             }
             async for records in read_ranges(consumer, ranges):
                 receipts = (_recorded(record) for record in records)

@@ -51,8 +51,8 @@ def read_pipe(
     """
     if unsafe := list(_unsafe(text)):
         return None, unsafe
-    with tempfile.TemporaryDirectory(prefix="hifi-pipe-") as made:
-        folder = Path(made).resolve()
+    with tempfile.TemporaryDirectory(prefix="hifi-pipe-") as folder_name:
+        folder = Path(folder_name).resolve()
         (folder / _FILE).write_bytes(text)
         pipes, refused = check_folder(
             folder, "micro-batch", sql=False, function_folders=pipe_limits().function_folders

@@ -137,12 +137,14 @@ class CompiledPipes:
         if isinstance(cause, MaskUnavailable) or (usable and not _masks_as_much(usable[0], published)):
             self._usable.pop(key, None)
             self._unmasked.add(key)
-        kept = self._usable[key][0].offset if key in self._usable else None
+        kept_offset = self._usable[key][0].offset if key in self._usable else None
         if self._broken.get(key) != (offset, error):
-            logger.error("pipe-broken", pipe=key, offset=offset, error=error, kept=kept)
+            logger.error("pipe-broken", pipe=key, offset=offset, error=error, kept=kept_offset)
         self._broken[key] = (offset, error)
         effect = (
-            "its events go to the dead letters" if kept is None else f"the one at offset {kept} stays in use"
+            "its events go to the dead letters"
+            if kept_offset is None
+            else f"the one at offset {kept_offset} stays in use"
         )
         self._health.warn(_subject(key), f"the revision at offset {offset} cannot be used, {effect}: {error}")
 

@@ -302,13 +302,17 @@ class ParkedDeliveries:
         tp = TopicPartition(self._topics.parked, parked.assigned.partition)
         deliveries: list[ConsumerRecord] = []
         async with self._reading, topic_consumer(self._bootstrap) as consumer:
-            kept = (await offset_ranges(consumer, [tp]))[tp]
+            existing_offsets = (await offset_ranges(consumer, [tp]))[tp]
             first = parked.first_offsets[name]
-            if kept.start > first:  # observe knows which deliveries were among them
+            if existing_offsets.start > first:  # observe knows which deliveries were among them
                 logger.error(
-                    "offsets-lost", topic=tp.topic, partition=tp.partition, first=first, last=kept.start - 1
+                    "offsets-lost",
+                    topic=tp.topic,
+                    partition=tp.partition,
+                    first=first,
+                    last=existing_offsets.start - 1,
                 )
-            offsets = range(max(kept.start, first), parked.through if end is None else end)
+            offsets = range(max(existing_offsets.start, first), parked.through if end is None else end)
             async for records in read_ranges(consumer, {tp: offsets}, max_records=CHUNK):
                 for record in records:
                     with contextlib.suppress(NotAnEvent):

@@ -82,24 +82,24 @@ class RequestSender:
         started_s, started_us, sent_us = monotonic_s(), now_us(), 0
         connected = await self._pool.connect(self._timeout_s)
         if isinstance(connected, NoResponse):
-            result: Answer | NoResponse = connected
+            answer: Answer | NoResponse = connected
         elif request.may_send():  # checked directly before the first byte is sent
             connection, timeout_s = connected
             sent_us = now_us()
-            result = await connection.request(data, timeout_s)
+            answer = await connection.request(data, timeout_s)
         else:
             self._pool.release(connected.connection)
             return None
         request.count_attempt(started_s, started_us)
         ended_s = monotonic_s()
-        if isinstance(result, Answer):
-            self._answer_seconds.observe(max(0, result.answered_us - sent_us) / MICROSECONDS)
-            if result.status == 401 and self._has_token and await self._credentials.renew(template):
+        if isinstance(answer, Answer):
+            self._answer_seconds.observe(max(0, answer.answered_us - sent_us) / MICROSECONDS)
+            if answer.status == 401 and self._has_token and await self._credentials.renew(template):
                 return await self.send(request)  # the token had been revoked: the event is not at fault
-            attempt = Attempt(sent_us, result.status, result.answered_us)
+            attempt = Attempt(sent_us, answer.status, answer.answered_us)
         else:
             attempt = Attempt(sent_us)
-        return SentRequest(result, attempt, ended_s - started_s, ended_s)
+        return SentRequest(answer, attempt, ended_s - started_s, ended_s)
 
     def sweep(self) -> None:
         """Close connections that were idle for too long."""

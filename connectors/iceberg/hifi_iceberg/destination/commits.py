@@ -81,8 +81,12 @@ class TableCommits:
 
         def swap(change: Transaction) -> None:
             present = {data_file.file_path for data_file in self.data_files()}
-            if gone := [data_file.file_path for data_file in old if data_file.file_path not in present]:
-                raise Retryable(f"another writer replaced {len(gone)} data files of {self.name} meanwhile")
+            if missing_files := [
+                data_file.file_path for data_file in old if data_file.file_path not in present
+            ]:
+                raise Retryable(
+                    f"another writer replaced {len(missing_files)} data files of {self.name} meanwhile"
+                )
             producer = change.update_snapshot(snapshot_properties=self._properties(progress))
             with producer.overwrite() as snapshot:
                 for data_file in old:

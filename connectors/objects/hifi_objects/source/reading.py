@@ -118,7 +118,7 @@ class ObjectsReading(PolledSource):
         """Write the rows of a version that are not written yet; a version that is gone is left."""
         if at.ordinal != known_object.ordinal:
             at = at._replace(ordinal=known_object.ordinal, row=0, batch=None)
-        gone, removed, path = False, dict[str, None](), known_object.object.shown_path
+        is_gone, removed_entries, path = False, dict[str, None](), known_object.object.shown_path
         try:
             if (refusal := self._store.refusal(known_object.object)) is not None:
                 at = await self._write_rows(turn, catalog, at, self._refused(known_object, at, refusal))
@@ -130,22 +130,24 @@ class ObjectsReading(PolledSource):
                     self._refused_paths.discard(path)
                     turn.warn(f"object {path}", None)
         except ObjectGone as error:
-            gone = True
+            is_gone = True
             logger.warning("object-gone", pipe=self._pipe, reason=str(error))
             turn.warn("objects", f"{error}: the rest of its rows was not read")
         except ObjectRefused as error:
             if at.row or at.batch is not None:  # rows of it may be written: it has to be read from here on
                 raise Retryable(str(error)) from error
-            gone, removed = True, catalog.postpone(known_object, monotonic_s())
+            is_gone, removed_entries = True, catalog.postpone(known_object, monotonic_s())
             logger.warning("object-refused", pipe=self._pipe, reason=str(error))
             self._refused_paths.add(path)
             turn.warn(f"object {path}", f"{error}; it is tried again, and others are read")
         except OSError as error:
             raise Retryable(f"the object {known_object.object.shown_path} cannot be read: {error}") from error
-        if gone or not turn.over():
+        if is_gone or not turn.over():
             at = at._replace(ordinal=known_object.ordinal + 1, row=0, batch=None)
-        if removed or catalog.next(at.ordinal) is None or turn.over():
-            await turn.keep({**removed, AT: at.entry()})  # so that the next reader reads nothing again
+        if removed_entries or catalog.next(at.ordinal) is None or turn.over():
+            await turn.keep(
+                {**removed_entries, AT: at.entry()}
+            )  # so that the next reader reads nothing again
         return at
 
     async def _write_rows(

@@ -451,7 +451,7 @@ class TableStatements:
             )
             for name in written
         ]
-        kept = [
+        position_pairs = [
             SQL(
                 "{name}, CASE WHEN present.{log} IS DISTINCT FROM EXCLUDED.{log}"
                 " THEN jsonb_build_array(NULL, {position} -> 1)"
@@ -467,7 +467,11 @@ class TableStatements:
             )
             for name in absent
         ]
-        positions = SQL("jsonb_build_object({})").format(SQL(", ").join(kept)) if kept else SQL("NULL::jsonb")
+        positions = (
+            SQL("jsonb_build_object({})").format(SQL(", ").join(position_pairs))
+            if position_pairs
+            else SQL("NULL::jsonb")
+        )
         late = SQL(
             "(SELECT jsonb_object_agg(key, CASE WHEN key = ANY ({written}::text[]) AND {is_older}"
             " THEN jsonb_build_array(EXCLUDED.{offset}, EXCLUDED.{accepted}) ELSE value END)"
@@ -552,12 +556,12 @@ def require_source_columns(data: Mapping[str, Any], columns: Mapping[str, str]) 
     change = data.get("change")
     if not isinstance(change, dict) or change.get("op") not in _WHOLE_ROWS:
         return
-    gone = change.get("gone")
-    if not isinstance(gone, list):
+    lost_columns = change.get("gone")
+    if not isinstance(lost_columns, list):
         return
     table = f"the source table {change.get('table')}"
     for column, path in columns.items():
-        if path.partition(".")[0] in gone and path not in data:
+        if path.partition(".")[0] in lost_columns and path not in data:
             raise Missing(
                 f"column {path} of {table}",
                 f"{table} has no column {path} any more, from which the pipe sets {column}: its deliveries wait until "

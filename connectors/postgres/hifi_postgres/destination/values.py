@@ -132,10 +132,10 @@ def _is_whole(value: Decimal) -> bool:
 def _keeps(value: int, format_: str) -> bool:
     """Whether a floating-point number has a whole number exactly."""
     try:
-        (kept,) = struct.unpack(format_, struct.pack(format_, float(value)))
+        (stored,) = struct.unpack(format_, struct.pack(format_, float(value)))
     except OverflowError:
         return False
-    return bool(kept == value)
+    return bool(stored == value)
 
 
 def _plain_text(value: str | None) -> str | None:

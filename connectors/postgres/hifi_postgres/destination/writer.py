@@ -46,13 +46,13 @@ class PostgresWriter(DestinationWriter):
             Misconfigured: the URL is missing or not valid; the message does not quote it.
         """
         try:
-            given = conninfo_to_dict(settings.url.read())
+            url_options = conninfo_to_dict(settings.url.read())
         except ProgrammingError:
             raise Misconfigured(
                 "the secret `url` is not a connection URL; write postgresql://user:password@host:5432/database"
             ) from None
         name = f"hifi {context.pipe}/{context.destination}"[:63]
-        self._options: dict[str, Any] = {"application_name": name, **given}
+        self._options: dict[str, Any] = {"application_name": name, **url_options}
         self._table_name = settings.table
         self._types = settings.types
         self._table = TableStatements(settings)

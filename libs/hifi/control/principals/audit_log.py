@@ -62,7 +62,7 @@ class AuditLog:
         await self.note(entry)
         try:
             async with asyncio.timeout(limit_s):
-                result = await change()
+                changed_state = await change()
         except Problem as problem:
             await self._end(entry.ended(AuditOutcome.REFUSED, reason=problem.detail))
             raise
@@ -72,13 +72,13 @@ class AuditLog:
                 503,
                 f"Whether it was changed is unknown: Kafka does not answer ({error!r}). Read it to find out.",
             ) from error
-        kept = after(result)
-        if kept is None:
+        audited_state = after(changed_state)
+        if audited_state is None:
             ended = entry.ended(AuditOutcome.REFUSED, reason="somebody else changed it before")
         else:
-            ended = entry.ended(AuditOutcome.DONE, kept)
+            ended = entry.ended(AuditOutcome.DONE, audited_state)
         await self._end(ended)
-        return result
+        return changed_state
 
     async def _end(self, entry: AuditEntry) -> None:
         """Record the outcome. The change is made: a failure is logged, and the entry stays `asked`."""

@@ -102,13 +102,13 @@ class SignIn:
     async def sign_in_with(self, request: Request) -> Response:
         """Begin a session with a token, or with the code of a link."""
         fields = await _fields(request)
-        following = _local(fields.get("next", "/"))
+        next_page = _local(fields.get("next", "/"))
         try:
             self._gate.require_read(fresh=False)
         except Problem as problem:
-            return self._page(following, problem.detail, problem.status)
+            return self._page(next_page, problem.detail, problem.status)
         if "origin" not in request.headers:
-            return self._page(following, "The browser does not say from which page this comes.", 403)
+            return self._page(next_page, "The browser does not say from which page this comes.", 403)
         if code := fields.get("code", ""):
             principal = self._gate.sessions.redeem(code, now_us())
             why = "The link was used before, or is older than an hour."
@@ -116,8 +116,8 @@ class SignIn:
             principal = self._gate.of_token(fields.get("token", "").strip())
             why = "The token is unknown, has expired or was revoked."
         if principal is None:
-            return self._page(following, why, 401)
-        response = RedirectResponse(following, 303)
+            return self._page(next_page, why, 401)
+        response = RedirectResponse(next_page, 303)
         response.set_cookie(
             cookie_name(request),
             self._gate.sessions.begin(principal),

@@ -110,12 +110,12 @@ async def _records(
 ) -> AsyncIterator[ConsumerRecord]:
     """Every record of the partitions from a time on, up to their present end."""
     ranges = await offset_ranges(consumer, tps, since_ms)
-    total, done = sum(map(len, ranges.values())), 0
+    total, count = sum(map(len, ranges.values())), 0
     async for records in read_ranges(consumer, ranges):
         for record in records:
-            done += 1
+            count += 1
             yield record
-        progress(done, total)
+        progress(count, total)
 
 
 async def _replayed(

@@ -130,20 +130,22 @@ def _without(value: bytes | None, names: Collection[str]) -> bytes | None:
     """A JSON object without the members of these names that enrich appended; the rest stays byte for byte."""
     if not value or not names:
         return value
-    text, left = value.rstrip(b" \t\r\n"), set(names)
+    text, names_left = value.rstrip(b" \t\r\n"), set(names)
     try:
-        while last := _last_member(text, left):
+        while last := _last_member(text, names_left):
             name, member = last
             text = text[: -len(member)].removesuffix(b",") + b"}"
-            left.remove(name)
+            names_left.remove(name)
         members = object_members(text)
     except InvalidEvent:
         return value
-    if not left & members.keys():
+    if not names_left & members.keys():
         return text
     # Another revision appended them in between.
-    kept = [b"%b:%b" % (orjson.dumps(name), bytes(raw)) for name, raw in members.items() if name not in left]
-    return b"{%b}" % b",".join(kept)
+    members_left = [
+        b"%b:%b" % (orjson.dumps(name), bytes(raw)) for name, raw in members.items() if name not in names_left
+    ]
+    return b"{%b}" % b",".join(members_left)
 
 
 def _last_member(text: bytes, names: Collection[str]) -> tuple[str, bytes] | None:
@@ -177,15 +179,16 @@ async def replay(
     refused: list[Rejected] = []
     for (topic, partition), chunk in _chunks(topics, some, pipes, refused):
         if topic:
-            whole = await _with_data(producer.bootstrap, topics.raw, chunk, refused)
+            with_data = await _with_data(producer.bootstrap, topics.raw, chunk, refused)
             to_enrich = topic == topics.normalized
             records = [
-                replayed(letter, pipes[letter.text(PIPE)], now_us(), to_enrich=to_enrich) for letter in whole
+                replayed(letter, pipes[letter.text(PIPE)], now_us(), to_enrich=to_enrich)
+                for letter in with_data
             ]
             await producer.send_and_wait(topic, partition, records)
-            note = orjson.dumps({"offsets": [letter.offset for letter in whole]})
+            note = orjson.dumps({"offsets": [letter.offset for letter in with_data]})
             await producer.send_and_wait(topics.replays, partition, [Record(None, note, [])])
-            chunk = whole  # noqa: PLW2901
+            chunk = with_data  # noqa: PLW2901
         for letter in chunk:
             yield letter, topic
     if refused:
@@ -217,8 +220,8 @@ async def _with_data(
 async def _original(consumer: AIOKafkaConsumer, tp: TopicPartition, letter: DeadLetter) -> bytes | None:
     """The data of the event that a dead letter stands for; None: `raw` does not have it any more."""
     offset = letter.count(RAW)
-    kept = (await offset_ranges(consumer, [tp]))[tp]
-    if offset not in kept:
+    existing_offsets = (await offset_ranges(consumer, [tp]))[tp]
+    if offset not in existing_offsets:
         return None
     async for records in read_ranges(consumer, {tp: range(offset, offset + 1)}):
         for record in records:

@@ -52,17 +52,17 @@ class NormalizeProgram:
         """
         if not self.steps:
             return data
-        result = _json(data, content_type)
+        value = _json(data, content_type)
         for step in self.steps:
-            result = step(result)
-        return result
+            value = step(value)
+        return value
 
     def prepare(self, data: bytes | None, content_type: bytes | None) -> bytes:
         """Apply the steps before the function. Arguments and errors as in `run`."""
-        result = _json(data, content_type)
+        value = _json(data, content_type)
         for step in self.steps[: self.prepared]:
-            result = step(result)
-        return result
+            value = step(value)
+        return value
 
     def finish(self, data: bytes) -> bytes:
         """Apply the steps after the function to what it returned. Errors as in `run`."""

@@ -57,8 +57,8 @@ class SourceProgress:
 
     def keep(self, partitions: set[str]) -> None:
         """Forget all other source partitions: another instance reads them."""
-        for gone in self._extents.keys() - partitions:
-            del self._extents[gone]
+        for partition_gone in self._extents.keys() - partitions:
+            del self._extents[partition_gone]
             self._ends.clear()
 
     def done(self) -> int:

@@ -40,17 +40,17 @@ class DeletedRecords:
         """
         name = f"{tp.topic}[{tp.partition}]"
         while deleted:
-            gone = deleted.pop(0)
+            deleted_range = deleted.pop(0)
             logger.error(
                 "source-records-deleted",
                 pipe=self._pipe,
                 partition=name,
-                first=gone.start,
-                last=gone.stop - 1,
+                first=deleted_range.start,
+                last=deleted_range.stop - 1,
             )
-            metrics.SOURCE_DELETED.labels(self._pipe).inc(len(gone))
+            metrics.SOURCE_DELETED.labels(self._pipe).inc(len(deleted_range))
             self._health.warn(
                 f"deleted records of {name}",
-                f"Kafka deleted the offsets {gone.start} to {gone.stop - 1} before they were read",
+                f"Kafka deleted the offsets {deleted_range.start} to {deleted_range.stop - 1} before they were read",
             )
-            self._reporter.add_deleted(self._pipe, name, gone)
+            self._reporter.add_deleted(self._pipe, name, deleted_range)

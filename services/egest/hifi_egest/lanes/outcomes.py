@@ -145,16 +145,16 @@ class LaneOutcomes:
 
     def drop_revoked(self, request: OutboundRequest) -> None:
         """Take the deliveries of revoked partitions out of a request; the others are sent."""
-        kept: list[Delivery] = []
+        still_assigned: list[Delivery] = []
         for delivery in request.deliveries:
             if delivery.event.partition.assigned.active:
-                kept.append(delivery)
+                still_assigned.append(delivery)
             elif delivery.local:  # hand over, so that its attempts are not forgotten
                 self.defer([delivery], REVOKED, monotonic_s())
             else:
                 delivery.leave()
-        request.deliveries = kept
-        if kept:
+        request.deliveries = still_assigned
+        if still_assigned:
             self._queue.send_first(request)
         else:
             self._queue.finish(request)

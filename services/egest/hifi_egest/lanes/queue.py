@@ -154,20 +154,20 @@ class DeliveryQueue:
         Returns:
             The deliveries, and the keys to release when the request is finished.
         """
-        taken: list[Delivery] = []
+        deliveries: list[Delivery] = []
         keys: list[bytes] = []
         size_bytes = 0
         followers: _Followers | None = None
-        while len(taken) < size and size_bytes < max_bytes:
+        while len(deliveries) < size and size_bytes < max_bytes:
             delivery = self.take(followers)
             if delivery is None:
                 break
             if delivery.first_of_key and delivery.key is not None:
                 keys.append(delivery.key)
                 followers = self._keys.get(delivery.key) if self._ordered else None
-            taken.append(delivery)
+            deliveries.append(delivery)
             size_bytes += _batch_bytes(delivery)
-        return taken, keys
+        return deliveries, keys
 
     def release(self, key: bytes | None) -> None:
         """Make the next delivery of a key ready. Call once for each key of a finished request."""

@@ -128,19 +128,19 @@ class ConnectorSender:
             return None
         started_s, sent_us = monotonic_s(), now_us()
         try:
-            result = await self._write(writer, events)
+            written = await self._write(writer, events)
         except RejectedEvents as why:
             # The last one of a batch without others is refused alone, with its attempt.
-            left_out = list(why.events.items())[: len(events) - 1]
-            return Unsendable(left_out)
+            refused_events = list(why.events.items())[: len(events) - 1]
+            return Unsendable(refused_events)
         request.count_attempt(started_s, sent_us)
         ended_s, ended_us = monotonic_s(), now_us()
-        if isinstance(result, Answer):
+        if isinstance(written, Answer):
             self._answer_seconds.observe(max(0, ended_us - sent_us) / MICROSECONDS)
             attempt = Attempt(sent_us, WRITTEN, ended_us)
         else:
             attempt = Attempt(sent_us)
-        return SentRequest(result, attempt, ended_s - started_s, ended_s)
+        return SentRequest(written, attempt, ended_s - started_s, ended_s)
 
     def sweep(self) -> None:
         """Do nothing: writers keep their own connections."""
@@ -167,7 +167,9 @@ class ConnectorSender:
         except Missing as error:
             return NoResponse(f"missing {error.what}", str(error), ambiguous=False)
         except (HifiError, OSError) as error:
-            reason, ambiguous = next(what for kind, what in _FAILURES.items() if isinstance(error, kind))
+            reason, ambiguous = next(
+                failure for kind, failure in _FAILURES.items() if isinstance(error, kind)
+            )
             return NoResponse(reason, str(error) or "the write did not end in time", ambiguous=ambiguous)
         except Exception as error:
             # An error in the kind's code: the batch is split like a rejected one, so the others are written.

@@ -27,10 +27,10 @@ class LookupTable:
         counts = [("rows", len(self.rows), len(reloaded.rows))]
         names = [f"values of the field {name}" for name in lookup.fields]
         counts += zip(names, self.values, reloaded.values, strict=True)
-        for what, before, after in counts:
+        for noun, before, after in counts:
             if after < before * (1 - lookup.shrink):
                 return (
-                    f"it has {after:,} {what} instead of {before:,}, a loss above `shrink: {lookup.shrink:g}`; the old"
+                    f"it has {after:,} {noun} instead of {before:,}, a loss above `shrink: {lookup.shrink:g}`; the old"
                     " table stays in use: correct it, or declare a larger `shrink`"
                 )
         return None

@@ -148,9 +148,9 @@ class PipeCompiler:
 
     def _drop_unused(self) -> None:
         """Drop the expressions that no compiled pipe has any more."""
-        used = {query for pipe in self._compiled.values() for query in pipe.sql.queries()}
+        queries_in_use = {query for pipe in self._compiled.values() for query in pipe.sql.queries()}
         self._expressions = {
-            query: expression for query, expression in self._expressions.items() if query in used
+            query: expression for query, expression in self._expressions.items() if query in queries_in_use
         }
         self._allowed &= {text for revision in self.in_force() for _, text in user_expressions(revision.pipe)}
 

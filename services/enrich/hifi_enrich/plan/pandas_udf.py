@@ -94,8 +94,8 @@ def call_all(
         else:
             guard = UdfGuard(call.udf.function, call.offset, call.limits)
             results = call_by_halves(partial(_call, call, function), [str(texts[row]) for row in rows], guard)
-        for row, result in zip(rows, results, strict=True):
-            answers[row] = result
+        for row, answer in zip(rows, results, strict=True):
+            answers[row] = answer
     return answers
 
 
@@ -115,7 +115,7 @@ def call_by_halves(
         guard.exceeded(len(rows))
         if len(rows) == 1:
             return [f"!{guard.timeout_reason}"]
-        return [result for row in rows for result in call_by_halves(call, [row], guard)]
+        return [answer for row in rows for answer in call_by_halves(call, [row], guard)]
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything
         if len(rows) == 1:
             return [f"!the function raised {type(error).__name__}"]
@@ -124,10 +124,10 @@ def call_by_halves(
 
 
 def _call(call: UdfCall, function: UserFunction, texts: Sequence[str]) -> list[str]:
-    given = [json.loads(text, parse_float=Decimal) for text in texts]
+    argument_rows = [json.loads(text, parse_float=Decimal) for text in texts]
     arrays = [
         pa.array(
-            [_value(row[field.name], field.dataType) for row in given],
+            [_value(row[field.name], field.dataType) for row in argument_rows],
             to_arrow_type(field.dataType, timezone="UTC"),
         )
         for field in call.args.fields

@@ -102,11 +102,11 @@ def output_value() -> str:
 
 def output_headers() -> str:
     """SQL of the headers to write, from `to`. Only the headers of dead letters and of replayed events are filtered."""
-    rest = "slice(headers, 3, size(headers))"
-    kept = f"if({_REPLAYED}, {_filtered(rest, DESTINATION)}, {rest})"
+    other_headers = "slice(headers, 3, size(headers))"
+    attributes = f"if({_REPLAYED}, {_filtered(other_headers, DESTINATION)}, {other_headers})"
     hop = hop_header("fetched", hop_field(RAW), "to")
-    passed = f"concat(array(headers[0], {hop}), {kept})"
-    return f"if(failure is null, {passed}, {_dead_letter_headers(rest)})"
+    passed = f"concat(array(headers[0], {hop}), {attributes})"
+    return f"if(failure is null, {passed}, {_dead_letter_headers(other_headers)})"
 
 
 def output_topic(enriched: str, dead_letter: str) -> str:
@@ -114,16 +114,16 @@ def output_topic(enriched: str, dead_letter: str) -> str:
     return f"if(failure is null, {literal(enriched)}, {literal(dead_letter)})"
 
 
-def _dead_letter_headers(rest: str) -> str:
+def _dead_letter_headers(other_headers: str) -> str:
     first = "slice(headers, 1, if(is_event, 1, 0))"
-    others = _filtered(f"if(is_event, {rest}, headers)", SERVICE)
+    attributes = _filtered(f"if(is_event, {other_headers}, headers)", SERVICE)
     hop = f"if(is_event, {hop_header('fetched', hop_field(RAW))}, {hop_header('fetched')})"
     facts = [
         header(REASON, "substring_index(failure, ': ', 1)"),
         header(DETAIL, "substring(failure, locate(': ', failure) + 2, 1000)"),
         header(SERVICE, "'enrich'"),
     ]
-    return f"concat({first}, array({hop}), {others}, array({', '.join(facts)}))"
+    return f"concat({first}, array({hop}), {attributes}, array({', '.join(facts)}))"
 
 
 def _filtered(headers: str, *more: str) -> str:

@@ -86,8 +86,10 @@ class PoisonQuarantine:
         for partition, first in sorted(start.offsets.items()):
             end = min(ends[partition], first + self._settings.enrich_max_offsets_per_trigger)
             known_bad = unfinished_trial(start.notes.get(partition, ""))
-            whole = OffsetRange(partition, first, end)
-            quarantined += await write_around_poison(whole, self._try_range, self._quarantine, known_bad)
+            whole_range = OffsetRange(partition, first, end)
+            quarantined += await write_around_poison(
+                whole_range, self._try_range, self._quarantine, known_bad
+            )
         logger.warning("poison-search-finished", quarantined=quarantined)
         return quarantined
 

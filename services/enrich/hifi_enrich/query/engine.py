@@ -182,8 +182,8 @@ class SparkEngine:
         self._plan = await asyncio.to_thread(self._make_plan, pipes, inputs)
         self._inputs = inputs
         if old is not None:
-            used = lookups([*pipes, *self._compiler.in_force()])
-            self._unused += [*old.broadcasts(), *self._tables.retain(used)]
+            lookups_in_use = lookups([*pipes, *self._compiler.in_force()])
+            self._unused += [*old.broadcasts(), *self._tables.retain(lookups_in_use)]
         seconds = round(monotonic_s() - started_s, 2)
         logger.info("plan-updated", pipes=len(pipes), offset=inputs.pipes_offset, seconds=seconds)
         return True
@@ -219,8 +219,8 @@ class SparkEngine:
         async with asyncio.timeout(WARM_UP_TIMEOUT_S):
             await self._write_warm_up_records()
         warming = asyncio.ensure_future(asyncio.to_thread(self._run_warm_up, end))
-        done, _ = await asyncio.wait({warming}, timeout=WARM_UP_TIMEOUT_S)
-        if not done:
+        finished_tasks, _ = await asyncio.wait({warming}, timeout=WARM_UP_TIMEOUT_S)
+        if not finished_tasks:
             await asyncio.to_thread(self._session.sparkContext.cancelAllJobs)
         await warming
 
@@ -252,8 +252,8 @@ class SparkEngine:
             SparkExited: as before, and a task does not end.
         """
         writing = asyncio.ensure_future(asyncio.to_thread(self._write_range, start, end))
-        done, _ = await asyncio.wait({writing}, timeout=limit_s)
-        if done:
+        finished_tasks, _ = await asyncio.wait({writing}, timeout=limit_s)
+        if finished_tasks:
             await writing
             return
         await asyncio.to_thread(self._session.sparkContext.cancelAllJobs)

@@ -123,18 +123,18 @@ class QueryRunner:
         )
         await offsets.commit(start.offsets, start.notes)
         self._reached = dict(start.offsets)
-        result = await self._run_query(offsets, start)
-        if result.progressed:
+        query_end = await self._run_query(offsets, start)
+        if query_end.progressed:
             self._failures = 0
         if self._engine.has_exited():  # tell the next process how often this happened here
             await offsets.commit(self._reached, dict.fromkeys(self._reached, crash_note(self._failures + 1)))
-        if result.stalled:
+        if query_end.stalled:
             metrics.QUERY_RESTARTS.labels("stalled").inc()
             self._failures += 1
-            logger.error("query-stalled", error=result.error, failures=self._failures)
+            logger.error("query-stalled", error=query_end.error, failures=self._failures)
             await self._exit_if_tasks_run(offsets)
-        elif result.error is not None:
-            await self._recover(result.error)
+        elif query_end.error is not None:
+            await self._recover(query_end.error)
 
     async def _exit_if_tasks_run(self, offsets: GroupOffsets) -> None:
         """Have the process start again if an event still keeps a task busy: Java cannot stop it otherwise.

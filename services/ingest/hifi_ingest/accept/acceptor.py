@@ -96,20 +96,20 @@ class Acceptor:
         self, pipe: PipeRevision, events: Sequence[DecodedEvent], in_us: int, accepted_us: int
     ) -> list[_PartitionGroup]:
         groups = self._group(pipe, events, in_us, accepted_us)
-        sent = []
+        sent_groups = []
         try:
             for partition, group in groups.items():
                 group.sending = self._producer.send(self._topic, partition, group.raw.records)
                 group.acks.next_sequence = group.raw.first_sequence + len(group.raw.records)
-                sent.append(group)
+                sent_groups.append(group)
         except (Overloaded, Rejected) as error:
             # No other task has run since the first send, so the producer still has all of it and can drop it.
-            for group in sent:
+            for group in sent_groups:
                 group.sending.abandon()
             if isinstance(error, Rejected):
                 raise Problem(413, error.detail) from None
             raise retry_later("the buffer of events for Kafka is full; no event was accepted") from None
-        return sent
+        return sent_groups
 
     def _group(
         self, pipe: PipeRevision, events: Sequence[DecodedEvent], in_us: int, accepted_us: int

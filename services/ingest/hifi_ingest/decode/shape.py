@@ -61,12 +61,12 @@ class Shape:
 
 def pieces(body: bytes) -> Iterator[bytes]:
     """Pieces of a body of about 64 KiB; none ends within an escape."""
-    at = 0
-    while at < len(body):
-        end = at + PIECE_BYTES
+    start = 0
+    while start < len(body):
+        end = start + PIECE_BYTES
         if body[end - 1 : end] == b"\\":
             escape = _BACKSLASHES.match(body, end)
             assert escape is not None
             end = escape.end() + 1
-        yield body[at:end]
-        at = end
+        yield body[start:end]
+        start = end

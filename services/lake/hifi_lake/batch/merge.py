@@ -38,10 +38,10 @@ def newest_by_key(rows: DataFrame, declared: LakeTable, types: Mapping[str, str]
         f"{ROW}.`{name}`" if name in row_columns else f"cast(null as {kind}) as `{name}`"
         for name, kind in types.items()
     ]
-    whole = rows.withColumn(ROW, sql.expr(f"struct({', '.join(columns)})"))
+    all_columns = rows.withColumn(ROW, sql.expr(f"struct({', '.join(columns)})"))
     keys = [sql.col(f"{ROW}.`{name}`").alias(name) for name in declared.settings.key]
     last = sql.max_by(sql.struct(ROW, DELETES), sql.col(f"{ROW}.`{OFFSET}`")).alias(_NEW)
-    return whole.groupBy(*keys).agg(last).select(f"`{_NEW}`.*")
+    return all_columns.groupBy(*keys).agg(last).select(f"`{_NEW}`.*")
 
 
 def affected_files(newest: DataFrame, declared: LakeTable, files: StoredFiles) -> list[DataFile]:
@@ -67,13 +67,13 @@ def merged(newest: DataFrame, old: DataFrame, declared: LakeTable) -> DataFrame:
     """
     key = list(declared.settings.key)
     changes = newest.select(*(sql.col(f"{ROW}.`{name}`").alias(name) for name in key), ROW, DELETES)
-    both = old.select(*key, sql.struct("*").alias("old")).join(changes, key, "full_outer")
+    joined_rows = old.select(*key, sql.struct("*").alias("old")).join(changes, key, "full_outer")
     same_log = f"coalesce(old.`{LOG}` = {ROW}.`{LOG}`, false)"
     by_offset = f"old.`{PARTITION}` = {ROW}.`{PARTITION}` and old.`{OFFSET}` >= {ROW}.`{OFFSET}`"
-    older = f"if({same_log}, {by_offset}, old.`{ACCEPTED}` > {ROW}.`{ACCEPTED}`)"
-    keeps = f"{ROW} is null or (old is not null and {older})"
+    is_older = f"if({same_log}, {by_offset}, old.`{ACCEPTED}` > {ROW}.`{ACCEPTED}`)"
+    keeps = f"{ROW} is null or (old is not null and {is_older})"
     return (
-        both.filter(f"({keeps}) or not {DELETES}")
+        joined_rows.filter(f"({keeps}) or not {DELETES}")
         .select(sql.expr(f"if({keeps}, old, {ROW})").alias(ROW))
         .select(f"{ROW}.*")
     )

@@ -60,8 +60,8 @@ def dead_letters(deliveries: DataFrame, fetched_us: int) -> DataFrame:
             header(SERVICE, "'lake'"),
         ]
     )
-    kept = f"filter({other_headers}, h -> h.key not in ({_names(REASON, DETAIL, SERVICE)}))"
-    return _records(deliveries, fetched_us, None, "value", f"concat({kept}, array({facts}))")
+    attributes = f"filter({other_headers}, h -> h.key not in ({_names(REASON, DETAIL, SERVICE)}))"
+    return _records(deliveries, fetched_us, None, "value", f"concat({attributes}, array({facts}))")
 
 
 def refusals(deliveries: DataFrame, fetched_us: int) -> DataFrame:

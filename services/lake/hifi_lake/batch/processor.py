@@ -130,11 +130,11 @@ class BatchProcessor:
         """The deliveries to tables, cached, with the pipes that the events need."""
         while True:
             names = self._stream.names()
-            seen = Observation()
-            parsed = parse(records).observe(seen, sql.max("revision_offset").alias("revision_offset"))
+            observation = Observation()
+            parsed = parse(records).observe(observation, sql.max("revision_offset").alias("revision_offset"))
             delivery_rows = deliveries(parsed, sorted(names)).persist(StorageLevel.MEMORY_AND_DISK)
             delivery_rows.count()
-            self._stream.require_offset(int(seen.get.get("revision_offset") or -1))
+            self._stream.require_offset(int(observation.get.get("revision_offset") or -1))
             if names == self._stream.names():
                 return delivery_rows
             delivery_rows.unpersist()
@@ -142,24 +142,26 @@ class BatchProcessor:
     def _process_table(
         self,
         name: TableName,
-        mine: DataFrame,
+        table_deliveries: DataFrame,
         start: Mapping[int, int],
         end: Mapping[int, int],
         fetched_us: int,
     ) -> None:
         writer = self._table_writer(name)
-        rows = writer.first_copies(mine, start)
+        rows = writer.first_copies(table_deliveries, start)
         self._stream.require_leadership()
         sent_us = now_us()
         refused = writer.commit(rows, end)
         answered_us = now_us()
-        left = self._without_receipt(rows, name)
-        done = outcomes.receipts(left.filter(f"`{REFUSAL}` is null"), fetched_us, sent_us, answered_us)
+        without_receipt = self._without_receipt(rows, name)
+        receipts = outcomes.receipts(
+            without_receipt.filter(f"`{REFUSAL}` is null"), fetched_us, sent_us, answered_us
+        )
         if refused:
-            others = left.filter(f"`{REFUSAL}` is not null")
-            self._write(outcomes.dead_letters(others, fetched_us), self._topics.dead_letter)
-            done = done.unionByName(outcomes.refusals(others, fetched_us))
-        self._write(done, self._topics.receipts)
+            refused_rows = without_receipt.filter(f"`{REFUSAL}` is not null")
+            self._write(outcomes.dead_letters(refused_rows, fetched_us), self._topics.dead_letter)
+            receipts = receipts.unionByName(outcomes.refusals(refused_rows, fetched_us))
+        self._write(receipts, self._topics.receipts)
         self._batches[name] = self._batches.get(name, 0) + 1
 
     def _table_writer(self, name: TableName) -> TableWriter:

@@ -133,8 +133,10 @@ class ManagementApi:
 
     async def versions(self, request: Request, _: Principal) -> Response:
         """GET the newest versions of a pipe."""
-        kept = self._state.declared.versions(self._declared_or_in_force(request))
-        answer: VersionList = {"versions": [version_view(declaration) for declaration in reversed(kept)]}
+        declarations = self._state.declared.versions(self._declared_or_in_force(request))
+        answer: VersionList = {
+            "versions": [version_view(declaration) for declaration in reversed(declarations)]
+        }
         return json_response(answer)
 
     async def version(self, request: Request, _: Principal) -> Response:
@@ -187,8 +189,8 @@ class ManagementApi:
             change = request_about(status, kind, principal.name, now_us())
         except Misconfigured as error:
             raise Problem(409, f"{error}.") from None
-        what = f"{kind.value} the rollout"
-        entry = AuditEntry(principal.name, what, f"pipe/{name}", change.at_us, status.declaration)
+        action = f"{kind.value} the rollout"
+        entry = AuditEntry(principal.name, action, f"pipe/{name}", change.at_us, status.declaration)
         await state.ask(entry, change)
         answer: PipeRollout = {"pipe": name, "rollout": status}
         return json_response(answer)
@@ -225,8 +227,8 @@ class ManagementApi:
         if before.paused == paused:
             return json_response(pipe_view(state, name), headers=etag(number))
         changed = before.with_pause(principal.name, now_us(), paused=paused)
-        what = "pause the pipe" if paused else "resume the pipe"
-        return await self._declare(principal, what, changed)
+        action = "pause the pipe" if paused else "resume the pipe"
+        return await self._declare(principal, action, changed)
 
     async def _change(
         self,

@@ -262,13 +262,13 @@ class SchemaRegistry:
 
     async def _change(self, principal: Principal, what: str, subject: str | None, plan: Plan) -> Any:
         """Make a change; what would change nothing needs no scope and no entry of the audit."""
-        decided = plan(await self._newest())
-        if decided.records:
+        change = plan(await self._newest())
+        if change.records:
             check_scope(principal, subject)
-            where = "schemas" if subject is None else f"schema/{subject}"
-            entry = AuditEntry(principal.name, f"{what} schema", where, now_us())
-            decided = await self._state.change_schemas(entry, plan)
-        return decided.answer
+            audited_subject = "schemas" if subject is None else f"schema/{subject}"
+            entry = AuditEntry(principal.name, f"{what} schema", audited_subject, now_us())
+            change = await self._state.change_schemas(entry, plan)
+        return change.answer
 
     async def _newest(self) -> Registered:
         """The registry as it is now, whichever instance changed it last."""

@@ -252,8 +252,8 @@ def _in_force_view(published: PipeRevision, *, bodies: bool) -> InForceView:
 
 def _changes(state: ControlState, declaration: Declaration) -> str | None:
     """What a version changed, as a unified diff; None: the version that it replaced is no longer kept."""
-    kept = state.declared.versions(declaration.name)
-    before = next((earlier for earlier in kept if earlier.number == declaration.replaces), None)
+    declarations = state.declared.versions(declaration.name)
+    before = next((earlier for earlier in declarations if earlier.number == declaration.replaces), None)
     if before is None and declaration.replaces != NONE:
         return None
     old_pipe, old_number = (None, "before") if before is None else (before.pipe, str(before.number))

@@ -132,9 +132,9 @@ class FunctionRunner:
         for path in paths - self._workers.keys():
             worker = self._workers[path] = WorkerProcess(path, self._limits.memory_bytes)
             self._begin(_prepare(worker))
-        for gone in self._failures.keys() - set(in_use):
-            del self._failures[gone]
-            self._health.warn(_subject(gone), None)
+        for unused_function in self._failures.keys() - set(in_use):
+            del self._failures[unused_function]
+            self._health.warn(_subject(unused_function), None)
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -232,10 +232,13 @@ async def call_all(
         calls: of each function, in the order of the events.
     """
     answers = await asyncio.gather(
-        *(runner.call(function, [call.data for call in its]) for function, its in calls.items())
+        *(
+            runner.call(function, [call.data for call in calls_of_function])
+            for function, calls_of_function in calls.items()
+        )
     )
     return {
-        call.offset: FunctionAnswer(call.program, result)
-        for its, results in zip(calls.values(), answers, strict=True)
-        for call, result in zip(its, results, strict=True)
+        call.offset: FunctionAnswer(call.program, returned)
+        for calls_of_function, results in zip(calls.values(), answers, strict=True)
+        for call, returned in zip(calls_of_function, results, strict=True)
     }

@@ -67,15 +67,15 @@ class OwnerNotifier:
             alarms: that have not ended, each with the ways in which its owner was told.
         """
         now, due = now_us(), []
-        of_owners = [(alarm, told) for alarm, told in alarms if alarm.kind in OWNER_KINDS]
+        of_owners = [(alarm, told_ways) for alarm, told_ways in alarms if alarm.kind in OWNER_KINDS]
         ids = {alarm.id for alarm, _ in of_owners}
         self._waits = {name: wait for name, wait in self._waits.items() if name in ids}
-        for alarm, told in of_owners:
+        for alarm, told_ways in of_owners:
             owner = self._owner(alarm.pipe)
             if owner is None or alarm.silenced or self._waits.get(alarm.id, (0, 0))[1] > now:
                 continue
-            if missing := [way for way in self._ways(owner) if way not in told]:
-                due.append(self._tell(alarm, owner, told, missing))
+            if missing_ways := [way for way in self._ways(owner) if way not in told_ways]:
+                due.append(self._tell(alarm, owner, told_ways, missing_ways))
         await asyncio.gather(*due)
 
     def _ways(self, owner: Owner) -> list[OwnerChannel]:
@@ -87,12 +87,12 @@ class OwnerNotifier:
         return ways
 
     async def _tell(
-        self, alarm: Alarm, owner: Owner, told: list[OwnerChannel], missing: list[OwnerChannel]
+        self, alarm: Alarm, owner: Owner, told_ways: list[OwnerChannel], missing_ways: list[OwnerChannel]
     ) -> None:
         wait_s = self._waits.get(alarm.id, (_FIRST_WAIT_S, 0))[0]
         self._waits[alarm.id] = (min(wait_s * 2, _LONGEST_WAIT_S), now_us() + round(wait_s * 1e6))
-        done = list(told)
-        for way in missing:
+        all_ways = list(told_ways)
+        for way in missing_ways:
             try:
                 async with asyncio.timeout(_TIMEOUT_S):
                     await (self._post(alarm, owner) if way == "webhook" else self._mail(alarm, owner))
@@ -105,10 +105,10 @@ class OwnerNotifier:
             ) as error:
                 logger.warning("owner-not-told", alarm=alarm.id, way=way, error=repr(error))
                 continue
-            done.append(way)
+            all_ways.append(way)
             logger.info("owner-told", alarm=alarm.id, way=way)
-        if done != told:
-            await self._told(alarm, done)
+        if all_ways != told_ways:
+            await self._told(alarm, all_ways)
 
     async def _post(self, alarm: Alarm, owner: Owner) -> None:
         url = str(owner.webhook)

@@ -33,7 +33,7 @@ async def load_ledger(
     Raises:
         aiokafka.errors.KafkaError: Kafka did not answer.
     """
-    pipe_minutes: dict[bytes, bytes | None] = {}
+    dumped_minutes: dict[bytes, bytes | None] = {}
     marker: dict[str, Any] | None = None
     marker_key = record_keys.closed(partition)
     ending = f"/{partition}".encode()
@@ -48,9 +48,9 @@ async def load_ledger(
                         key=lambda candidate: candidate.get("minute", -1),
                     )
                 elif record.key and record.key.startswith(b"part/") and record.key.endswith(ending):
-                    pipe_minutes[record.key] = record.value
-    loaded = [load_pipe_minute(orjson.loads(value)) for value in pipe_minutes.values() if value]
-    logger.info("ledger-loaded", partition=partition, minutes=len(loaded), resumed=marker is not None)
+                    dumped_minutes[record.key] = record.value
+    pipe_minutes = [load_pipe_minute(orjson.loads(value)) for value in dumped_minutes.values() if value]
+    logger.info("ledger-loaded", partition=partition, minutes=len(pipe_minutes), resumed=marker is not None)
     if marker is None:
         marker = {"minute": -1, "through": {}, "restart": {}}
-    return PartitionLedger.resume(partition, rules, marker, loaded)
+    return PartitionLedger.resume(partition, rules, marker, pipe_minutes)

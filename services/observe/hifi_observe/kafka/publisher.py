@@ -49,10 +49,10 @@ class Publisher:
     ) -> None:
         """Write closed minutes, then the marker: after a restart in between, the minutes are closed again."""
         by_partition: defaultdict[int, list[Record]] = defaultdict(list)
-        for result in results:
-            pipe_minute = result.pipe_minute
+        for minute_result in results:
+            pipe_minute = minute_result.pipe_minute
             key = record_keys.part(pipe_minute.pipe, pipe_minute.minute, partition)
-            value = orjson.dumps(dump(result, partition, at_us), option=orjson.OPT_NON_STR_KEYS)
+            value = orjson.dumps(dump(minute_result, partition, at_us), option=orjson.OPT_NON_STR_KEYS)
             by_partition[record_keys.partition_of(pipe_minute.pipe, self.partitions)].append(
                 Record(key, value, [])
             )

@@ -182,9 +182,9 @@ class TopicReader:
             async with self._lock:
                 due = [partition for partition, ledger in self.ledgers.items() if not ledger.busy]
                 if due:
-                    taken = await self._snapshots.snapshots(self._consumer, due, self._lake())
+                    snapshots = await self._snapshots.snapshots(self._consumer, due, self._lake())
                     self.answered_s = monotonic_s()
-                    for partition, snapshot in taken.items():
+                    for partition, snapshot in snapshots.items():
                         self.ledgers[partition].begin(snapshot)
                 await self._close_minutes()
             await asyncio.sleep(

@@ -125,16 +125,16 @@ def _measure_hop(kind: str, pipe_minute: PipeMinute, times: RecordTimes, transit
         event_times_us(times.event_times, times.accepted_us),
     )
     appends = [append_ms * 1000 for append_ms in times.append_ms]
-    service, put = stage.WRITERS[kind], pipe_minute.measure
-    put(service + ".in.event", map(sub, ins, events))
-    put(service + ".in.accepted", map(sub, ins, accepts))
-    put(service + ".process", _lengths(ins, appends))
-    put(service + ".out.event", map(sub, appends, events))
-    put(service + ".out.accepted", map(sub, appends, accepts))
+    service, measure = stage.WRITERS[kind], pipe_minute.measure
+    measure(service + ".in.event", map(sub, ins, events))
+    measure(service + ".in.accepted", map(sub, ins, accepts))
+    measure(service + ".process", _lengths(ins, appends))
+    measure(service + ".out.event", map(sub, appends, events))
+    measure(service + ".out.accepted", map(sub, appends, accepts))
     _measure_fetches(kind, pipe_minute, transit, times)
     lengths_us = transit.appended(kind, times.identities, appends)
     if lengths_us:
-        put(stage.READERS[kind] + ".transit", lengths_us)
+        measure(stage.READERS[kind] + ".transit", lengths_us)
 
 
 def _measure_fetches(kind: str, pipe_minute: PipeMinute, transit: Transit, times: RecordTimes) -> None:
@@ -155,16 +155,16 @@ def _measure_deliveries(
     )
     sents, answers = times.sent_us, times.answered_us
     _measure_fetches(stage.RECEIPTS, pipe_minute, transit, times)
-    put = pipe_minute.measure
+    measure = pipe_minute.measure
     lags, lags_from_event = list(map(sub, answers, accepts)), list(map(sub, answers, events))
-    put("egest.in.event", map(sub, ins, events))
-    put("egest.in.accepted", map(sub, ins, accepts))
-    put("egest.process", _lengths(ins, sents))
-    put("egest.out.event", lags_from_event)
-    put("egest.out.accepted", lags)
-    put(f"expel/{destination}", _lengths(sents, answers))
-    put(f"end.event/{destination}", lags_from_event)
-    put(f"end.accepted/{destination}", lags)
+    measure("egest.in.event", map(sub, ins, events))
+    measure("egest.in.accepted", map(sub, ins, accepts))
+    measure("egest.process", _lengths(ins, sents))
+    measure("egest.out.event", lags_from_event)
+    measure("egest.out.accepted", lags)
+    measure(f"expel/{destination}", _lengths(sents, answers))
+    measure(f"end.event/{destination}", lags_from_event)
+    measure(f"end.accepted/{destination}", lags)
     return lags
 
 

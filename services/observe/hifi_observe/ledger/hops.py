@@ -103,19 +103,21 @@ def _unresolved(pipe_minute: PipeMinute, pending: Pending, lake: LakeDestination
         later = union(
             seen[kind, name, retry_pass] for retry_pass in retry_passes for kind in (RETRY_IN, RETRY_OUT)
         )
-        read = EventStage(LAKE if (pipe_minute.pipe, name) in lake else ENRICHED)
-        yield from _split(pipe_minute, pending, "egest", name, read, seen["wanted", name] - final - later)
+        read_stage = EventStage(LAKE if (pipe_minute.pipe, name) in lake else ENRICHED)
+        yield from _split(
+            pipe_minute, pending, "egest", name, read_stage, seen["wanted", name] - final - later
+        )
         onward = IdSet()
         """Identities seen in any later retry pass."""
         for retry_pass in reversed(retry_passes):
-            put, out = seen[RETRY_IN, name, retry_pass], seen[RETRY_OUT, name, retry_pass]
+            put_in, taken_out = seen[RETRY_IN, name, retry_pass], seen[RETRY_OUT, name, retry_pass]
             yield from _split(
                 pipe_minute,
                 pending,
                 "retry",
                 name,
                 EventStage(RETRY_OUT, name, retry_pass),
-                out - final - onward,
+                taken_out - final - onward,
             )
             yield from _split(
                 pipe_minute,
@@ -123,9 +125,9 @@ def _unresolved(pipe_minute: PipeMinute, pending: Pending, lake: LakeDestination
                 "retrier",
                 name,
                 EventStage(RETRY_IN, name, retry_pass),
-                put - final - onward - out,
+                put_in - final - onward - taken_out,
             )
-            onward = onward | put | out
+            onward = onward | put_in | taken_out
 
 
 def _split(
@@ -189,9 +191,9 @@ def counts(pipe_minute: PipeMinute) -> Counter[Count]:
                 if stage.kind == RETRY_OUT and stage.destination == name
             ),
         )
-        done = delivered | dead | seen["filtered", name] | seen["duplicate", name]
-        put("egest", name, "out", done | tried)
-        put("retrier", name, "done", tried & done)
+        final = delivered | dead | seen["filtered", name] | seen["duplicate", name]
+        put("egest", name, "out", final | tried)
+        put("retrier", name, "done", tried & final)
     return counted
 
 

@@ -134,9 +134,9 @@ class IngestActivity:
 
     def forget(self, minute: int) -> None:
         """Drop everything about minutes up to this one."""
-        for kept in (self._beats, self._failed, self._answered, self._paused, self._firsts):
-            for kept_minute in [kept_minute for kept_minute in kept if kept_minute <= minute]:
-                del kept[kept_minute]
+        for by_minute in (self._beats, self._failed, self._answered, self._paused, self._firsts):
+            for old_minute in [old_minute for old_minute in by_minute if old_minute <= minute]:
+                del by_minute[old_minute]
         if len(self._last_ms) > 1000:
             for epoch in sorted(self._last_ms, key=self._last_ms.__getitem__)[:-500]:
                 del self._last_ms[epoch]

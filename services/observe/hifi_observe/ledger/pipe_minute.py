@@ -179,9 +179,9 @@ class PipeMinute:
         self.unresolved = unresolved
         for sets in (self.seen, self.passed):
             for stage in list(sets):
-                kept = sets[stage] & unresolved
-                if kept:
-                    sets[stage] = kept
+                unresolved_ids = sets[stage] & unresolved
+                if unresolved_ids:
+                    sets[stage] = unresolved_ids
                 else:
                     del sets[stage]
         self._through = dict(positions)
@@ -255,15 +255,15 @@ class PipeMinute:
     def _late(self, stages: Iterable[EventStage], epoch: str, sequences: list[int]) -> list[int]:
         """After closing: keep unresolved and new identities, count every other one as a copy."""
         self.dirty = True
-        taken, copies = [], 0
+        kept_sequences, copies = [], 0
         for sequence in sequences:
             identity = (epoch, sequence)
             if identity in self.unresolved:
-                taken.append(sequence)
+                kept_sequences.append(sequence)
             elif identity in self.known:
                 copies += 1
             else:
-                taken.append(sequence)
+                kept_sequences.append(sequence)
                 self.known.add(epoch, (sequence,))
                 self.unresolved.add(epoch, (sequence,))
         if copies:
@@ -271,5 +271,5 @@ class PipeMinute:
                 self.copies[stage] += copies
         if RAW in {stage.kind for stage in stages}:
             already = self.seen.get(EventStage(RAW), IdSet())
-            self.late += sum((epoch, sequence) not in already for sequence in taken)
-        return taken
+            self.late += sum((epoch, sequence) not in already for sequence in kept_sequences)
+        return kept_sequences

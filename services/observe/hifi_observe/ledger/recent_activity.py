@@ -163,6 +163,6 @@ class RecentActivity:
 
     def take_lags(self) -> dict[tuple[str, int], Sketch]:
         """The lags of each pipe and revision since they were last taken."""
-        taken = dict(self._lags)
+        lags = dict(self._lags)
         self._lags.clear()
-        return taken
+        return lags

@@ -208,14 +208,14 @@ class RecordColumns:
         """The records whose group has a minute; self if that is all of them."""
         if all(group.pipe_minute is not None for group in set(self.groups)):
             return self
-        kept = [index for index, group in enumerate(self.groups) if group.pipe_minute is not None]
+        indexes = [index for index, group in enumerate(self.groups) if group.pipe_minute is not None]
         columns = RecordColumns()
-        columns.offsets = [self.offsets[index] for index in kept]
-        columns.append_ms = [self.append_ms[index] for index in kept]
-        columns.sequences = [self.sequences[index] for index in kept]
-        columns.groups = [self.groups[index] for index in kept]
+        columns.offsets = [self.offsets[index] for index in indexes]
+        columns.append_ms = [self.append_ms[index] for index in indexes]
+        columns.sequences = [self.sequences[index] for index in indexes]
+        columns.groups = [self.groups[index] for index in indexes]
         if self.raw_offsets:
-            columns.raw_offsets = [self.raw_offsets[index] for index in kept]
+            columns.raw_offsets = [self.raw_offsets[index] for index in indexes]
         return columns
 
 

@@ -99,17 +99,17 @@ def _answer(not_closed: list[BreakerReport], partitions: list[dict[str, BreakerR
 
 def _merge(first: BreakerReport, second: BreakerReport) -> BreakerReport:
     """The reports of two partition numbers on the same instance as one."""
-    newer = max(first, second, key=lambda report: report.at_ms)
+    newer_report = max(first, second, key=lambda report: report.at_ms)
     closed_ms = max(first.closed_ms, second.closed_ms)
-    since = [report.since_ms for report in (first, second) if report.since_ms > closed_ms]
-    answered = max(first, second, key=_answer_ms)
+    open_since_ms = [report.since_ms for report in (first, second) if report.since_ms > closed_ms]
+    last_answered = max(first, second, key=_answer_ms)
     return BreakerReport(
-        newer.state,
-        newer.at_ms,
-        min(since, default=0 if newer.state == CLOSED else closed_ms),
+        newer_report.state,
+        newer_report.at_ms,
+        min(open_since_ms, default=0 if newer_report.state == CLOSED else closed_ms),
         closed_ms,
-        answered.answer,
-        answered.answer_ms,
+        last_answered.answer,
+        last_answered.answer_ms,
     )
 
 

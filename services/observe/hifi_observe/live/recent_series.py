@@ -38,7 +38,7 @@ class RecentSeries:
         if len(names) > ALWAYS_WATCHED:
             names = [name for name in names if now_s - self._asked_s.get(name, -WATCH_S) < WATCH_S]
         sampled = set(names)
-        self._samples = {name: kept for name, kept in self._samples.items() if name in sampled}
+        self._samples = {name: samples for name, samples in self._samples.items() if name in sampled}
         return names
 
     def add(self, pipe: str, at_s: int, figures: Mapping[str, Any]) -> None:

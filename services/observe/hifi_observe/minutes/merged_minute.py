@@ -311,9 +311,9 @@ def _destination(
 def _some(ids: IdSet) -> IdSet:
     if len(ids) <= LISTED:
         return ids
-    kept = IdSet()
+    named_ids = IdSet()
     for number, (epoch, sequence) in enumerate(ids):
         if number == LISTED:
             break
-        kept.add(epoch, (sequence,))
-    return kept
+        named_ids.add(epoch, (sequence,))
+    return named_ids

@@ -131,9 +131,9 @@ class MinuteStore:
             self.answers[int(minute)][partition] = (failed, answered)
         for minute, pipes in marker.get("paused", {}).items():
             self.paused[int(minute)][partition] = pipes
-        for kept in (self.gaps, self.answers, self.paused):
-            for old in [minute for minute in kept if minute < marker["minute"] - 3000]:
-                del kept[old]
+        for by_minute in (self.gaps, self.answers, self.paused):
+            for old in [minute for minute in by_minute if minute < marker["minute"] - 3000]:
+                del by_minute[old]
 
     def _live(self, partition: int, value: dict[str, Any]) -> None:
         old = self.live.get(partition)

@@ -121,12 +121,12 @@ class FieldSkew:
             "buckets": [
                 {
                     "label": label,
-                    "window": here,
-                    "window_share": here / events if events else None,
+                    "window": now,
+                    "window_share": now / events if events else None,
                     "reference": before,
                     "reference_share": before / reference_events if reference_events else None,
                 }
-                for label, here, before in zip(self.labels, self.window, self.reference, strict=True)
+                for label, now, before in zip(self.labels, self.window, self.reference, strict=True)
             ],
         }
 
@@ -135,7 +135,7 @@ class _Span:
     """The events of some minutes by bucket."""
 
     def __init__(self, minutes: Sequence[Counter[str]]) -> None:
-        most = _HEAVIEST * median(counts.total() for counts in minutes) if minutes else 0
+        usual_limit = _HEAVIEST * median(counts.total() for counts in minutes) if minutes else 0
         self._usual: Counter[str] = Counter()
         self._heavy: list[tuple[Counter[str], float]] = []
         """Minutes with more events than count, and the weight of an event of theirs."""
@@ -143,8 +143,8 @@ class _Span:
         for counts in minutes:
             self.events.update(counts)
             total = counts.total()
-            if total > most:
-                self._heavy.append((counts, most / total))
+            if total > usual_limit:
+                self._heavy.append((counts, usual_limit / total))
             else:
                 self._usual.update(counts)
 

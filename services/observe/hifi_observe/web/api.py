@@ -198,8 +198,8 @@ class Api:
             raise Problem(403, f"{principal.name} may silence alarms of {', '.join(principal.pipes)} only.")
         subject = f"alarms/{silence.kind or 'all'}/{silence.pipe or 'all'}"
         entry = AuditEntry(principal.name, "silence alarms", subject, now_us())
-        made = await self._audit.changed(entry, lambda: self._answers.alarms.silence(silence), asdict)
-        return json_response(made)
+        silenced = await self._audit.changed(entry, lambda: self._answers.alarms.silence(silence), asdict)
+        return json_response(silenced)
 
     async def link(self, _: Request, principal: Principal) -> Response:
         """POST: make a link that opens the console signed in as the caller."""

@@ -232,13 +232,13 @@ def _expected_end(source: dict[str, Any]) -> str:
     """When the backfill of a source is expected to end; must match `expectedEnd` in pipe.js."""
     if not source["backfill"]:
         return _UNKNOWN
-    held = f", held back by {source['late']}" if source["late"] else ""
+    reason = f", held back by {source['late']}" if source["late"] else ""
     left_s = source["left_s"]
     if left_s is None:
-        return f"not in sight{held}"
+        return f"not in sight{reason}"
     minutes = round(left_s / 60)
     left = f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
-    return f"in {f'{left_s} s' if left_s < 100 else left}{held}"
+    return f"in {f'{left_s} s' if left_s < 100 else left}{reason}"
 
 
 def _ms(us: float | None) -> str:

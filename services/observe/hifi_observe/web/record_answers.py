@@ -82,8 +82,8 @@ class RecordAnswers:
             events = await record_lookup.outcomes(self._settings, self._settings.topics, merged, ce_id)
         declared = self._pipes.destinations().get(pipe, set())
         for event in events:
-            wanted = event["wanted"]
-            event["not_wanted"] = [] if wanted is None else sorted(declared - set(wanted))
+            destinations = event["wanted"]
+            event["not_wanted"] = [] if destinations is None else sorted(declared - set(destinations))
         return {"pipe": pipe, "minute": merged["minute"], "id": ce_id, "events": events}
 
     async def dead(self, pipe: str, limit: int, conditions: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -84,15 +84,15 @@ class Replays:
         letter_filter = DeadLetterFilter(
             pipe, request.destination or None, request.reason or None, service=request.service or None
         )
-        result = ReplayResult()
+        totals = ReplayResult()
         self.busy = True
         try:
             await asyncio.wait_for(
-                self._replay_matching(letter_filter, ids, request.limit, result), _TIMEOUT_S
+                self._replay_matching(letter_filter, ids, request.limit, totals), _TIMEOUT_S
             )
         except (Misconfigured, KafkaError, OSError, TimeoutError) as error:
             raise Retryable(
-                f"Kafka does not answer ({error!r}); {result.replayed} were replayed, repeating the request is harmless"
+                f"Kafka does not answer ({error!r}); {totals.replayed} were replayed, repeating the request is harmless"
             ) from None
         finally:
             self.busy = False
@@ -100,10 +100,10 @@ class Replays:
                 "dead-letters-replayed",
                 pipe=pipe,
                 filter=request.model_dump(exclude={"ids", "limit"}, exclude_defaults=True),
-                replayed=result.replayed,
-                refused=result.refused,
+                replayed=totals.replayed,
+                refused=totals.refused,
             )
-        return result
+        return totals
 
     async def _replay_matching(
         self,

@@ -66,9 +66,9 @@ class RowBatches:
         return batch
 
     def _next(self) -> ObjectRow | None:
-        kept, self._kept = self._kept, None
-        if kept is not None or self._finished:
-            return kept
+        kept_row, self._kept = self._kept, None
+        if kept_row is not None or self._finished:
+            return kept_row
         # Each error has a name of its own, because mypyc gives a name one type.
         try:
             row = next(self._rows, None)

@@ -38,8 +38,10 @@ def readable(data_type: pa.DataType) -> pa.DataType:
     if types.is_struct(data_type):
         return pa.struct([field.with_type(readable(field.type)) for field in data_type])
     if types.is_map(data_type):
-        key, item = data_type.key_field, data_type.item_field
-        return pa.map_(key.with_type(readable(key.type)), item.with_type(readable(item.type)))
+        key_field, item_field = data_type.key_field, data_type.item_field
+        return pa.map_(
+            key_field.with_type(readable(key_field.type)), item_field.with_type(readable(item_field.type))
+        )
     if types.is_dictionary(data_type):
         value_type = readable(data_type.value_type)
         return data_type if value_type == data_type.value_type else value_type

@@ -170,24 +170,24 @@ class _CsvRecords:
         elif len(self._columns) > 1 or len(self._taken) == 1:
             yield self._refused("not-csv", problem)
         else:  # a text over several lines and records look the same
-            taken = self._taken
-            self._lines.put_back(taken)
-            for line in taken:
+            lines = self._taken
+            self._lines.put_back(lines)
+            for line in lines:
                 self._lines.next()
                 self._taken = [line]
                 yield self._refused("not-csv", "belongs to a record that cannot be read")
 
     def _too_large(self) -> ObjectRow:
-        taken, size = self._taken, self._size
-        is_whole = len(taken[-1]) <= self._max_bytes
-        if len(taken) > 1 and self._are_records(taken[1 : len(taken) if is_whole else -1]):
+        lines, size = self._taken, self._size
+        is_whole = len(lines[-1]) <= self._max_bytes
+        if len(lines) > 1 and self._are_records(lines[1 : len(lines) if is_whole else -1]):
             self._keep_first_line()
             return self._refused("not-csv", "has a quote that does not end where the value does")
         number, scanner = self._first_line, QuoteScanner(self._delimiter)
-        for line in taken:
+        for line in lines:
             scanner.read(line)
         if not is_whole:
-            size += self._lines.skip_rest(taken[-1], scanner.read) - len(taken[-1])
+            size += self._lines.skip_rest(lines[-1], scanner.read) - len(lines[-1])
         while scanner.open and (line := self._lines.next()):
             scanner.read(line)
             size += len(line) if len(line) <= self._max_bytes else self._lines.skip_rest(line, scanner.read)
