@@ -92,13 +92,13 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Bootstrap address of one real broker, started once a session, outside any test's event loop."""
-    given: str = request.config.getoption("--kafka")
-    if given == "testcontainers":
+    address_option: str = request.config.getoption("--kafka")
+    if address_option == "testcontainers":
         with _container() as address:
             yield address
         return
-    if given:
-        yield given
+    if address_option:
+        yield address_option
         return
     cluster = KafkaCluster(tmp_path_factory.mktemp("kafka"))
     with asyncio.Runner() as runner:

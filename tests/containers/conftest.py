@@ -38,9 +38,11 @@ def engine_access() -> dict[str, str]:
 @pytest.fixture(scope="session")
 def tag(engine: None) -> str:
     """Tag of the images. `make test-containers` builds them before the tests: that may take as long as it takes."""
-    given = os.environ.get("HIFI_TEST_TAG", "")
-    assert given, "HIFI_TEST_TAG is not set: use `make test-containers`, or name the tag of images that exist"
-    return given
+    tag_option = os.environ.get("HIFI_TEST_TAG", "")
+    assert tag_option, (
+        "HIFI_TEST_TAG is not set: use `make test-containers`, or name the tag of images that exist"
+    )
+    return tag_option
 
 
 @pytest.fixture(scope="session")

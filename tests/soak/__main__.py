@@ -94,8 +94,15 @@ def main(
         outcome = asyncio.run(_soak(Demo(LoadTest(stage, mesh), rate, minutes * 60), disturb))
     if roll and ROLLED not in outcome["restarts"]:
         outcome["failures"].append("the events ended before every service was restarted and scaled")
-    what = disturb.__name__.strip("_") if disturb else None
-    line = {"minutes": minutes, "rate": rate, "trigger": trigger, "disturb": what, "scale": count, **outcome}
+    disruption = disturb.__name__.strip("_") if disturb else None
+    line = {
+        "minutes": minutes,
+        "rate": rate,
+        "trigger": trigger,
+        "disturb": disruption,
+        "scale": count,
+        **outcome,
+    }
     if report is not None:
         with report.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

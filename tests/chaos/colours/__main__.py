@@ -164,14 +164,14 @@ async def _run(
     data.mkdir()
     load = LoadProcesses(Workspace.at(data))
     run = ColouredLoad(load, rate, "auto", TourSteps(console.print), {"HIFI_OBSERVE_SETTLE_S": str(SETTLE_S)})
-    made = ColourChanges(run, changes, measured_s)
+    colour_changes = ColourChanges(run, changes, measured_s)
     try:
         await run.prepare(MOST_S)
         with contextlib.suppress(StepFailed):
-            await made.make(names)
+            await colour_changes.make(names)
         comparison = await run.compared()
         outcome_of_run = outcome(
-            run.steps.ended, made.windows, run.sent(), comparison, run.expected, measured_s, ratio
+            run.steps.ended, colour_changes.windows, run.sent(), comparison, run.expected, measured_s, ratio
         )
         await run.stop()
         return outcome_of_run

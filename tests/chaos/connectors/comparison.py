@@ -40,7 +40,7 @@ class Difference:
 
 def compare_events(sent: Sequence[Event], rows: Sequence[Mapping[str, Any]]) -> Difference:
     """Compare a destination that keeps each event."""
-    expected = {one.id: one for one in sent}
+    expected = {event.id: event for event in sent}
     counts = Counter(str(row.get("id")) for row in rows)
     different = {str(row.get("id")) for row in rows if not _is(row, expected.get(str(row.get("id"))))}
     return Difference(

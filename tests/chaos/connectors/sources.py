@@ -99,8 +99,8 @@ class Sources:
         for n in itertools.count(len(sent)):
             if self.ended:
                 return
-            await write(made := event(name, n))
-            sent.append(made)
+            await write(sent_event := event(name, n))
+            sent.append(sent_event)
             await asyncio.sleep(1 / self._rate)
 
     async def _write_http(self) -> None:

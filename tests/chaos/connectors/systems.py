@@ -230,9 +230,9 @@ async def until(holds: Callable[[], Awaitable[bool]], within_s: float, what: str
 @contextlib.asynccontextmanager
 async def systems(folder: Path, *, avro: bool, connect: bool) -> AsyncIterator[Systems]:
     """The systems while the block runs."""
-    made = Systems(folder)
+    running_systems = Systems(folder)
     try:
-        await made.start(avro=avro, connect=connect)
-        yield made
+        await running_systems.start(avro=avro, connect=connect)
+        yield running_systems
     finally:
-        await made.stop()
+        await running_systems.stop()

@@ -145,7 +145,7 @@ async def test_over_shifts_each_event_is_at_each_kind_of_destination_once_and_th
             async def delivered() -> bool:
                 """Whether nothing waits in either colour."""
                 waiting = [(await operations.account(colour)).waiting for colour in stream.meshes]
-                return all(each and not any(each.values()) for each in waiting)
+                return all(counts and not any(counts.values()) for counts in waiting)
 
             await until(delivered, WITHIN_S)
             for name, read in readers.items():

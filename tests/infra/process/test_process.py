@@ -265,11 +265,11 @@ class SupervisorProcess:
 
 
 async def test_nothing_outlives_a_supervisor_that_was_killed(tmp_path: Path) -> None:
-    with SupervisorProcess(tmp_path, WITH_A_CHILD) as it:
-        everyone = [*it.children, *it.grandchildren(), it.reaper]
+    with SupervisorProcess(tmp_path, WITH_A_CHILD) as supervisor:
+        everyone = [*supervisor.children, *supervisor.grandchildren(), supervisor.reaper]
         assert len(everyone) == 3
         assert all(map(alive, everyone))
-        it.popen.kill()
+        supervisor.popen.kill()
         await until(lambda: not any(map(alive, everyone)), "all are gone")
 
 

@@ -54,14 +54,18 @@ def own_folders(folder: Path) -> tuple[str, ...]:
 
 def escapes(calls: str, folder: Path) -> Iterator[str]:
     """Kind of each system call that reaches anything else."""
-    own = tuple(prefix for prefix in own_folders(folder) if prefix.startswith("/"))
+    allowed_prefixes = tuple(prefix for prefix in own_folders(folder) if prefix.startswith("/"))
     for line in calls.splitlines():
         call = _CALL.match(line)
         if call is None:
             continue
         kind, arguments = call.groups()
         path = _PATH.search(arguments)
-        if kind == "openat" and path and (not path[1].startswith("/") or path[1].startswith(own)):
+        if (
+            kind == "openat"
+            and path
+            and (not path[1].startswith("/") or path[1].startswith(allowed_prefixes))
+        ):
             continue
         if kind == "connect" and (port := _LOOPBACK.search(arguments)) and int(port[1]) >= _EPHEMERAL:
             continue  # between Python and Spark

@@ -86,12 +86,12 @@ class Site:
 
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
-    made = Site()
-    made.copy.create(principal("ann", Role.OPERATOR))
+    signed_in_site = Site()
+    signed_in_site.copy.create(principal("ann", Role.OPERATOR))
     sock = server.listen("127.0.0.1", 0)
-    async with server.serve(made.app(), sock, drain_s=1):
-        made.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-        yield made
+    async with server.serve(signed_in_site.app(), sock, drain_s=1):
+        signed_in_site.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+        yield signed_in_site
 
 
 @pytest.fixture
@@ -201,9 +201,9 @@ async def test_a_link_signs_in_once_within_an_hour(
 ) -> None:
     async def code() -> str:
         async with browser.post(site.url + "/link", headers=as_principal("ann")) as answer:
-            path, _, made = (await answer.json())["path"].partition("#")
+            path, _, fragment = (await answer.json())["path"].partition("#")
             assert path == "/sign-in"
-            return str(made)
+            return str(fragment)
 
     used, old = await code(), await code()
     assert (await site.sign_in(browser, code=used)).status == 303

@@ -356,16 +356,16 @@ async def test_a_replay_needs_an_operator_and_repeating_it_is_harmless(stream: S
         assert await counts({"reason": "status-422"}) == (3, 0, 0)
         assert await counts({"reason": "status-422", "destination": "crm", "service": "egest"}) == (0, 3, 0)
         assert await counts({"service": "normalize"}) == (0, 0, 0)
-        status, told = await order({"ids": ["0:0", "0:7", "1:99"]})
-        assert (status, told["replayed"], told["already"], told["missing"]) == (200, 1, 1, 1)
+        status, problem = await order({"ids": ["0:0", "0:7", "1:99"]})
+        assert (status, problem["replayed"], problem["already"], problem["missing"]) == (200, 1, 1, 1)
         listed = (await ask(url, "/api/v1/pipes/flights/dead"))["dead"]
         assert {letter["id"] for letter in listed if letter["replayed"]} == {"0:0", "0:5", "0:6", "0:7"}
-        status, told = await order({"limit": 2})
-        assert (told["replayed"], told["already"], told["more"]) == (2, 1, True)
+        status, problem = await order({"limit": 2})
+        assert (problem["replayed"], problem["already"], problem["more"]) == (2, 1, True)
         assert await counts({}) == (2, 6, 1)
-        status, told = await order({})
-        assert (told["replayed"], told["already"], told["more"]) == (0, 8, False)
-        assert "0:8" in told["why"]
+        status, problem = await order({})
+        assert (problem["replayed"], problem["already"], problem["more"]) == (0, 8, False)
+        assert "0:8" in problem["why"]
         assert await gone() == 8
     entries = await audit_entries(stream.kafka, principal_topics(stream.topics.stream))
     assert {(entry.principal, entry.what, entry.subject) for entry in entries} == {

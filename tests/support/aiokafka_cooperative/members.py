@@ -328,16 +328,16 @@ class Javas:
         assert self._process is not None
         assert self._process.stdout is not None
         async for line in self._process.stdout:
-            what, *words = line.decode().split()
-            if what == "record":
+            kind, *words = line.decode().split()
+            if kind == "record":
                 self._seen.append((self.name, words[0], int(words[1]), int(words[2])))
             else:
                 split = [word.rsplit(":", 1) for word in words]
                 partitions = {TopicPartition(topic, int(number)) for topic, number in split}
                 self.assigned = (
-                    self.assigned | partitions if what == "assigned" else self.assigned - partitions
+                    self.assigned | partitions if kind == "assigned" else self.assigned - partitions
                 )
-                self.lost += len(partitions) * (what == "lost")
+                self.lost += len(partitions) * (kind == "lost")
                 self.joined = True
 
 

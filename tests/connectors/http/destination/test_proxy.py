@@ -55,9 +55,9 @@ async def proxy(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ConnectProxy]:
 def judged(url: str, allow: str, proxy: Proxy, host: str = "127.0.0.1") -> ConnectionPool:
     port = int(url.rpartition(":")[2].partition("/")[0])
     resolver = NameResolver(allowed=Egress(tuple(read_allowed(allow))))
-    made = ConnectionPool(host, port, None, 4, resolver)
-    made.use(Route(None, proxy))
-    return made
+    connection_pool = ConnectionPool(host, port, None, 4, resolver)
+    connection_pool.use(Route(None, proxy))
+    return connection_pool
 
 
 async def refused(made: ConnectionPool, timeout_s: float = 5.0) -> NoResponse:
@@ -104,8 +104,8 @@ async def test_while_the_proxy_is_down_nothing_goes_directly(proxy: ConnectProxy
 
 async def test_user_and_password_go_to_the_proxy_alone(proxy: ConnectProxy) -> None:
     async with destination() as there:
-        made = judged(there.url, "loopback", Proxy("127.0.0.1", proxy.port, "Basic dTpw"))
-        assert isinstance(await ask(made), Answer)
+        connection_pool = judged(there.url, "loopback", Proxy("127.0.0.1", proxy.port, "Basic dTpw"))
+        assert isinstance(await ask(connection_pool), Answer)
         assert "\r\nProxy-Authorization: Basic dTpw\r\n" in proxy.heads[0]
         assert "proxy-authorization" not in there.requests[0].headers
 
@@ -129,7 +129,7 @@ async def test_the_proxy_itself_is_judged(proxy: ConnectProxy) -> None:
     proxy.answer = b"unused"
     async with destination() as there:
         port = there.url.rpartition(":")[2].partition("/")[0]
-        made = judged(there.url, f"127.0.0.1:{port}", Proxy("127.0.0.1", proxy.port))
-        result = await refused(made)
+        connection_pool = judged(there.url, f"127.0.0.1:{port}", Proxy("127.0.0.1", proxy.port))
+        result = await refused(connection_pool)
         assert (result.reason, proxy.asked) == ("egress", [])
         assert str(proxy.port) in result.detail

@@ -235,7 +235,7 @@ def oauth(monkeypatch: pytest.MonkeyPatch) -> Callable[[TokenServer], dict[str, 
 
 
 def bearers(requests: list[ReceivedRequest]) -> list[str]:
-    return [each.headers["authorization"] for each in requests]
+    return [request.headers["authorization"] for request in requests]
 
 
 async def test_one_token_serves_many_requests(oauth: Any) -> None:

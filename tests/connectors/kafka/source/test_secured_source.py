@@ -48,8 +48,8 @@ async def test_a_secured_cluster_is_read_with_the_credentials_of_the_pipe_alone(
     async with collected_stream(kafka, log) as stream:
         _, ready = await stream.start("collect")
         for password in (wrong, security.password_file):
-            given = security.model_copy(update={"password_file": password})
-            declared = given.model_dump(mode="json", exclude_defaults=True)
+            credentials = security.model_copy(update={"password_file": password})
+            declared = credentials.model_dump(mode="json", exclude_defaults=True)
             pipe = stream.pipe(bootstrap=secured.bootstrap, topic="orders", security=declared)
             await stream.publish(pipe)
             if password == wrong:

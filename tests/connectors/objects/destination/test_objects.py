@@ -164,13 +164,13 @@ async def test_numbers_keep_their_digits_or_are_refused(object_folder: ObjectFol
     text = '{"d":1.10,"l":5.0,"j":[1.10,18446744073709551616],"n":"NaN"}'
     columns = {"d": {"path": "d", "type": "double"}, "l": {"path": "l", "type": "long"}}
     columns |= {"j": {"path": "j", "type": "json"}, "n": {"path": "n", "type": "double"}}
-    made = writer(object_folder, columns=columns)
+    number_writer = writer(object_folder, columns=columns)
     for bad in (
         '{"d":9007199254740993}', '{"d":1e400}', '{"l":1.5}', '{"l":9223372036854775808}', '{"d":"1"}'
     ):  # fmt: skip
         with pytest.raises(Rejected, match=f"the column {bad[2]} has the type"):
-            await made.write([outbound(1)._replace(data=bad.encode())])
-    await made.write([outbound(2)._replace(data=text.encode())])
+            await number_writer.write([outbound(1)._replace(data=bad.encode())])
+    await number_writer.write([outbound(2)._replace(data=text.encode())])
     (file,) = object_folder.objects()
     if form == "ndjson":
         assert file.read_text().endswith('"d":1.10,"l":5.0,"j":[1.10,18446744073709551616],"n":"NaN"}\n')
@@ -195,13 +195,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 async def test_while_the_disk_is_full_deliveries_wait_and_each_row_is_there_once(small_disk: Path) -> None:
     full = ObjectFolder(small_disk / "objects")
-    made = writer(full)
+    full_writer = writer(full)
     batches = [[outbound(at, pad="x" * 5000) for at in range(first, first + 4)] for first in range(0, 80, 4)]
 
     async def written_before_it_is_full() -> int:
         for count, batch in enumerate(batches):
             try:
-                await made.write(batch)
+                await full_writer.write(batch)
             except Retryable:
                 return count
         raise AssertionError("the disk is never full")
@@ -209,10 +209,10 @@ async def test_while_the_disk_is_full_deliveries_wait_and_each_row_is_there_once
     written = await written_before_it_is_full()
     assert full.offsets() == list(range(written * 4)), "no object is cut"
     with pytest.raises(Retryable, match="No space left"):
-        await made.write(batches[written])
+        await full_writer.write(batches[written])
     subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
     for batch in batches[written - 1 :]:
-        await made.write(batch)
+        await full_writer.write(batch)
     assert full.offsets() == list(range(80))
     assert list(full.root.rglob(".*")) == []
 

@@ -292,8 +292,8 @@ async def test_a_change_waits_whose_table_has_lost_a_column_that_is_copied(
     postgres: PostgresTable, keeping: DestinationWriter
 ) -> None:
     def change(number: int, op: str, gone: list[str], **row: Any) -> OutboundEvent:
-        told = {"op": op, "table": "public.orders", "key": {"key": "a"}, "gone": gone}
-        data = orjson.dumps({"key": "a", "number": number, **row, "change": told})
+        changed = {"op": op, "table": "public.orders", "key": {"key": "a"}, "gone": gone}
+        data = orjson.dumps({"key": "a", "number": number, **row, "change": changed})
         return event(number, None, "a")._replace(data=data)
 
     await keeping.write([change(1, "insert", [], v="x")])

@@ -75,8 +75,8 @@ def test_events_of_other_sources_are_judged_whatever_they_say(data: dict[str, An
 
 
 def test_the_check_says_so() -> None:
-    told = note_on_deletions(pipe(DEBEZIUM, **RULES))
-    assert told is not None
-    assert "schema, fields.text, fields.lang" in told
+    note = note_on_deletions(pipe(DEBEZIUM, **RULES))
+    assert note is not None
+    assert "schema, fields.text, fields.lang" in note
     assert note_on_deletions(pipe(HTTP, **RULES)) is None
     assert note_on_deletions(pipe(DEBEZIUM, fields={"text": "body"})) is None

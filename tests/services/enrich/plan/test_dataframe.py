@@ -63,13 +63,13 @@ def test_a_pipe_that_adds_nothing_passes_every_value_key_header_and_partition_on
     values = [*BYTES, None, b' { "a" : 1.50 , "a": 2 } \n']
     plan = bench.plan([make_pipe()])
     headers = [*make_headers(), ("odd", b"\xff\x00"), ("odd", b"again"), ("empty", b"")]
-    given = [
+    records = [
         (key, value, number, headers) for key in (None, b"", b"\xff") for number, value in enumerate(values)
     ]
-    written = bench.run(plan, given)
+    written = bench.run(plan, records)
     assert [
         (written_record.key, written_record.value, written_record.partition) for written_record in written
-    ] == [record[:3] for record in given]
+    ] == [record[:3] for record in records]
     for written_record in written:
         assert [written_record.headers[0], *written_record.headers[2:]] == [headers[0], *headers[2:]]
         written_hop = hop(written_record.headers)

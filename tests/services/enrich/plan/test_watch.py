@@ -74,8 +74,10 @@ def test_pipes_beside_a_watched_one_are_written_as_before(either: SparkBench) ->
     plain, derived = make_pipe("plain"), make_pipe("derived", fields={"n": "int"}, derive={"m": "n + 1"})
 
     def written(plan: QueryPlan) -> list[tuple[Any, ...]]:
-        given = [(b"k", b'{"n":1}', 1, make_headers(name)) for name in ("plain", "derived")]
-        return [(record.value, with_fields(record.headers, {IN: None})) for record in either.run(plan, given)]
+        records = [(b"k", b'{"n":1}', 1, make_headers(name)) for name in ("plain", "derived")]
+        return [
+            (record.value, with_fields(record.headers, {IN: None})) for record in either.run(plan, records)
+        ]
 
     with_watch = written(either.plan([watched, plain, derived]))
     assert with_watch == written(either.plan([plain, derived]))

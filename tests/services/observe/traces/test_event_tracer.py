@@ -72,11 +72,11 @@ def at_in(ms: float) -> dict[str, Any]:
 
 def way(seq: bytes = b"%016x:1" % 7, to: bytes = b"crm", parent: bytes = PARENT) -> Records:
     """An event's records up to `enriched`."""
-    given: dict[str, Any] = {"ce_id": b"a-1"} | ({TRACEPARENT: parent} if parent else {})
+    attributes: dict[str, Any] = {"ce_id": b"a-1"} | ({TRACEPARENT: parent} if parent else {})
     return [
-        ("raw", row(seq, 5, 11, **given, **at_in(-1))),
-        ("normalized", row(seq, 12, 12, **given, **at_in(8))),
-        ("enriched", row(seq, 30, 13, to=to, **given, **at_in(20))),
+        ("raw", row(seq, 5, 11, **attributes, **at_in(-1))),
+        ("normalized", row(seq, 12, 12, **attributes, **at_in(8))),
+        ("enriched", row(seq, 30, 13, to=to, **attributes, **at_in(20))),
     ]
 
 
@@ -91,7 +91,7 @@ def receipt(
     **more: bytes,
 ) -> tuple[str, Row]:
     """A receipt; `times`: of fetch, sending and answer."""
-    given: dict[str, Any] = {TRACEPARENT: parent} if parent else {}
+    attributes: dict[str, Any] = {TRACEPARENT: parent} if parent else {}
     values: dict[str, Any] = {
         "in": at(times[0]),
         "sent": at(times[1]),
@@ -102,7 +102,7 @@ def receipt(
     return "receipts", row(
         seq,
         int(times[2]) + 2,
-        **given,
+        **attributes,
         **values | {"destination": to, "outcome": outcome, "source": source} | more,
     )
 

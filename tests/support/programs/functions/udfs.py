@@ -58,8 +58,8 @@ def hang_once(frame: pd.DataFrame) -> pd.DataFrame:
 
 def sees_secret(frame: pd.DataFrame) -> pd.DataFrame:
     """Whether this process was given the variable PLANTED_SECRET."""
-    given = Path("/proc/self/environ").read_text()
-    seen = "PLANTED_SECRET" in os.environ or "PLANTED_SECRET" in given
+    environment = Path("/proc/self/environ").read_text()
+    seen = "PLANTED_SECRET" in os.environ or "PLANTED_SECRET" in environment
     return pd.DataFrame({"seen": [seen] * len(frame)})
 
 
