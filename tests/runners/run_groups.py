@@ -55,7 +55,7 @@ PROGRESS_S: Final = 120.0
 NOT_FAST: Final = (
     "tests/bench",
     "tests/connectors/objects/source/test_object_rows.py",
-    "tests/connectors/objects/source/test_reading.py",
+    "tests/connectors/objects/source/test_objects_reader.py",
     "tests/infra/compile",
     "tests/infra/kafka",
     "tests/infra/mesh",

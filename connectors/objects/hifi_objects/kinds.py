@@ -8,16 +8,16 @@ from hifi_objects.declaration import ObjectsSettings, ObjectsSource
 
 
 def _open_source(source: ObjectsSource, context: SourceContext) -> PolledSource:
-    from hifi_objects.source.reading import ObjectsReading
+    from hifi_objects.source.objects_reader import ObjectsReader
 
     if source.s3 is not None:
         from hifi_objects.source.bucket import ReadableBucket
 
-        return ObjectsReading(source, ReadableBucket(source.s3, context.temporary_folder), context)
+        return ObjectsReader(source, ReadableBucket(source.s3, context.temporary_folder), context)
     from hifi_objects.source.folder import ReadableFolder
 
     assert source.folder is not None
-    return ObjectsReading(source, ReadableFolder(source.folder), context)
+    return ObjectsReader(source, ReadableFolder(source.folder), context)
 
 
 def _open_writer(settings: ObjectsSettings, context: WriterContext) -> DestinationWriter:

@@ -13,7 +13,7 @@ from hifi.kafka.topic_check import TopicCheck
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
-from hifi_collect.pace.source_paces import SourcePaces
+from hifi_collect.pace.backfill_controller import BackfillController
 from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings
 from hifi_collect.source_owner import SourceOwner
@@ -36,7 +36,7 @@ async def collect(service: Service, settings: CollectSettings) -> None:
     )
     async with running(service, registry, check, producer):
         partitions = registry.partition_count()
-        paces = SourcePaces(settings, partitions)
+        paces = BackfillController(settings, partitions)
         reporter = AckReporter(producer, topics.accepted, partitions, service=SERVICE, sources=paces.reports)
         writer = RawWriter(producer, topics.raw, reporter, settings.time_tolerance_s)
         owner = SourceOwner(settings, health)

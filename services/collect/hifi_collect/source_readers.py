@@ -16,7 +16,7 @@ from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.health import Health
 from hifi.runtime.lifetime import Lifetime
-from hifi_collect.pace.source_paces import SourcePaces
+from hifi_collect.pace.backfill_controller import BackfillController
 from hifi_collect.polled.reader import PolledReader
 from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings
@@ -84,7 +84,7 @@ class SourceReaders:
         registry: PipeRegistry,
         writer: RawWriter,
         owner: SourceOwner,
-        paces: SourcePaces,
+        paces: BackfillController,
     ) -> None:
         """Nothing is read before `run`.
 

@@ -19,8 +19,8 @@ from hifi.runtime import log
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi_deploy.desired_releases import DesiredReleases
 from hifi_deploy.driver import Driver
+from hifi_deploy.instance_reading import InstanceReading
 from hifi_deploy.judge import Judge, JudgeRules, ReleaseComparison
-from hifi_deploy.reading import InstanceReading
 from hifi_infra.mesh.executor_client import ChangeRefused
 
 ACTOR: Final = "deploy"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from hifi_deploy.reading import InstanceReading
+from hifi_deploy.instance_reading import InstanceReading
 
 
 class Driver(Protocol):

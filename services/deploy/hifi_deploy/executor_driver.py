@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hifi.runtime import log
 from hifi.runtime.errors import Retryable
-from hifi_deploy.reading import InstanceReading
+from hifi_deploy.instance_reading import InstanceReading
 from hifi_infra.kafka.group_lag import GroupLag
 from hifi_infra.mesh.executed_instance import ExecutedInstance
 from hifi_infra.mesh.executor_client import MeshExecutor

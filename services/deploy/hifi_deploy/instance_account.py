@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hifi.control.sequential_test import Outcomes
-from hifi_deploy.reading import InstanceReading
+from hifi_deploy.instance_reading import InstanceReading
 
 _IDLE_CORES: Final = 0.05
 """CPU that an instance uses without events, so that one with few partitions is not charged for it."""

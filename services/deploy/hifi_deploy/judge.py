@@ -13,7 +13,7 @@ from typing import Final
 
 from hifi.control.sequential_test import Outcomes, SequentialTest
 from hifi_deploy.instance_account import Growth, InstanceAccount
-from hifi_deploy.reading import InstanceReading
+from hifi_deploy.instance_reading import InstanceReading
 
 CPU_FACTOR: Final = 1.5
 """CPU time an event, relative to the peer that needs most."""

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi.avro.agreement import disagreements
 from hifi.avro.derive import derive
 from hifi.avro.encode import Encoder
 from hifi.avro.schema import AvroSchema, read_schema
+from hifi.avro.schema_fit import disagreements
 from hifi.runtime.errors import Misconfigured, Rejected
 
 

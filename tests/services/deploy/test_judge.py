@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from hifi_deploy.instance_reading import InstanceReading
 from hifi_deploy.judge import Judge, JudgeRules, ReleaseComparison, ReleaseJudgement
-from hifi_deploy.reading import InstanceReading
 
 MIB = 2**20
 RULES = JudgeRules(stable_s=20, events=200, ready_s=30, lag_s=5, error=0.02)

@@ -13,8 +13,8 @@ from hifi.kafka.fenced_writer import FencedWriter
 from hifi_deploy import deployer
 from hifi_deploy.deployer import Deployer
 from hifi_deploy.desired_releases import DesiredReleases
+from hifi_deploy.instance_reading import InstanceReading
 from hifi_deploy.judge import JudgeRules
-from hifi_deploy.reading import InstanceReading
 
 STABLE_S = 60.0
 EVENTS_PER_S = 50

@@ -15,7 +15,7 @@ from hifi.pipe.sources.read_ahead import read_ahead
 from hifi.runtime.clock import monotonic_s, now_us
 from hifi.runtime.errors import Misconfigured
 from hifi_postgres.declaration import SqlSource
-from hifi_postgres.source.marks import Marks
+from hifi_postgres.source.high_water_marks import HighWaterMarks
 from hifi_postgres.source.positions import value_of
 from hifi_postgres.source.progress import ENTRY, SqlProgress
 from hifi_postgres.source.row_events import RowEvents
@@ -67,7 +67,7 @@ class SqlPolling(PolledSource):
             Retryable: the database does not answer.
             Misconfigured: the rows cannot be read.
         """
-        entry, marks = turn.entries.get(ENTRY), Marks(self._source.settle)
+        entry, marks = turn.entries.get(ENTRY), HighWaterMarks(self._source.settle)
         progress = SqlProgress.new() if entry is None else SqlProgress.read(entry)
         async with postgres_rows(self._source, self._application, self._max_bytes) as rows:
             turn.works()

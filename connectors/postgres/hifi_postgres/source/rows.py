@@ -12,7 +12,7 @@ from psycopg.sql import SQL
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_postgres.declaration import PolledDatabase, SqlSource
 from hifi_postgres.judged_address import with_judged_addresses
-from hifi_postgres.source.marks import Mark
+from hifi_postgres.source.high_water_marks import HighWaterMark
 from hifi_postgres.source.progress import Place
 from hifi_postgres.source.statements import RowStatements, relation
 from hifi_postgres.source.table_row import TableRow, table_row
@@ -58,10 +58,10 @@ class PostgresRows:
         self._statements = statements
         self._most_fetch = max(_FETCH, _MOST_FETCH_BYTES // max_bytes)
 
-    async def mark(self) -> Mark:
+    async def mark(self) -> HighWaterMark:
         """The table now."""
         rows = await self._all(self._statements.mark(), [])
-        return Mark(*rows[0])
+        return HighWaterMark(*rows[0])
 
     async def page(self, after: Place | None, upto: str, limit: int) -> Page:
         """The rows after one, up to a value; fewer than the limit if they are large.

@@ -7,7 +7,7 @@ _WINDOW_S: Final = 10.0
 """Time over which rates are counted, seconds."""
 
 
-class PartitionExtent(NamedTuple):
+class PartitionOffsets(NamedTuple):
     """Positions of a source partition; for sources that count something else than positions, that."""
 
     first: int
@@ -22,23 +22,23 @@ class SourceProgress:
     """The progress of one source."""
 
     def __init__(self) -> None:
-        self._extents: dict[str, PartitionExtent] = {}
+        self._offsets: dict[str, PartitionOffsets] = {}
         self._read: deque[tuple[float, int]] = deque()
         self._ends: deque[tuple[float, int]] = deque()
         self._events = 0
 
-    def put(self, partition: str, extent: PartitionExtent, now_s: float) -> None:
+    def put(self, partition: str, offsets: PartitionOffsets, now_s: float) -> None:
         """Set what is known of a source partition.
 
         Args:
             partition: its name.
-            extent: its positions.
+            offsets: its positions.
             now_s: monotonic, seconds.
         """
-        if partition not in self._extents:
+        if partition not in self._offsets:
             self._ends.clear()
-        self._extents[partition] = extent
-        _append(self._ends, now_s, sum(extent.end for extent in self._extents.values()))
+        self._offsets[partition] = offsets
+        _append(self._ends, now_s, sum(offsets.end for offsets in self._offsets.values()))
 
     def advance(self, partition: str, position: int, events: int, now_s: float) -> None:
         """Events of a source partition were read.
@@ -51,23 +51,23 @@ class SourceProgress:
         """
         self._events += events
         _append(self._read, now_s, self._events)
-        extent = self._extents.get(partition)
-        if extent is not None:
-            self._extents[partition] = extent._replace(position=position, end=max(position, extent.end))
+        offsets = self._offsets.get(partition)
+        if offsets is not None:
+            self._offsets[partition] = offsets._replace(position=position, end=max(position, offsets.end))
 
     def keep(self, partitions: set[str]) -> None:
         """Forget all other source partitions: another instance reads them."""
-        for partition_gone in self._extents.keys() - partitions:
-            del self._extents[partition_gone]
+        for partition_gone in self._offsets.keys() - partitions:
+            del self._offsets[partition_gone]
             self._ends.clear()
 
     def done(self) -> int:
         """Events that were read, counted from the first that the source has."""
-        return sum(max(0, extent.position - extent.first) for extent in self._extents.values())
+        return sum(max(0, offsets.position - offsets.first) for offsets in self._offsets.values())
 
     def remaining(self) -> int:
         """Events that are in the source and not read yet."""
-        return sum(max(0, extent.end - extent.position) for extent in self._extents.values())
+        return sum(max(0, offsets.end - offsets.position) for offsets in self._offsets.values())
 
     def read_per_s(self, now_s: float) -> float:
         """Events that were read per second, lately."""

@@ -20,7 +20,7 @@ from hifi_collect.pace.source_pace import SourcePace
 from hifi_collect.polled.entries import SourceEntries
 from hifi_collect.polled.source_backlog import SourceBacklog
 from hifi_collect.raw_writer import RawWriter
-from hifi_collect.run import new_run
+from hifi_collect.reader_run import new_run
 from hifi_collect.settings import CollectSettings
 
 _RETRY_S: Final = 1.0
@@ -92,8 +92,8 @@ class _ElectedTurn(SourceTurn):
             if backfill:
                 await begun
         await asyncio.gather(*acknowledged)
-        pace.progress.put(partition, self._backlog.extent, monotonic_s())
-        pace.progress.advance(partition, self._backlog.extent.position, len(events), monotonic_s())
+        pace.progress.put(partition, self._backlog.offsets, monotonic_s())
+        pace.progress.advance(partition, self._backlog.offsets.position, len(events), monotonic_s())
 
     async def _turn_of(self, events: int) -> None:
         """Wait for the rate of the source, at most until reading has to end."""

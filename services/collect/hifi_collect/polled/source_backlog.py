@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from hifi.pipe.sources.event import SourceEvent
 from hifi.runtime.clock import MICROSECONDS
-from hifi_collect.pace.progress import PartitionExtent
+from hifi_collect.pace.progress import PartitionOffsets
 
 
 class SourceBacklog:
@@ -22,7 +22,7 @@ class SourceBacklog:
         """
         self._after_us = None if after_s is None else int(after_s * MICROSECONDS)
         self._behind = False
-        self.extent = PartitionExtent(0, 0, 0)
+        self.offsets = PartitionOffsets(0, 0, 0)
         """Events that were read since the reader began, and how many there are with those that wait."""
 
     def mark(self, events: Sequence[SourceEvent], remaining: int | None, now_us: int) -> int:
@@ -36,9 +36,9 @@ class SourceBacklog:
         behind = self._behind or bool(remaining)
         if remaining is not None:
             self._behind = remaining > 0
-        position = self.extent.position + len(events)
-        end = max(self.extent.end, position) if remaining is None else position + remaining
-        self.extent = PartitionExtent(0, position, end)
+        position = self.offsets.position + len(events)
+        end = max(self.offsets.end, position) if remaining is None else position + remaining
+        self.offsets = PartitionOffsets(0, position, end)
         if not behind:
             return 0
         marked = 0

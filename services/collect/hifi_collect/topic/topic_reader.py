@@ -32,10 +32,10 @@ from hifi_collect.accepted_times import AcceptedTimes
 from hifi_collect.pace.catch_up import CatchUp
 from hifi_collect.pace.source_pace import SourcePace
 from hifi_collect.raw_writer import RawWriter
-from hifi_collect.run import new_run
+from hifi_collect.reader_run import new_run
 from hifi_collect.settings import CollectSettings
 from hifi_collect.topic.deleted_records import DeletedRecords
-from hifi_collect.topic.extents import partition_name, watch_extents
+from hifi_collect.topic.partition_offsets import partition_name, watch_offsets
 
 _RETRY_S: Final = 0.5
 _BATCH_RECORDS: Final = 4000
@@ -124,7 +124,7 @@ class KafkaTopicReader:
 
     async def run(self) -> None:
         """Read until the service stops."""
-        watching = asyncio.create_task(watch_extents(self._consumer, self._source.topic, self._pace))
+        watching = asyncio.create_task(watch_offsets(self._consumer, self._source.topic, self._pace))
         try:
             await self._consumer.run()
         finally:

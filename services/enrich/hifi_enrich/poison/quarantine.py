@@ -20,7 +20,7 @@ from hifi.runtime.errors import Rejected, Retryable
 from hifi.spark.kafka_connector import PartitionOffsets
 from hifi.spark.spark_session import SparkExited
 from hifi_enrich.plan.dataframe import newer_offset
-from hifi_enrich.poison.notes import trial_note, unfinished_trial
+from hifi_enrich.poison.offset_notes import trial_note, unfinished_trial
 from hifi_enrich.poison.search import OffsetRange, write_around_poison
 from hifi_enrich.settings import EnrichSettings
 

@@ -16,7 +16,7 @@ from hifi.runtime.backoff import backoff_s
 from hifi.runtime.errors import Retryable
 from hifi.spark.spark_session import SparkExited
 from hifi_enrich.plan.dataframe import newer_offset
-from hifi_enrich.poison.notes import crash_note, crashes, unfinished_trial
+from hifi_enrich.poison.offset_notes import crash_note, crashes, unfinished_trial
 from hifi_enrich.poison.quarantine import PoisonQuarantine, is_kafka_failure
 from hifi_enrich.query.engine import SparkEngine
 from hifi_enrich.query.query_run import FinishedBatch

@@ -8,7 +8,7 @@ from hifi.delivery.source_report import SourceReport, add_up, seconds_left
 from hifi.pipe.sources.collected import Backfill
 from hifi_collect.pace.backfill_rate import CPU, LEAST, LEAST_OF_CPU, START, BackfillRate
 from hifi_collect.pace.catch_up import CatchUp
-from hifi_collect.pace.progress import PartitionExtent, SourceProgress
+from hifi_collect.pace.progress import PartitionOffsets, SourceProgress
 from hifi_collect.pace.source_pace import SourcePace
 
 SECOND_US = 1_000_000
@@ -138,13 +138,13 @@ def test_progress_tells_what_remains_and_when_it_ends_over_all_instances() -> No
     reports = []
     for number in range(2):
         progress = SourceProgress()
-        progress.put("a", PartitionExtent(100, 100, 10_100), 0)
-        progress.put("gone", PartitionExtent(0, 0, 99), 0)
+        progress.put("a", PartitionOffsets(100, 100, 10_100), 0)
+        progress.put("gone", PartitionOffsets(0, 0, 99), 0)
         progress.keep({"a"})
-        progress.put("a", PartitionExtent(100, 100, 10_100), 0)
+        progress.put("a", PartitionOffsets(100, 100, 10_100), 0)
         for second in range(1, 11):
             progress.advance("a", 100 + 200 * second, 200, second)
-        progress.put("a", PartitionExtent(100, 2100, 10_600), 10)
+        progress.put("a", PartitionOffsets(100, 2100, 10_600), 10)
         assert (progress.done(), progress.remaining()) == (2000, 8500)
         assert progress.read_per_s(10) == pytest.approx(200, rel=0.15)
         assert progress.arriving_per_s() == 50

@@ -38,11 +38,11 @@ def test_a_number_that_is_not_known_changes_nothing() -> None:
     assert flags(backlog, [OLD_US], None) == [True]
 
 
-def test_the_extent_counts_what_was_read_and_what_waits() -> None:
+def test_the_offsets_count_what_was_read_and_what_waits() -> None:
     backlog = SourceBacklog(60)
     flags(backlog, [OLD_US] * 3, 7)
-    assert backlog.extent == (0, 3, 10)
+    assert backlog.offsets == (0, 3, 10)
     flags(backlog, [OLD_US] * 2, None)
-    assert backlog.extent == (0, 5, 10)
+    assert backlog.offsets == (0, 5, 10)
     flags(backlog, [OLD_US] * 5, 0)
-    assert backlog.extent == (0, 10, 10)
+    assert backlog.offsets == (0, 10, 10)

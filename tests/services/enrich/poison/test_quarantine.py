@@ -10,7 +10,7 @@ from hifi.kafka.group_offsets import StartOffsets
 from hifi.kafka.topics import Topics
 from hifi.runtime.errors import Retryable
 from hifi.spark.spark_session import SparkExited
-from hifi_enrich.poison.notes import unfinished_trial
+from hifi_enrich.poison.offset_notes import unfinished_trial
 from hifi_enrich.poison.quarantine import PoisonQuarantine, WriteRange, is_kafka_failure, trial_limit_s
 from hifi_enrich.poison.search import OffsetRange
 

@@ -1,6 +1,6 @@
 """Notes beside committed offsets."""
 
-from hifi_enrich.poison.notes import crash_note, crashes, trial_note, unfinished_trial
+from hifi_enrich.poison.offset_notes import crash_note, crashes, trial_note, unfinished_trial
 
 
 def test_notes_are_read_as_they_were_written() -> None:

@@ -9,7 +9,7 @@ from aiokafka.errors import IllegalStateError, KafkaError
 
 from hifi.kafka.consumer import AssignedPartition, Consumer
 from hifi.runtime.clock import monotonic_s
-from hifi_collect.pace.progress import PartitionExtent
+from hifi_collect.pace.progress import PartitionOffsets
 from hifi_collect.pace.source_pace import SourcePace
 
 _BACKFILL_S: Final = 3.0
@@ -17,7 +17,7 @@ _BACKFILL_S: Final = 3.0
 _LIVE_S: Final = 10.0
 
 
-async def watch_extents(consumer: Consumer, topic: str, pace: SourcePace) -> None:
+async def watch_offsets(consumer: Consumer, topic: str, pace: SourcePace) -> None:
     """Keep the progress and the share of a source up to date until cancelled; what Kafka does not tell stays."""
     while True:
         member, assigned = consumer.member, dict(consumer.assigned)
@@ -40,8 +40,8 @@ async def _read(
     now_s = monotonic_s()
     for tp, partition in assigned.items():
         position = await _position(member, tp, partition)
-        extent = PartitionExtent(first[tp], max(first[tp], position or 0), ends[tp])
-        pace.progress.put(partition_name(tp), extent, now_s)
+        offsets = PartitionOffsets(first[tp], max(first[tp], position or 0), ends[tp])
+        pace.progress.put(partition_name(tp), offsets, now_s)
 
 
 async def _position(member: Any, tp: TopicPartition, assigned: AssignedPartition) -> int | None:

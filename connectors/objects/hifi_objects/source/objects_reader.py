@@ -36,7 +36,7 @@ class _ReadRows(NamedTuple):
     """Of the object so far."""
 
 
-class ObjectsReading(PolledSource):
+class ObjectsReader(PolledSource):
     """The source of one pipe."""
 
     by_age = False  # the rows of an object come all at once, however new it is

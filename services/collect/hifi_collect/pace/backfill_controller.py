@@ -32,7 +32,7 @@ _GAUGES: Final = (
 logger = log.get(__name__)
 
 
-class SourcePaces:
+class BackfillController:
     """One pace for each source that is read."""
 
     def __init__(self, settings: CollectSettings, partitions: int) -> None:

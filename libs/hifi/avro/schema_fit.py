@@ -68,10 +68,11 @@ class _Comparison:
                     if branch != "null"
                 ]
                 names = ", ".join(branch_name(branch) for branch in declared)
-                no_branch = f"{path or 'the data'}: the JSON Schema allows {_json_type(derived)}, which is none of {names}"
-                yield from (
-                    nearest[0] if len(nearest) == 1 and _json_type(derived) != "null" else [no_branch]
+                allowed = _json_type(derived)
+                no_branch = (
+                    f"{path or 'the data'}: the JSON Schema allows {allowed}, which is none of {names}"
                 )
+                yield from (nearest[0] if len(nearest) == 1 and allowed != "null" else [no_branch])
         else:
             yield from self._single(derived, declared, path)
 

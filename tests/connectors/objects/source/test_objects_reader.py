@@ -17,7 +17,7 @@ from hifi.record.refusal import parse_refusal
 from hifi_objects.declaration import ObjectsSource
 from hifi_objects.source import catalog
 from hifi_objects.source.folder import ReadableFolder
-from hifi_objects.source.reading import ObjectsReading
+from hifi_objects.source.objects_reader import ObjectsReader
 from hifi_objects.source.store import OpenObject
 from hifi_objects.source.version import ObjectRefused, ObjectVersion
 
@@ -94,11 +94,11 @@ class GuardedFolder(ReadableFolder):
         return super().opened(version)
 
 
-def reading(store: ReadableFolder, folder: Path) -> ObjectsReading:
+def reading(store: ReadableFolder, folder: Path) -> ObjectsReader:
     source = ObjectsSource.model_validate(
         {"kind": "objects", "format": "ndjson", "folder": str(folder), "settle": "0s", "interval": "100ms"}
     )
-    return ObjectsReading(source, store, SourceContext("s", "p", 1000, None, 128 * 1024 * 1024))
+    return ObjectsReader(source, store, SourceContext("s", "p", 1000, None, 128 * 1024 * 1024))
 
 
 def put(folder: Path, name: str, number: int) -> None:
@@ -106,7 +106,7 @@ def put(folder: Path, name: str, number: int) -> None:
     os.utime(folder / name, (number, number))
 
 
-async def read_until(read: ObjectsReading, turn: Turn, count: int) -> None:
+async def read_until(read: ObjectsReader, turn: Turn, count: int) -> None:
     task = asyncio.create_task(read.read(turn))
     await turn.until_written(count)
     turn._over.set()

@@ -9,7 +9,7 @@ from collections import deque
 from typing import NamedTuple
 
 
-class Mark(NamedTuple):
+class HighWaterMark(NamedTuple):
     """The table at one time."""
 
     value: str | None
@@ -20,7 +20,7 @@ class Mark(NamedTuple):
     """Number of the oldest transaction that has written something and runs; `next_transaction` if there is none."""
 
 
-class Marks:
+class HighWaterMarks:
     """The marks of one table that are not settled yet."""
 
     def __init__(self, settle_s: float) -> None:
@@ -30,10 +30,10 @@ class Marks:
             settle_s: time after which a mark may be settled, seconds.
         """
         self._settle_s = settle_s
-        self._waiting: deque[tuple[float, Mark]] = deque()
+        self._waiting: deque[tuple[float, HighWaterMark]] = deque()
         self._settled: str | None = None
 
-    def settled(self, mark: Mark, now_s: float) -> str | None:
+    def settled(self, mark: HighWaterMark, now_s: float) -> str | None:
         """Take a new mark; returns the highest value up to which rows may be read, None: there is none yet.
 
         Args:

@@ -8,9 +8,9 @@ from prometheus_client import REGISTRY
 from hifi.delivery.stage_lag import StageReading
 from hifi.delivery.stage_monitor import StageReadings
 from hifi.pipe.sources.collected import Backfill
-from hifi_collect.pace import source_paces
+from hifi_collect.pace import backfill_controller
+from hifi_collect.pace.backfill_controller import BackfillController
 from hifi_collect.pace.backfill_rate import CPU, START
-from hifi_collect.pace.source_paces import SourcePaces
 from hifi_collect.settings import CollectSettings
 
 
@@ -23,8 +23,8 @@ async def test_every_source_with_a_backfill_yields_to_the_latest_stage_and_to_sc
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     interval = SimpleNamespace(seconds=0.02)
-    monkeypatch.setattr(source_paces, "FETCH_INTERVAL", interval)
-    paces = SourcePaces(CollectSettings(), 4)
+    monkeypatch.setattr(backfill_controller, "FETCH_INTERVAL", interval)
+    paces = BackfillController(CollectSettings(), 4)
     with (
         paces.reading("filling", Backfill(rate=1000)) as filling,
         paces.reading("live", Backfill(rate=1000)) as live,
@@ -47,7 +47,7 @@ async def test_metrics_have_the_sources_that_are_read() -> None:
     def left_s(pipe: str) -> float | None:
         return REGISTRY.get_sample_value("hifi_collect_source_left_seconds", {"pipe": pipe})
 
-    paces = SourcePaces(CollectSettings(), 4)
+    paces = BackfillController(CollectSettings(), 4)
     with paces.reading("metered", Backfill()):
         assert set(paces.reports()) == {"metered"}
         assert left_s("metered") == 0
