@@ -6,11 +6,11 @@ from pydantic import Field, model_validator
 
 from hifi.kafka.security import KafkaSecurity
 from hifi.pipe.limits import pipe_limits
-from hifi.pipe.registry_settings import SchemaRegistrySettings
 from hifi.pipe.sources.topic import TopicName, TopicSource
 from hifi.pipe.strict_model import StrictModel
 from hifi.pipe.text_form import BootstrapServers, TextForm
 from hifi.runtime.units import FieldPath
+from hifi_kafka.registry_settings import SchemaRegistrySettings
 
 
 class KafkaSource(TopicSource):

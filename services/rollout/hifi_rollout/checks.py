@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 from hifi.control.capacity import MeshRating, over_capacity
 from hifi.control.steps import StepRefused
-from hifi.delivery.destination_changes import require_possible_changes
 from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.pipe.function_import import require_function
 from hifi.pipe.limit_check import functions, require_allowed, require_mask_keys
 from hifi.pipe.model import Pipe
+from hifi_rollout.destination_changes import require_possible_changes
 
 
 def require_valid(pipe: Pipe, published: Mapping[str, Pipe], *, coloured: bool) -> None:

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from hifi.delivery.destination_changes import require_possible_changes
 from hifi.delivery.installed_kinds import InvalidDestination, read_settings
 from hifi.pipe.limit_check import refusals
 from hifi.pipe.limits import PipeLimits
 from hifi.pipe.model import ConnectorDestination, Pipe, SqlType
 from hifi.pipe.reader import reader
 from hifi.runtime.errors import Misconfigured
+from hifi_rollout.destination_changes import require_possible_changes
 
 
 def pipe(settings: dict[str, Any], **enrich: Any) -> Pipe:
