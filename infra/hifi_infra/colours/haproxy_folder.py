@@ -123,6 +123,7 @@ defaults
     timeout connect 300ms
     timeout client 75s
     timeout server 75s
+    timeout http-request 10s
     timeout http-keep-alive 75s
     timeout queue 5s
 

@@ -16,6 +16,7 @@ from hifi.pipe.model import Pipe
 from hifi.runtime.egress import VARIABLE as EGRESS
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.http.server import listen, serve
+from hifi.runtime.http.tls import refuse_tls_settings
 from hifi.runtime.settings import load
 from hifi_infra.java.jars import kafka_jars, spark_jars
 from hifi_infra.java.jdk import find_java
@@ -79,8 +80,10 @@ class Mesh:
         """Start everything and publish the pipes; does not wait until all are ready.
 
         Raises:
-            Misconfigured: the folder, a port, Java, Kafka or the stream does not allow it; nothing keeps running.
+            Misconfigured: the folder, a port, Java, Kafka, the stream or a setting does not allow it; nothing keeps
+                running.
         """
+        refuse_tls_settings(dict(os.environ) | dict(self.plan.env))
         self._lock = running.lock(self.plan.data)
         try:
             await self._start(pipes)

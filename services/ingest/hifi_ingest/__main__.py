@@ -31,7 +31,7 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
     )
     async with contextlib.AsyncExitStack() as serving:
         # Requests are refused, with a reason, until everything has started.
-        await serving.enter_async_context(serve_requests(app, settings))
+        await serving.enter_async_context(serve_requests(app, settings, health))
         async with running(service, registry, check, keys, producer):
             context = IngestContext(settings, registry, keys, producer, health)
             app.open(context)

@@ -7,6 +7,7 @@ from hifi.runtime import log
 from hifi.runtime.health import Health
 from hifi.runtime.http import server
 from hifi.runtime.http.limits import ConnectionLimits
+from hifi.runtime.http.tls import server_certificate
 from hifi_ingest.admission.backlog_monitor import BacklogMonitor
 from hifi_ingest.admission.quota_exchange import QuotaExchange
 from hifi_ingest.http.app import App
@@ -17,7 +18,7 @@ logger = log.get(__name__)
 
 
 @contextlib.asynccontextmanager
-async def serve_requests(app: App, settings: IngestSettings) -> AsyncIterator[None]:
+async def serve_requests(app: App, settings: IngestSettings, health: Health) -> AsyncIterator[None]:
     """Serve the API while the block runs, and finish running requests at its end."""
     limits = ConnectionLimits(
         head_bytes=settings.ingest_max_head_bytes,
@@ -27,7 +28,18 @@ async def serve_requests(app: App, settings: IngestSettings) -> AsyncIterator[No
     )
     sock = server.listen(settings.ingest_host, settings.ingest_port, shared=True)
     drain_s = settings.drain_s / 2
-    async with server.serve(app, sock, drain_s=drain_s, limits=limits, on_refused=app.count, gate=app.refuse):
+    certificate = server_certificate(
+        settings.ingest_tls_certificate_file, settings.ingest_tls_key_file, health
+    )
+    async with server.serve(
+        app,
+        sock,
+        drain_s=drain_s,
+        limits=limits,
+        on_refused=app.count,
+        gate=app.refuse,
+        certificate=certificate,
+    ):
         logger.info("ingest-listening", host=settings.ingest_host, port=sock.getsockname()[1])
         yield
 

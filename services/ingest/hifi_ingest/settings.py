@@ -1,5 +1,7 @@
 """Settings of ingest, from environment variables with the prefix `HIFI_`."""
 
+from pathlib import Path
+
 from pydantic import Field
 
 from hifi.kafka.settings import EventTimeSettings, ServiceSettings
@@ -17,6 +19,10 @@ class IngestSettings(ServiceSettings, EventTimeSettings):
         le=65535,
         description="Port for events, shared by processes; 0: any free one.",
     )
+    ingest_tls_certificate_file: Path | None = Field(
+        None, description="PEM file with the certificate chain for TLS; read again when it changes."
+    )
+    ingest_tls_key_file: Path | None = Field(None, description="PEM file with its key, without a password.")
     ingest_max_body_bytes: int = Field(8 * MIB, ge=1024, description="Largest request body as sent.")
     ingest_max_decompressed_bytes: int = Field(
         16 * MIB, ge=1024, description="Largest request body after decompression."

@@ -7,6 +7,7 @@ from aiokafka.errors import KafkaError
 from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.http import server
+from hifi.runtime.http.tls import server_certificate
 from hifi.runtime.http.trusted_hosts import split_hosts
 from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
@@ -26,14 +27,21 @@ async def manage(service: Service, settings: ManageSettings) -> None:
         raise Misconfigured("set HIFI_CONTROL; `hifi up --control` does")
     service.health.block(_KAFKA, "the control plane's topics have not been read yet")
     state = ControlState(settings, service.health)
+    certificate = server_certificate(
+        settings.manage_tls_certificate_file, settings.manage_tls_key_file, service.health
+    )
     sock = server.listen(settings.manage_host, settings.manage_port)
     async with contextlib.AsyncExitStack() as serving:
         await serving.enter_async_context(
             server.serve(
-                application(state, settings.observe_url, split_hosts(settings.manage_hosts)), sock, drain_s=2
+                application(state, settings.observe_url, split_hosts(settings.manage_hosts)),
+                sock,
+                drain_s=2,
+                certificate=certificate,
             )
         )
-        logger.info("api-started", url=f"http://{settings.manage_host}:{sock.getsockname()[1]}/api/v1")
+        scheme = "https" if certificate else "http"
+        logger.info("api-started", url=f"{scheme}://{settings.manage_host}:{sock.getsockname()[1]}/api/v1")
         async with running(service, state):
             service.health.state = "running"
             while not service.stopping.is_set():

@@ -1,5 +1,7 @@
 """Settings of manage: environment variables with the prefix `HIFI_MANAGE_`, besides those of every service."""
 
+from pathlib import Path
+
 from pydantic import Field
 
 from hifi.kafka.settings import ControlSettings, ServiceSettings
@@ -18,6 +20,10 @@ class ManageSettings(ServiceSettings, ControlSettings):
     manage_hosts: str = Field(
         "", description="Names with a dot by which they are reached, separated by commas."
     )
+    manage_tls_certificate_file: Path | None = Field(
+        None, description="PEM file with the certificate chain for TLS; read again when it changes."
+    )
+    manage_tls_key_file: Path | None = Field(None, description="PEM file with its key, without a password.")
     manage_versions: int = Field(50, ge=1, description="Newest versions of each pipe that the API shows.")
     manage_audit_entries: int = Field(1000, ge=1, description="Newest audit entries that the API shows.")
     observe_url: str = Field(

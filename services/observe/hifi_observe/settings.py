@@ -20,6 +20,10 @@ class ObserveSettings(ServiceSettings, ControlSettings, ColourControlSettings, R
         "",
         description="Names with a dot that they have, separated by commas; that of `HIFI_OBSERVE_URL` is one.",
     )
+    observe_tls_certificate_file: Path | None = Field(
+        None, description="PEM file with the certificate chain for TLS; read again when it changes."
+    )
+    observe_tls_key_file: Path | None = Field(None, description="PEM file with its key, without a password.")
     observe_settle_s: float = Field(300, ge=0, description="Delay from a minute's end to its closing.")
     observe_amend_s: float = Field(
         3600, ge=0, description="Time from a minute's end in which late events amend it."

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.http.accept import accepting
 from hifi.runtime.http.limits import ConnectionLimits, Gate, limited_connection, raise_open_files_limit, sweep
+from hifi.runtime.http.tls import HSTS, ServerCertificate
 
 _LIMITS: Final = ConnectionLimits()
 _BACKLOG: Final = 4096
@@ -71,6 +72,7 @@ async def serve(
     limits: ConnectionLimits = _LIMITS,
     on_refused: Callable[[int], None] = lambda _: None,
     gate: Gate = lambda *_: None,
+    certificate: ServerCertificate | None = None,
 ) -> AsyncIterator[None]:
     """Serve an ASGI app while the block runs, and finish running requests at its end.
 
@@ -81,6 +83,7 @@ async def serve(
         limits: of connections; their number is also limited by the number of files that the process may open.
         on_refused: called with the status of each request that was refused for a limit, before it reached the app.
         gate: refuses further requests before they reach the app.
+        certificate: for TLS; followed while the block runs. None: plain HTTP.
     """
     limits = replace(limits, connections=min(limits.connections, raise_open_files_limit()))
     config = uvicorn.Config(
@@ -93,19 +96,24 @@ async def serve(
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        headers=[HSTS] if certificate else [],
         timeout_keep_alive=75,  # longer than common connection pools keep theirs: no reuse of a connection being closed
         timeout_graceful_shutdown=int(drain_s) or 1,
     )
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[]))
-    sweeper = asyncio.create_task(sweep(server.server_state.connections))  # type: ignore[arg-type]
+    beside = [asyncio.create_task(sweep(server.server_state.connections))]  # type: ignore[arg-type]
+    if certificate is not None:
+        beside.append(asyncio.create_task(certificate.follow()))
     try:
         while not server.started and not task.done():
             await asyncio.sleep(0.005)
-        with accepting(sock, server.new_connection):
+        tls = None if certificate is None else (lambda: certificate.context)
+        with accepting(sock, server.new_connection, tls, limits.connections):
             yield
     finally:
         sock.close()
         server.should_exit = True
         await task
-        sweeper.cancel()
+        for other in beside:
+            other.cancel()
