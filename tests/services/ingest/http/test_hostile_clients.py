@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from ingest_harness import KEY, Ingest, ingest, make_stream, pipe
+from tests.support.ingest.ingest_harness import KEY, Ingest, ingest, make_stream, pipe
 
 REQUESTS = 300
 IDLE = 10_000
@@ -121,9 +121,14 @@ async def test_a_good_sender_is_answered_as_fast_as_before(
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 2 * IDLE), hard))
     stream = await asyncio.to_thread(make_stream, kafka, pipe())
-    settings = {"ingest_max_connections": IDLE + 1000, "ingest_head_timeout_s": 3}
     try:
-        with ingest(kafka, stream.name, tmp_path / "ingest.log", **settings) as instance:
+        with ingest(
+            kafka,
+            stream.name,
+            tmp_path / "ingest.log",
+            ingest_max_connections=IDLE + 1000,
+            ingest_head_timeout_s=3,
+        ) as instance:
             await p95_ms(instance)  # warm
             before = await p95_ms(instance)
             async with attacked(instance, attack, count):
