@@ -19,6 +19,8 @@ from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.kafka.kraft import replication
 from hifi_infra.ports import free_port
 
+pytest.register_assert_rewrite("tests.support")
+
 ROOT = Path(__file__).parents[1]
 LEADERS_WITHIN_S = 20
 CONTAINER_WITHIN_S = 180

@@ -8,8 +8,6 @@ import pytest
 import uvloop
 from tests.support.egest.egest_stream import EgestStream
 
-pytest.register_assert_rewrite("tests.support.connectors", "tests.support.collect", "tests.support.objects")
-
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """The loop that services run on."""

@@ -63,7 +63,7 @@ class JsonApi:
                 redirect=False,
             )
         except urllib3.exceptions.HTTPError as error:
-            raise HifiError(f"{self.name} does not answer at {self.url}: {error}; {self.hint}") from None
+            raise HifiError(f"{self.name} does not answer at {self.url}; {self.hint} ({error})") from None
         try:
             body: dict[str, Any] = orjson.loads(answer.data)
         except orjson.JSONDecodeError:
