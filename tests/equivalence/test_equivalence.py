@@ -11,6 +11,7 @@ from aiokafka import AIOKafkaConsumer
 
 from equivalence.run import Reading, Systems, declare, run_seed
 from equivalence.tables import Table
+from hifi.kafka.admin import topic_names
 from hifi.pipe.sources.event import SourceEvent
 from hifi.record.headers import REFUSED
 from hifi.record.refusal import parse_refusal
@@ -75,6 +76,7 @@ async def test_the_slot_moves_while_the_captured_tables_are_idle_and_others_are_
                 await asyncio.sleep(0.5)
         held = await held_by_slot(source, slot)
         assert held.bytes > 0
+        assert not await topic_names(cdc.kafka.bootstrap, f"{source.topic}.message")
         assert f"for the slot {slot}, which is read" in held.excess
         unknown = source.model_copy(
             update={"database": source.database.model_copy(update={"password_file": cdc.folder / "none"})}
