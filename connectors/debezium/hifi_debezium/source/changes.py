@@ -251,7 +251,7 @@ class ChangeReader:
             )
         partial = False
         if operation == "update":
-            partial = before is None
+            partial = before is None or _is_long_key(before, key_names)
             self._full[table] = not partial
         elif operation == "delete" and _has_values(before, key_names):
             self._full[table] = True
@@ -282,7 +282,7 @@ class ChangeReader:
             change["unchanged"] = row.unchanged
         if columns.gone:
             change["gone"] = columns.gone
-        if operation == "update" and before is not None:
+        if operation == "update" and not partial:
             change["before"] = read_row(fields, before, snapshot=False, partial=False).values
         event.data = exact_json.dumps({**row.values, CHANGE: change})
         event.key = record.key or table.encode()
@@ -314,6 +314,8 @@ class _Columns:
 _EMPTY: Final = Row({}, [])
 _MOST_SCHEMAS: Final = 1_000
 _NO_END: Final = 2**63
+_LONG_KEY: Final = 100
+"""Characters of a key; one that is stored apart from its row has more."""
 
 
 def _deleted_row(fields: list[Field], before: dict[str, Any], key_names: list[str]) -> Row:
@@ -321,6 +323,13 @@ def _deleted_row(fields: list[Field], before: dict[str, Any], key_names: list[st
     if not _has_values(before, key_names):
         fields = [field for field in fields if field.name in key_names]
     return read_row(fields, before, snapshot=False, partial=False)
+
+
+def _is_long_key(row: dict[str, Any], key_names: list[str]) -> bool:
+    """Whether a row is the key alone, which PostgreSQL writes before an update if it is stored apart from its row."""
+    if _has_values(row, key_names):
+        return False
+    return sum(len(value) for name in key_names if isinstance(value := row[name], str)) >= _LONG_KEY
 
 
 def _has_values(row: dict[str, Any] | None, key_names: list[str]) -> bool:

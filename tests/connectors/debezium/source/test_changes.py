@@ -130,6 +130,22 @@ def test_a_full_replica_identity_gives_the_row_before_an_update() -> None:
     }
 
 
+def test_a_long_key_before_an_update_is_no_row() -> None:
+    """PostgreSQL writes it where it is stored apart from its row, though the replica identity is not FULL."""
+    array = {"field": "delay", "type": "array", "items": {"type": "boolean"}, "optional": True}
+    fields = [{"field": "id", "type": "string"}, array]
+    schema = {**SCHEMA, "fields": [{**side, "fields": fields} for side in SCHEMA["fields"]]}
+    for identifier, is_key_alone in (("x" * 2000, True), ("x", False)):
+        key = {"id": identifier}
+        update = envelope("u", key | {"delay": None}, key | {"delay": [True]})
+        changed = ChangeReader(DebeziumSource.model_validate(SOURCE), "cluster", 10_000)
+        data = orjson.loads(changed(record(update, key=key, schema=schema)).data or b"")
+        assert data["delay"] == [True]
+        assert ("before" in data["change"]) is not is_key_alone
+        null = record(envelope("u", key | {"delay": None}, key | {"delay": None}), key=key, schema=schema)
+        assert (REFUSED in dict(changed(null).headers)) is is_key_alone
+
+
 def reader(**more: Any) -> ChangeReader:
     return ChangeReader(DebeziumSource.model_validate(SOURCE | more), "cluster", 1024)
 
