@@ -282,7 +282,7 @@ class ChangeReader:
             change["unchanged"] = row.unchanged
         if columns.gone:
             change["gone"] = columns.gone
-        if operation == "update" and not partial:
+        if operation == "update" and before is not None and not partial:
             change["before"] = read_row(fields, before, snapshot=False, partial=False).values
         event.data = exact_json.dumps({**row.values, CHANGE: change})
         event.key = record.key or table.encode()
