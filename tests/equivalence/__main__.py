@@ -14,6 +14,10 @@ import orjson
 from tests.equivalence.mesh_run import mesh_systems, run_seeds
 from tests.equivalence.run import run_seed, systems
 
+RECORDED = {"kill": (1,), "iceberg": (1,)}
+"""Seeds that failed once: kills left a snapshot out; a string column of Iceberg lost digits of JSON that enrich read.
+They run before others."""
+
 
 async def _main() -> int:
     parser = argparse.ArgumentParser()
@@ -31,7 +35,7 @@ async def _main() -> int:
         if given.kill or given.to:
             return await _in_mesh(folder, given)
         async with systems(folder) as on:
-            for seed in range(given.first, given.first + given.seeds):
+            for seed in _seeds(given):
                 began_s = time.monotonic()
                 numbers = await run_seed(on, seed, given.changes, print)
                 print(
@@ -42,8 +46,14 @@ async def _main() -> int:
     return 1 if wrong else 0
 
 
+def _seeds(given: argparse.Namespace) -> list[int]:
+    recorded: tuple[int, ...] = RECORDED["kill"] if given.kill else ()
+    recorded += RECORDED["iceberg"] if given.to == "iceberg" else ()
+    return list(dict.fromkeys([*recorded, *range(given.first, given.first + given.seeds)]))
+
+
 async def _in_mesh(folder: Path, given: argparse.Namespace) -> int:
-    seeds = list(range(given.first, given.first + given.seeds))
+    seeds = _seeds(given)
     wrong = 0
     async with mesh_systems(folder, given.to or "postgres") as on:
         for at in range(0, len(seeds), given.together):

@@ -8,7 +8,7 @@ import contextlib
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from tests.equivalence.run import (
     make_tables,
     resume,
 )
-from tests.equivalence.tables import Table, change_at_random
+from tests.equivalence.tables import Column, Table, change_at_random
 
 from hifi.delivery.kind import OutboundEvent
 from hifi.pipe.model import Pipe
@@ -41,7 +41,6 @@ from hifi_infra.kafka.stream_setup import put_in_force
 from hifi_infra.mesh.mesh import Mesh, processes
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
-from hifi_infra.postgres.server import PASSWORD
 
 _READY_S = 600.0
 _QUIET_S = 300.0
@@ -51,6 +50,10 @@ _BETWEEN_S = (0.5, 4.0)
 """Time between two kills."""
 _LOOK_S = 3.0
 _JSON = ("json", "jsonb", "hstore")
+_SLOW = {"max.batch.size": "5", "max.queue.size": "10"}
+"""Settings of a connector with which a snapshot takes seconds: it ends a transaction after so few rows."""
+_SNAPSHOT_BY = ("Kafka Connect", "the source", "broker-1", "collect-1")
+"""Processes without which a snapshot stops; they are killed first when one begins."""
 
 
 class MeshSystems(Systems):
@@ -81,7 +84,7 @@ class MeshSystems(Systems):
 
     async def start(self) -> None:
         """Start all."""
-        (self.folder / "password").write_text(PASSWORD)
+        self.write_secrets()  # before the mesh starts, which inherits the environment
         await asyncio.gather(self.source.start(), self.target.start(), self.mesh.start())
         self.worker = ConnectWorker(self.folder / "connect", self.mesh.bootstrap, free_port())
         await self.worker.start()
@@ -117,16 +120,15 @@ class MeshSystems(Systems):
             named[server.process.name if server.process else ""] = partial(_restart, server)
         return named
 
-    def routed(self, pipe: Pipe, tables: list[Table]) -> Pipe:
+    def routed(self, pipe: Pipe, tables: list[Table], *, slow: bool) -> Pipe:
         """A pipe with a destination for each table, which gets the changes of that one."""
         declared = pipe.model_dump(mode="json", exclude_unset=True)
+        declared["source"]["settings"] = _SLOW if slow else {}
         declared["normalize"] = {"fields": {"table_of_row": "change.table"}}
-        fields = {"table_of_row": "string"}
         for destination, table in zip(declared["destinations"], tables, strict=True):
             destination["when"] = f"table_of_row = 'public.{table.name}'"
             if self.to == "iceberg":
                 columns = dict.fromkeys((column.name for column in (*table.key, *table.columns)), "string")
-                fields |= columns
                 destination["kind"] = "iceberg"
                 destination["settings"] = {
                     "warehouse": str(self.folder / "lake"),
@@ -136,7 +138,7 @@ class MeshSystems(Systems):
                     "delete_when": {"change.op": "delete"},
                     "columns": columns,
                 }
-        declared["enrich"] = {"fields": fields}
+        declared["enrich"] = {"fields": {"table_of_row": "string"}}
         return Pipe.model_validate(declared)
 
 
@@ -166,16 +168,19 @@ async def run_seeds(
     """
     made = random.Random(seeds[0])
     os.environ[TARGET_URL] = on.target.url
-    runs = [_Seed(on, seed, changes) for seed in seeds]
+    runs = [_Seed(on, seed, changes, slow=kill) for seed in seeds]
     for run in runs:
         await asyncio.to_thread(run.change, BEFORE, 0, 0)
     await on.publish(*(run.pipe for run in runs))
+    if kill:
+        await _connected(on, runs)
     for phase, (share, truncates, lost) in enumerate(PHASES, 1):
         if lost:
             await asyncio.gather(*(lose_slot(on, run.connector) for run in runs))
         living = [asyncio.create_task(asyncio.to_thread(run.change, share, phase, truncates)) for run in runs]
         if kill:
-            await _kill_each(on, made, tell)
+            snapshot = phase == 1 or PHASES[phase - 2][2]
+            await _kill_each(on, made, tell, _SNAPSHOT_BY if snapshot else ())
         for live in living:
             await live
         if lost:
@@ -186,9 +191,25 @@ async def run_seeds(
     return await _compare(on, runs, tell)
 
 
-async def _kill_each(on: MeshSystems, made: random.Random, tell: Callable[[str], None]) -> None:
+async def _connected(on: MeshSystems, runs: list["_Seed"]) -> None:
+    """Return when each connector has begun: it has its slot."""
+    slots = [run.connector.config()["slot.name"] for run in runs]
+    async with asyncio.timeout(_READY_S):
+        while True:
+            with psycopg.connect(on.source.url) as connection:
+                present = connection.execute("SELECT slot_name FROM pg_replication_slots").fetchall()
+            if set(slots) <= {slot for (slot,) in present}:
+                return
+            await asyncio.sleep(0.2)
+
+
+async def _kill_each(
+    on: MeshSystems, made: random.Random, tell: Callable[[str], None], first: Collection[str] = ()
+) -> None:
+    """Kill each process in a random order, those named first of all."""
     names = sorted(on.kills())
     made.shuffle(names)
+    names.sort(key=lambda name: name not in first)
     for name in names:
         end = on.kills().get(name)
         if end is None:
@@ -222,13 +243,16 @@ async def _compare(on: MeshSystems, runs: list["_Seed"], tell: Callable[[str], N
 class _Seed:
     """The tables of one seed."""
 
-    def __init__(self, on: MeshSystems, seed: int, changes: int) -> None:
+    def __init__(self, on: MeshSystems, seed: int, changes: int, *, slow: bool) -> None:
         self._on, self.seed, self._changes = on, seed, changes
         self._made = random.Random(seed)
         name = f"s{seed}"
         self.tables = make_tables(on, name, self._made, full=on.to == "iceberg")
+        if on.to == "iceberg":
+            for table in self.tables:
+                table.columns = [*map(_told_apart, table.columns)]
         self._to_postgres = on.pipe(name, self.tables)
-        self.pipe = on.routed(self._to_postgres, self.tables)
+        self.pipe = on.routed(self._to_postgres, self.tables, slow=slow)
         assert isinstance(self.pipe.source, DebeziumSource)
         self.connector = Connector("equivalence", name, self.pipe.source)
         self.done = 0
@@ -269,6 +293,20 @@ class _Seed:
                 await delivery.batch(f"public.{table.name}", events[begin : begin + 200])
         await delivery.finish()
         assert not delivery.refused, delivery.refused[:3]
+
+
+def _told_apart(column: Column) -> Column:
+    """A column whose JSON is no text that reads as another JSON value: a string column of Iceberg has the text."""
+    kind = column.kind
+    if kind.sql not in ("json", "jsonb"):
+        return column
+    ambiguous = ('"123"', '"null"')
+
+    def value(made: random.Random) -> str:
+        text = kind.value(made)
+        return '"abc"' if text in ambiguous else text
+
+    return Column(column.name, kind._replace(value=value))
 
 
 def _iceberg_rows(warehouse: Path, table: Table) -> list[dict[str, Any]]:

@@ -72,11 +72,15 @@ class Systems:
         await asyncio.gather(self.source.start(), self.target.start(), self.kafka.start())
         self.worker = ConnectWorker(self.folder / "connect", self.kafka.bootstrap, free_port())
         await self.worker.start()
-        os.environ["HIFI_CONNECT_CREDENTIALS_FILE"] = str(self.folder / "connect" / CREDENTIALS)
-        (self.folder / "password").write_text(PASSWORD)
+        self.write_secrets()
         for url in (self.source.url, self.target.url):
             with psycopg.connect(url) as connection:
                 connection.execute(TYPES)
+
+    def write_secrets(self) -> None:
+        """Write the password of the databases, and name the file with the login of Kafka Connect."""
+        os.environ["HIFI_CONNECT_CREDENTIALS_FILE"] = str(self.folder / "connect" / CREDENTIALS)
+        (self.folder / "password").write_text(PASSWORD)
 
     async def stop(self) -> None:
         """End all."""

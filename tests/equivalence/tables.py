@@ -1,5 +1,6 @@
 """Random tables, and random transactions that change them."""
 
+import base64
 import random
 import time
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from tests.equivalence.columns import KINDS, ColumnKind
 _WRITERS = 3
 _NULLS = 0.15
 _LONGS = 0.3
+_LONG_KEY = 1_650
+"""Bytes; an index has no longer ones."""
 _POSITION = ["hifi_log uuid", "hifi_partition integer", "hifi_offset bigint", "hifi_accepted timestamptz"]
 
 
@@ -34,6 +37,10 @@ class Table:
         fitting = [kind for kind in KINDS if self.full or not kind.ambiguous]
         kinds = fitting if made.random() < 0.34 else made.sample(fitting, made.randint(4, 15))
         self.columns = [Column(f"c{at}", kind) for at, kind in enumerate(kinds)]
+        self.long_key = (
+            "text" in {column.kind.sql for column in self.key} and random.Random(name).random() < 0.5
+        )
+        """Whether a text of the key is so long that it is stored apart from its row."""
         if made.random() < 0.7:
             long = [kind for kind in KINDS if kind.long]
             self.columns += [Column(f"long{at}", made.choice(long)) for at in range(made.randint(1, 3))]
@@ -134,13 +141,16 @@ class TableWriter:
         """A new key, which no other writer uses."""
         while True:
             self.count += 1
-            key = tuple(self._key_value(column) for column in table.key)
+            key = tuple(self._key_value(table, at) for at in range(len(table.key)))
             if key not in self._used[table.name]:
                 self._used[table.name].add(key)
                 return key
 
-    def _key_value(self, column: Column) -> str:
-        number = self.count * _WRITERS + self._number
+    def _key_value(self, table: Table, at: int) -> str:
+        number, column = self.count * _WRITERS + self._number, table.key[at]
+        long = ""
+        if table.long_key and column == next(text for text in table.key if text.kind.sql == "text"):
+            long = base64.b64encode(random.Random(number).randbytes(_LONG_KEY)).decode()
         kinds = {
             "uuid": f"00000000-0000-4000-8000-{number:012}",
             "bytea": f"\\x{number:08x}",
@@ -148,7 +158,7 @@ class TableWriter:
             "numeric(20, 4)": f"{number}.1000",
         }
         words = column.kind.sql in ("text", "varchar(40)")
-        return f'k"{number} ü' if words else kinds.get(column.kind.sql, str(number))
+        return f'k"{number} ü{long}' if words else kinds.get(column.kind.sql, str(number))
 
     def _insert(self, table: Table) -> int:
         key = self._key(table)

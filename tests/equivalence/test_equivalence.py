@@ -1,14 +1,17 @@
 """Short runs of what `make equivalence` does at length, and the table of types on docs/sources.md."""
 
 import asyncio
+import random
 from typing import Any
 
 import orjson
 import psycopg
 import pytest
 from aiokafka import AIOKafkaConsumer
-from tests.equivalence.run import Systems, declare, run_seed
+from tests.equivalence.run import Reading, Systems, declare, run_seed
+from tests.equivalence.tables import Table
 
+from hifi.kafka.admin import topic_names
 from hifi.pipe.sources.event import SourceEvent
 from hifi.record.headers import REFUSED
 from hifi.record.refusal import parse_refusal
@@ -73,11 +76,61 @@ async def test_the_slot_moves_while_the_captured_tables_are_idle_and_others_are_
                 await asyncio.sleep(0.5)
         held = await held_by_slot(source, slot)
         assert held.bytes > 0
+        assert not await topic_names(cdc.kafka.bootstrap, f"{source.topic}.message")
         assert f"for the slot {slot}, which is read" in held.excess
         unknown = source.model_copy(
             update={"database": source.database.model_copy(update={"password_file": cdc.folder / "none"})}
         )
         assert (await held_by_slot(unknown, slot)).bytes == 0
+
+
+class Collected:
+    """Takes events as a delivery does, and keeps them."""
+
+    def __init__(self) -> None:
+        self.events: list[SourceEvent] = []
+        self.add = self.events.extend
+
+    async def write(self) -> None:
+        """Nothing is written."""
+
+
+async def test_rows_of_a_snapshot_that_is_interrupted_before_the_first_one_come_all_the_same(
+    cdc: Systems,
+) -> None:
+    """Debezium, when it is started again, takes it for done: its begin was written, with an empty offset."""
+    pipe = cdc.pipe("interrupted", [Table("interrupted", random.Random(1))])
+    delayed = {"snapshot.delay.ms": "5000"}
+    source = changes_of(cdc, "interrupted", ["interrupted"], settings=delayed)
+    pipe = pipe.model_copy(update={"source": source})
+    connector = Connector("equivalence", "interrupted", source)
+    collected = Collected()
+    reading = Reading(cdc, pipe, collected)  # type: ignore[arg-type]
+    await reading.prepare()
+    with psycopg.connect(cdc.source.url) as connection:
+        connection.execute("CREATE TABLE interrupted (id integer PRIMARY KEY)")
+        connection.execute("INSERT INTO interrupted SELECT generate_series(1, 5)")
+        connection.commit()
+        await declare(connector)
+        async with asyncio.timeout(60):
+            while not connection.execute(
+                "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND confirmed_flush_lsn IS NOT NULL",
+                [connector.config()["slot.name"]],
+            ).fetchall():
+                connection.commit()
+                await asyncio.sleep(0.1)
+        connection.commit()
+        connection.execute("LOCK TABLE interrupted IN ACCESS EXCLUSIVE MODE")  # its rows cannot be read
+        await reading.start()
+        await reading.read(lambda: reading.count > 0, 60)
+        assert (reading.count, collected.events) == (1, [])
+        assert cdc.worker.process is not None
+        await cdc.worker.process.kill()
+    await cdc.worker.start()
+    await reading.read(lambda: len(collected.events) >= 5, 120)
+    await reading.stop()
+    read = [orjson.loads(event.data or b"") for event in collected.events]
+    assert [(row["id"], row["change"]["op"]) for row in read] == [(at, "snapshot") for at in range(1, 6)]
 
 
 def outcome_of(event: SourceEvent) -> tuple[str, Any]:

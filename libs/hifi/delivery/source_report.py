@@ -22,6 +22,8 @@ class SourceReport(TypedDict):
     """Bytes that the source keeps for hifi until they are read, such as the log of a replication slot; 0: unknown."""
     held: str
     """What the source keeps, if that is more than it should be; empty: it is not."""
+    notice: str
+    """What a person should know of the rows of the source; empty: nothing."""
 
 
 def seconds_left(report: SourceReport) -> float | None:
@@ -48,4 +50,5 @@ def add_up(reports: list[SourceReport]) -> SourceReport:
         late=next((report["late"] for report in reports if report["late"]), ""),
         held_bytes=max(report["held_bytes"] for report in reports),
         held=next((report["held"] for report in reports if report["held"]), ""),
+        notice=next((report["notice"] for report in reports if report["notice"]), ""),
     )

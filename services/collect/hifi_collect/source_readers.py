@@ -204,6 +204,7 @@ class SourceReaders:
             health.warn("settings", None)
             with self._paces.reading(pipe, source.backfill) as pace:
                 pace.held = lambda: events.held
+                pace.notice = lambda: events.notice
                 topic = KafkaTopicReader(
                     reader,
                     self._settings,

@@ -16,14 +16,27 @@ from hifi.pipe.sources.event import SourceEvent
 from hifi.pipe.sources.kind import SourceContext, TopicEvents, Warn
 from hifi.runtime import log
 from hifi.runtime.backoff import backoff_s
-from hifi.runtime.errors import Retryable
+from hifi.runtime.clock import monotonic_s
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_debezium.declaration import DebeziumSource
-from hifi_debezium.source.changes import BEGUN, COLUMNS, SCANNED, ChangeEvent, ChangeReader, Sweep
+from hifi_debezium.source.changes import BEGUN, COLUMNS, ENDED, SCANNED, ChangeEvent, ChangeReader, Sweep
 from hifi_debezium.source.connector import Connector
-from hifi_debezium.source.kept_keys import KeptKeys, KeyChange
+from hifi_debezium.source.kept_keys import KeptKeys, Marks
+from hifi_debezium.source.key_records import KeyRecord, gone, mark_record
 from hifi_debezium.source.slot import held_by_slot
 
 _LOOK_S: Final = 15.0
+_TOLD_S: Final = 600.0
+"""How long a sweep is told of."""
+_RENEWED: Final = "renewed snapshot"
+"""Mark of the record for which another snapshot was begun last."""
+_UNENDED: Final = "interrupted snapshot"
+"""Mark of the record for which no other snapshot could be begun."""
+_KEPT: Final = "keys"
+"""Mark of the first record whose key was kept."""
+_NEW_SNAPSHOTS: Final = ("when_needed", "always")
+"""Modes in which a connector without a slot makes a snapshot."""
+_SUBJECT: Final = "rows"
 
 logger = log.get(__name__)
 
@@ -44,7 +57,11 @@ class ChangeEvents(TopicEvents):
         self._pipe = context.pipe
         self._keys = KeptKeys(source.bootstrap, f"{source.topic}.keys", source.security)
         self._reader: ChangeReader | None = None
-        self._swept: list[KeyChange] = []
+        self._slot = self._connector.config()["slot.name"]
+        self._may_miss = self._may_keep = self._told = ""
+        self._told_s = 0.0
+        self._topic_id = ""
+        self._swept: list[KeyRecord] = []
         """Keys of rows whose deletes are being written."""
 
     def event_reader(self, cluster: str) -> ChangeReader:
@@ -52,13 +69,19 @@ class ChangeEvents(TopicEvents):
         self._reader = ChangeReader(self._source, cluster, self._max_bytes)
         return self._reader
 
+    @property
+    def notice(self) -> str:
+        """That rows may be missing or too many at destinations, or that rows were swept lately."""
+        told = self._told if monotonic_s() < self._told_s + _TOLD_S else ""
+        return "; ".join(text for text in (self._may_miss, self._may_keep, told) if text)
+
     async def provide_topic(self) -> None:
         """Declare the connector, and create the topic of the keys."""
-        await self._keys.provide()
+        self._topic_id = await self._keys.provide()
         await self._connector.declare()
 
-    async def prepare(self, batch: Sequence[ConsumerRecord]) -> None:  # noqa: ARG002
-        """Read which columns the tables had, before the first change.
+    async def prepare(self, batch: Sequence[ConsumerRecord]) -> None:
+        """Read which columns the tables had and whether all keys are kept, before the first change.
 
         Raises:
             Retryable: Kafka does not answer.
@@ -68,8 +91,21 @@ class ChangeEvents(TopicEvents):
             return
         try:
             marks = await self._keys.marks()
+            if _KEPT not in marks:
+                marks[_KEPT] = batch[0].offset, {}
+                await self._keys.write([mark_record(_KEPT, batch[0].offset)])
         except (KafkaError, OSError) as error:
-            raise Retryable(f"the topic {self._keys.topic} cannot be read: {error!r}") from error
+            raise Retryable(f"the topic {self._keys.topic} cannot be used: {error!r}") from error
+        kept, begun, ended = (_offset(marks, name) for name in (_KEPT, BEGUN, ENDED))
+        if kept > 0 and not kept <= begun < ended:
+            self._may_keep = (
+                f"the topic {self._keys.topic} has no keys from before the offset {kept}: rows that a TRUNCATE or a "
+                f"new snapshot leaves out may stay at destinations. Drop the slot {self._slot} to have all rows read "
+                "again, and compare"
+            )
+            logger.error("keys-lost", pipe=self._pipe, topic=self._keys.topic, offset=kept)
+        if _offset(marks, _UNENDED) > ended:
+            self._tell_unended(marks[_UNENDED][1]["why"])
         reader.columns = {
             name.removeprefix(COLUMNS): dict(values)
             for name, (_, values) in marks.items()
@@ -78,27 +114,65 @@ class ChangeEvents(TopicEvents):
 
     def remember(self, events: Sequence[SourceEvent]) -> Awaitable[None] | None:
         """Write down which rows there are."""
-        changes = [
-            change for event in events if isinstance(event, ChangeEvent) for change in event.key_changes
+        if self._reader is not None and self._reader.ignored:
+            self._tell(f"a TRUNCATE of {self._reader.ignored} was ignored: its rows stay at destinations")
+            self._reader.ignored = ""
+        records = [
+            record for event in events if isinstance(event, ChangeEvent) for record in event.key_records
         ]
-        return self._keys.write(changes) if changes else None
+        return self._keys.write(records) if records else None
 
     async def following(
         self, record: ConsumerRecord, event: SourceEvent
     ) -> Sequence[tuple[str, Sequence[SourceEvent]]]:
-        """Deletes of the rows that are gone with a TRUNCATE, or at the end of a snapshot."""
+        """Deletes of the rows that are gone with a TRUNCATE, or at the end of a snapshot.
+
+        Where Debezium goes on after a snapshot that has not ended, another one is begun: it may have read no row of
+        it, or have missed what was committed between that snapshot and its slot.
+        """
         assert isinstance(event, ChangeEvent)
         assert self._reader is not None
-        sweep = event.sweep
-        assert sweep is not None
         failures = 0
         while True:
             try:
-                return await self._deletes(self._reader, record, sweep)
-            except (KafkaError, OSError) as error:
-                logger.warning("keys-unknown", pipe=self._pipe, error=repr(error))
+                if event.sweep is not None:
+                    return await self._deletes(self._reader, record, event.sweep)
+                await self._renew_unended(record.offset)
+            except (KafkaError, OSError, Retryable) as error:
+                logger.warning("source-not-swept", pipe=self._pipe, error=repr(error))
                 await asyncio.sleep(backoff_s(failures))
                 failures += 1
+            else:
+                return ()
+
+    async def _renew_unended(self, offset: int) -> None:
+        """Begin another snapshot if the one before a record has not ended.
+
+        Raises:
+            Retryable: Kafka Connect or the database does not answer.
+            aiokafka.errors.KafkaError, OSError: Kafka does not answer.
+        """
+        marks = await self._keys.marks()
+        begun, settled = _offset(marks, BEGUN), max(_offset(marks, ENDED), _offset(marks, _RENEWED))
+        if not settled < begun < offset:
+            return
+        logger.error("snapshot-not-ended", pipe=self._pipe, begun=begun, offset=offset)
+        mode = self._source.settings.get("snapshot.mode", _NEW_SNAPSHOTS[0])
+        try:
+            if mode not in _NEW_SNAPSHOTS:
+                raise Misconfigured(f"snapshot.mode is {mode}")
+            await self._connector.renew()
+        except Misconfigured as error:
+            await self._keys.write([mark_record(_UNENDED, offset, {"why": str(error)})])
+            self._tell_unended(str(error))
+        else:
+            await self._keys.write([mark_record(_RENEWED, offset)])
+
+    def _tell_unended(self, why: str) -> None:
+        self._may_miss = (
+            f"a snapshot was interrupted, so rows may be missing: drop the slot {self._slot} to have all rows read "
+            f"again ({why})"
+        )
 
     async def _deletes(
         self, reader: ChangeReader, record: ConsumerRecord, sweep: Sweep
@@ -110,16 +184,18 @@ class ChangeEvents(TopicEvents):
             if lefts:
                 deletes = [reader.deleted(record, sweep, left) for left in lefts]
                 following.append((f"swept/{partition}", deletes))
-                self._swept += [KeyChange(left.key, left.offset, present=False) for left in lefts]
-        if following:
-            logger.warning(
-                "rows-swept",
-                pipe=self._pipe,
-                why=sweep.why,
-                tables=sorted(tables),
-                rows=sum(len(deletes) for _, deletes in following),
-            )
+                self._swept += map(gone, lefts)
+        rows = sum(len(deletes) for _, deletes in following)
+        if sweep.why == "snapshot":
+            self._may_miss = self._may_keep = ""
+        if rows or sweep.tables:
+            logger.warning("rows-swept", pipe=self._pipe, why=sweep.why, tables=sorted(tables), rows=rows)
+            why = "a TRUNCATE" if sweep.tables else "a new snapshot"
+            self._tell(f"{rows:,} rows of {', '.join(sorted(tables))} were deleted for {why}")
         return following
+
+    def _tell(self, what: str) -> None:
+        self._told, self._told_s = what, monotonic_s()
 
     async def _read_tables(self) -> dict[str, int]:
         """The tables that the snapshot has read which ends, to the offset at which it began."""
@@ -148,10 +224,31 @@ class ChangeEvents(TopicEvents):
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._connector.watch(warn))
             tasks.create_task(self._watch_slot(warn))
+            tasks.create_task(self._watch_keys(warn))
 
     async def _watch_slot(self, warn: Warn) -> None:
-        slot = self._connector.config()["slot.name"]
         while True:
-            self.held = await held_by_slot(self._source, slot)
+            self.held = await held_by_slot(self._source, self._slot)
             warn("slot", self.held.excess or None)
             await asyncio.sleep(_LOOK_S)
+
+    async def _watch_keys(self, warn: Warn) -> None:
+        """Create the topic of the keys again when somebody has deleted it, and show what is known of rows."""
+        while True:
+            warn(_SUBJECT, self.notice or None)
+            try:
+                topic_id = await self._keys.topic_id() or await self._keys.provide()
+            except (Retryable, KafkaError, OSError) as error:
+                warn("keys", f"the topic {self._keys.topic} cannot be found: {error}")
+            else:
+                warn("keys", None)
+                if topic_id != self._topic_id and self._reader is not None:
+                    self._topic_id = topic_id
+                    self._reader.forget_columns()
+            await asyncio.sleep(_LOOK_S)
+
+
+def _offset(marks: Marks, name: str) -> int:
+    """The offset of a mark; -1: there is none."""
+    offset, _ = marks.get(name, (-1, None))
+    return offset

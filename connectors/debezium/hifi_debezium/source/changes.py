@@ -5,6 +5,7 @@ and beside it what happened to the row, in `change`.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -15,8 +16,8 @@ from hifi.pipe.sources.timestamps import rfc3339
 from hifi.record.headers import CONTENT_TYPE
 from hifi.runtime import exact_json, log
 from hifi_debezium.declaration import DebeziumSource
-from hifi_debezium.source.columns import Field, Row, Unreadable, placeholder, read_fields, read_row
-from hifi_debezium.source.kept_keys import KeyChange, LeftKey, RowKey, mark
+from hifi_debezium.source.columns import Field, Row, Unreadable, is_kept, placeholder, read_fields, read_row
+from hifi_debezium.source.key_records import KeyRecord, LeftKey, key_record, mark_record
 
 _JSON: Final = b"application/json"
 _OPERATIONS: Final = {"r": "snapshot", "c": "insert", "u": "update", "d": "delete"}
@@ -35,6 +36,8 @@ _NOTIFICATION: Final = "aggregate_type"
 _SNAPSHOT: Final = "Initial Snapshot"
 BEGUN: Final = "snapshot"
 """Mark of the begin of the last snapshot."""
+ENDED: Final = "end of the snapshot"
+"""Mark of the end of the last snapshot that has ended."""
 SCANNED: Final = "snapshot of "
 """Begin of the mark of a table that a snapshot has read."""
 COLUMNS: Final = "columns of "
@@ -59,12 +62,12 @@ class ChangeEvent(SourceEvent):
     """The event of a record of Debezium.
 
     Attributes:
-        key_changes: what it says of the keys of rows.
-        sweep: rows that are gone with it.
+        key_records: what it says of the keys of rows.
+        sweep: rows that are gone with it; None, if it is `followed`: a snapshot begins, or Debezium makes none.
     """
 
-    __slots__ = ("key_changes", "sweep")
-    key_changes: tuple[KeyChange, ...]
+    __slots__ = ("key_records", "sweep")
+    key_records: tuple[KeyRecord, ...]
     sweep: Sweep | None
 
 
@@ -95,6 +98,8 @@ class ChangeReader:
         """Columns by the schema of a record, as it is written. A table has another one after each change of it."""
         self.columns: dict[str, dict[str, int]] | None = None
         """Table to the columns that it has had, and the offset of the first change with each; None: not known yet."""
+        self.ignored = ""
+        """Table whose TRUNCATE was ignored last."""
         self._full: dict[str, bool] = {}
         """Table to whether its replica identity is FULL, by its last update or delete."""
 
@@ -103,26 +108,31 @@ class ChangeReader:
         identifier = f"{self._id}/{record.partition}/{record.offset}".encode()
         headers = [*self._attributes, ("ce_id", identifier)]
         event = ChangeEvent(record.offset, record.key or identifier, None, headers, None)
-        event.key_changes, event.sweep = (), None
+        event.key_records, event.sweep = (), None
         if record.value is None:
             refused(event, "no-data", "the record has no value; Debezium writes none with hifi's settings")
         else:
             self._make(event, record)
         return event
 
+    def forget_columns(self) -> None:
+        """Learn again which columns the tables have: what was kept of them is gone."""
+        self.columns = None
+        self._schemas.clear()
+
     def deleted(self, record: ConsumerRecord, sweep: Sweep, left: LeftKey) -> SourceEvent:
         """The event of a row that is gone with a record."""
-        key, offset = left
         committed = rfc3339(sweep.committed_ms)
         change = {
-            "op": "delete", "table": key.table, "key": key.values, "committed": committed.decode(), "swept": sweep.why,
+            "op": "delete", "table": left.table, "key": left.values, "committed": committed.decode(),
+            "swept": sweep.why,
         }  # fmt: skip
-        identifier = f"{self._id}/{record.partition}/{record.offset}/{offset}".encode()
+        identifier = f"{self._id}/{record.partition}/{record.offset}/{left.offset}".encode()
         headers = [
-            *self._attributes, ("ce_id", identifier), ("ce_time", committed), ("ce_subject", key.table.encode()),
+            *self._attributes, ("ce_id", identifier), ("ce_time", committed), ("ce_subject", left.table.encode()),
         ]  # fmt: skip
-        data = exact_json.dumps({**key.values, CHANGE: change})
-        return SourceEvent(offset, key.record_key, data, headers, sweep.committed_ms * 1000)
+        data = exact_json.dumps({**left.values, CHANGE: change})
+        return SourceEvent(left.offset, left.record_key, data, headers, sweep.committed_ms * 1000)
 
     def _make(self, event: ChangeEvent, record: ConsumerRecord) -> SourceEvent:
         schema, _, payload = record.value.partition(_PAYLOAD)
@@ -156,6 +166,7 @@ class ChangeReader:
             event.sweep = Sweep({table: event.position}, "truncate", int(source["ts_ms"]))
         else:
             logger.warning("truncate-ignored", table=table, offset=event.position)
+            self.ignored = table
         return event
 
     def _notice(self, event: ChangeEvent, notice: Mapping[str, Any]) -> SourceEvent:
@@ -165,13 +176,14 @@ class ChangeReader:
             return event
         facts = notice.get("additional_data") or {}
         if notice["type"] == "STARTED":
-            event.key_changes = (KeyChange(mark(BEGUN), event.position, True),)
+            event.followed, event.key_records = True, (mark_record(BEGUN, event.position),)
+        elif notice["type"] == "SKIPPED":
+            event.followed = True
         elif notice["type"] == "TABLE_SCAN_COMPLETED" and facts.get("status") == _READ:
-            event.key_changes = (
-                KeyChange(mark(SCANNED + facts["scanned_collection"]), event.position, True),
-            )
+            event.key_records = (mark_record(SCANNED + facts["scanned_collection"], event.position),)
         elif notice["type"] == "COMPLETED":
             event.followed, event.sweep = True, Sweep({}, "snapshot", int(notice["timestamp"]))
+            event.key_records = (mark_record(ENDED, event.position),)
         return event
 
     @staticmethod
@@ -189,12 +201,13 @@ class ChangeReader:
             values = read_row(keys, row, snapshot=operation == "r", partial=False).values
         except Unreadable:
             return  # no event has this key
-        key = RowKey(f"{source['schema']}.{source['table']}", record.key, values)
-        event.key_changes += (KeyChange(key, event.position, operation != "d"),)
+        table, written = f"{source['schema']}.{source['table']}", exact_json.dumps(values)
+        offset = None if operation == "d" else event.position
+        event.key_records = (*event.key_records, key_record(table, record.key, written, offset))
 
     def _columns(self, schema: bytes, event: ChangeEvent, source: Mapping[str, Any]) -> "_Columns":
         columns = self._schemas.get(schema)
-        if columns is not None and event.position in columns.offsets:
+        if columns is not None and columns.first <= event.position < columns.end:
             return columns
         envelope = orjson.loads(schema + b"}")["schema"]
         row = next(member for member in envelope["fields"] if member["field"] == "after")
@@ -210,7 +223,7 @@ class ChangeReader:
                 name: min(offset, had.get(name, offset)) for name, offset in names.items()
             }
             self.columns = {**(self.columns or {}), table: had}
-            event.key_changes += (KeyChange(mark(COLUMNS + table, had), event.position, True),)
+            event.key_records = (*event.key_records, mark_record(COLUMNS + table, event.position, had))
             self._schemas.clear()
         others = {name: offset for name, offset in had.items() if name not in names}
         gone = sorted(name for name, offset in others.items() if offset < event.position)
@@ -219,7 +232,8 @@ class ChangeReader:
             logger.warning("columns-gone", table=table, columns=gone)
         if len(self._schemas) > _MOST_SCHEMAS:
             self._schemas.clear()
-        columns = self._schemas[schema] = _Columns(fields, gone, range(event.position, end))
+        kept = frozenset(field.name for field in fields if is_kept(field))
+        columns = self._schemas[schema] = _Columns(fields, kept, gone, event.position, end)
         return columns
 
     def _event(
@@ -237,7 +251,7 @@ class ChangeReader:
             )
         partial = False
         if operation == "update":
-            partial = before is None
+            partial = before is None or _is_long_key(before, key_names)
             self._full[table] = not partial
         elif operation == "delete" and _has_values(before, key_names):
             self._full[table] = True
@@ -253,8 +267,14 @@ class ChangeReader:
             )
         key = {name: row.values.get(name) for name in key_names}
         if record.key:
-            told = KeyChange(RowKey(table, record.key, key), event.position, operation != "delete")
-            event.key_changes += (told,)
+            is_as_written = columns.kept.issuperset(key_names)
+            told = key_record(
+                table,
+                record.key,
+                record.key if is_as_written else exact_json.dumps(key),
+                None if operation == "delete" else event.position,
+            )
+            event.key_records = (*event.key_records, told) if event.key_records else (told,)
         committed_ms = record.timestamp if operation == "snapshot" else int(source["ts_ms"])
         committed = rfc3339(committed_ms)
         change = {"op": operation, "table": table, "key": key, "committed": committed.decode()}
@@ -262,7 +282,7 @@ class ChangeReader:
             change["unchanged"] = row.unchanged
         if columns.gone:
             change["gone"] = columns.gone
-        if operation == "update" and before is not None:
+        if operation == "update" and before is not None and not partial:
             change["before"] = read_row(fields, before, snapshot=False, partial=False).values
         event.data = exact_json.dumps({**row.values, CHANGE: change})
         event.key = record.key or table.encode()
@@ -272,23 +292,30 @@ class ChangeReader:
         return event
 
 
-class _Columns(NamedTuple):
+@dataclass(frozen=True)
+class _Columns:
     """The columns of a table, as one schema has them.
 
     Attributes:
         fields: of the row.
+        kept: names of columns whose values are as Debezium writes them.
         gone: names of columns that the table had before.
-        offsets: of the records for which that holds.
+        first: offset of the first record for which that holds.
+        end: offset before which it holds.
     """
 
     fields: list[Field]
+    kept: frozenset[str]
     gone: list[str]
-    offsets: range
+    first: int
+    end: int
 
 
 _EMPTY: Final = Row({}, [])
 _MOST_SCHEMAS: Final = 1_000
 _NO_END: Final = 2**63
+_LONG_KEY: Final = 100
+"""Characters of a key; one that is stored apart from its row has more."""
 
 
 def _deleted_row(fields: list[Field], before: dict[str, Any], key_names: list[str]) -> Row:
@@ -296,6 +323,13 @@ def _deleted_row(fields: list[Field], before: dict[str, Any], key_names: list[st
     if not _has_values(before, key_names):
         fields = [field for field in fields if field.name in key_names]
     return read_row(fields, before, snapshot=False, partial=False)
+
+
+def _is_long_key(row: dict[str, Any], key_names: list[str]) -> bool:
+    """Whether a row is the key alone, which PostgreSQL writes before an update if it is stored apart from its row."""
+    if _has_values(row, key_names):
+        return False
+    return sum(len(value) for name in key_names if isinstance(value := row[name], str)) >= _LONG_KEY
 
 
 def _has_values(row: dict[str, Any] | None, key_names: list[str]) -> bool:

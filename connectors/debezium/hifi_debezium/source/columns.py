@@ -95,6 +95,11 @@ def read_fields(schema: Mapping[str, Any], unchanged: str) -> list[Field]:
     return [_field(declared, unchanged) for declared in schema["fields"]]
 
 
+def is_kept(field: Field) -> bool:
+    """Whether the values of a column are as Debezium writes them."""
+    return field.convert is _same
+
+
 def read_row(fields: list[Field], values: Mapping[str, Any], *, snapshot: bool, partial: bool) -> Row:
     """A row.
 

@@ -14,6 +14,7 @@ from hifi.runtime.egress import VARIABLE, EgressKind, egress
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_debezium.declaration import DebeziumSource
 from hifi_debezium.source.columns import NAMED_TYPES, placeholder
+from hifi_debezium.source.slot import drop_slot
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=60)
 _WATCH_S: Final = 5.0
@@ -28,6 +29,7 @@ _SLOT: Final = ("database.hostname", "database.port", "database.dbname", "slot.n
 _OK: Final = 200
 _BAD_REQUEST: Final = 400
 _UNAUTHORIZED: Final = 401
+_NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _JSON: Final = {"Content-Type": "application/json"}
 """Kafka Connect wants it of requests without a body, too."""
@@ -100,7 +102,7 @@ class Connector:
             "heartbeat.interval.ms": "10000",
             # While other tables are busy and these are not, the slot moves by this message.
             "heartbeat.action.query": f"SELECT pg_logical_emit_message(false, '{_HEARTBEAT}', '')",
-            "logical_decoding_message.prefix.exclude.list": _HEARTBEAT,
+            "message.prefix.exclude.list": ".*",  # they are no changes of rows
             # A slot that another one reads is told soon.
             "slot.max.retries": "2",
             "slot.retry.delay.ms": "5000",
@@ -123,10 +125,27 @@ class Connector:
         status, answer = await self._request("PUT", f"/connectors/{self.name}/config", config)
         if status in (200, 201):
             logger.info("connector-declared", connector=self.name)
-        elif status == _CONFLICT or status >= 500:
+        elif status in (_NOT_FOUND, _CONFLICT) or status >= 500:  # not found: a worker that starts
             raise Retryable(f"Kafka Connect does not accept the connector yet: {_reason(status, answer)}")
         else:
             raise Misconfigured(f"Kafka Connect refuses the connector {self.name}: {_reason(status, answer)}")
+
+    async def renew(self) -> None:
+        """Have all rows read again, with another slot: only with a new one no change is missing between the two.
+
+        Raises:
+            Misconfigured: collect may not drop the slot.
+            Retryable: it has to be called again.
+        """
+        status, answer = await self._request("DELETE", f"/connectors/{self.name}")
+        if status >= _BAD_REQUEST and status != _NOT_FOUND:
+            raise Retryable(f"Kafka Connect does not delete the connector yet: {_reason(status, answer)}")
+        try:
+            await drop_slot(self._source, self.config()["slot.name"])
+        except Misconfigured:
+            await self.declare()
+            raise
+        await self.declare()
 
     async def _require_slot(self, config: dict[str, str]) -> None:
         status, connectors = await self._request("GET", "/connectors?expand=info")

@@ -8,67 +8,40 @@ back writes the same again.
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 
 from hifi.kafka.admin import create_topic, known_partitions
 from hifi.kafka.clients import close, connect, topic_consumer
 from hifi.kafka.security import KafkaSecurity, client_options
+from hifi.kafka.topic_identity import topic_identity
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.runtime import exact_json
 from hifi.runtime.errors import Retryable
+from hifi_debezium.source.key_records import (
+    KeyRecord,
+    LeftKey,
+    left_key,
+    mark_name,
+    offset_of,
+    prefix_of,
+    table_prefix,
+)
 
 _PARTITIONS: Final = 8
 """The keys of one are in memory at once."""
 _BATCH_BYTES: Final = 512 * 1024
 _MOST_WAIT_MS: Final = 20
 """A fetch at the end of a partition delays the next partition by as much."""
-_END_OF_TABLE: Final = b"\0"
 
 
-class RowKey(NamedTuple):
-    """The key of a row.
-
-    Attributes:
-        table: as `SCHEMA.TABLE`.
-        record_key: key of the records of its changes.
-        values: by column, as events have them.
-    """
-
-    table: str
-    record_key: bytes
-    values: Mapping[str, Any]
-
-
-class KeyChange(NamedTuple):
-    """What a record of the topic of changes says of a key.
-
-    Attributes:
-        key: of the row; without `record_key` it is a mark, see `KeptKeys.mark`.
-        offset: of the record.
-        present: whether there is a row with the key now.
-    """
-
-    key: RowKey
-    offset: int
-    present: bool
-
-
-class LeftKey(NamedTuple):
-    """A key that was last told of before some offset.
-
-    Attributes:
-        key: of the row.
-        offset: of the record that told of it.
-    """
-
-    key: RowKey
-    offset: int
+Marks: TypeAlias = dict[str, tuple[int, Mapping[str, Any]]]
+"""Marks to their offsets and values."""
 
 
 class KeptKeys:
@@ -87,8 +60,8 @@ class KeptKeys:
         self._producer: AIOKafkaProducer | None = None
         self._turn = asyncio.Lock()
 
-    async def provide(self) -> None:
-        """Create the topic if it is missing.
+    async def provide(self) -> str:
+        """Create the topic if it is missing; returns its id.
 
         Raises:
             Retryable: Kafka does not answer, or refuses.
@@ -99,6 +72,7 @@ class KeptKeys:
             if self.topic not in await admin.list_topics():
                 await create_topic(admin, self.topic, _PARTITIONS, {"cleanup.policy": "compact"})
             await known_partitions(admin, self.topic)
+            return await self.topic_id()
         except (KafkaError, OSError) as error:
             raise Retryable(
                 f"the topic {self.topic} with the keys of rows cannot be created: {error!r}"
@@ -106,32 +80,45 @@ class KeptKeys:
         finally:
             await admin.close()
 
-    async def write(self, changes: Sequence[KeyChange]) -> None:
-        """Write what changes say of keys, and return when Kafka has acknowledged it. Calls are done in their order.
+    async def topic_id(self) -> str:
+        """The id of the topic; empty: it is missing.
+
+        Raises:
+            aiokafka.errors.KafkaError, OSError: Kafka does not answer.
+        """
+        try:
+            return (await topic_identity(self._bootstrap, self.topic, self._security)).topic
+        except UnknownTopicOrPartitionError:
+            return ""
+
+    async def write(self, records: Iterable[KeyRecord]) -> None:
+        """Write the last record of each key, and return when Kafka has acknowledged it. Calls are done in their order.
 
         Raises:
             aiokafka.errors.KafkaError: Kafka has not acknowledged it.
         """
         async with self._turn:
             producer = await self._started()
-            by_partition: dict[int, list[tuple[bytes, bytes | None]]] = {}
-            for key, offset, present in changes:
-                name = _name(key)
-                value = exact_json.dumps([offset, key.values]) if present else None
-                by_partition.setdefault(zlib.crc32(name) % _PARTITIONS, []).append((name, value))
+            by_partition: list[dict[bytes, bytes | None]] = [{} for _ in range(_PARTITIONS)]
+            for name, value in records:
+                by_partition[zlib.crc32(name) % _PARTITIONS][name] = value
             try:
                 await asyncio.gather(
-                    *(self._send(producer, partition, records) for partition, records in by_partition.items())
+                    *(
+                        self._send(producer, partition, last)
+                        for partition, last in enumerate(by_partition)
+                        if last
+                    )
                 )
             except KafkaError:
                 await self.close()  # aiokafka refuses all later batches (its issue 1017)
                 raise
 
     async def _send(
-        self, producer: AIOKafkaProducer, partition: int, records: Iterable[tuple[bytes, bytes | None]]
+        self, producer: AIOKafkaProducer, partition: int, last: Mapping[bytes, bytes | None]
     ) -> None:
         batch, acknowledged = producer.create_batch(), []
-        for name, value in records:
+        for name, value in last.items():
             if batch.append(key=name, value=value, timestamp=None) is None:
                 acknowledged.append(await producer.send_batch(batch, self.topic, partition=partition))
                 batch = producer.create_batch()
@@ -148,45 +135,43 @@ class KeptKeys:
         Raises:
             aiokafka.errors.KafkaError, OSError: Kafka does not answer.
         """
-        prefixes = {table.encode() + _END_OF_TABLE: offset for table, offset in tables.items()}
+        prefixes = {table_prefix(table): offset for table, offset in tables.items()}
         async with self._turn, self._consumer() as consumer:
             for partition in range(_PARTITIONS):
                 tp = TopicPartition(self.topic, partition)
                 last: dict[bytes, bytes] = {}
                 async for records in read_ranges(consumer, await offset_ranges(consumer, [tp])):
                     for record in records:
-                        prefix, end, _ = record.key.partition(_END_OF_TABLE)
-                        before = prefixes.get(prefix + end)
+                        before = prefixes.get(prefix_of(record.key))
                         if before is None:
                             continue
-                        if (
-                            record.value is not None
-                            and int(record.value[1 : record.value.index(b",")]) < before
-                        ):
+                        if record.value is not None and offset_of(record.value) < before:
                             last[record.key] = record.value
                         else:
                             last.pop(record.key, None)
                 yield (
                     partition,
                     sorted(
-                        (_left(name, value) for name, value in last.items()), key=lambda left: left.offset
+                        (left_key(name, value) for name, value in last.items()),
+                        key=lambda left: left.offset,
                     ),
                 )
 
-    async def marks(self) -> dict[str, tuple[int, Mapping[str, Any]]]:
+    async def marks(self) -> Marks:
         """Marks to their offsets and values.
 
         Raises:
             aiokafka.errors.KafkaError, OSError: Kafka does not answer.
         """
-        marks: dict[str, tuple[int, Mapping[str, Any]]] = {}
+        marks: Marks = {}
         async with self._turn, self._consumer() as consumer:
             tps = [TopicPartition(self.topic, partition) for partition in range(_PARTITIONS)]
             async for records in read_ranges(consumer, await offset_ranges(consumer, tps)):
                 for record in records:
-                    if record.key.endswith(_END_OF_TABLE) and record.value is not None:
+                    name = mark_name(record.key)
+                    if name is not None and record.value is not None:
                         offset, values = exact_json.loads(record.value)
-                        marks[record.key[:-1].decode()] = offset, values
+                        marks[name] = offset, values
         return marks
 
     async def close(self) -> None:
@@ -209,18 +194,3 @@ class KeptKeys:
             await connect(producer.start)
             self._producer = producer
         return self._producer
-
-
-def mark(name: str, values: Mapping[str, Any] | None = None) -> RowKey:
-    """A name that is kept with an offset, and with values, as keys are."""
-    return RowKey(name, b"", values or {})
-
-
-def _name(key: RowKey) -> bytes:
-    return key.table.encode() + _END_OF_TABLE + key.record_key
-
-
-def _left(name: bytes, value: bytes) -> LeftKey:
-    table, _, record_key = name.partition(_END_OF_TABLE)
-    offset, values = exact_json.loads(value)
-    return LeftKey(RowKey(table.decode(), record_key, values), offset)

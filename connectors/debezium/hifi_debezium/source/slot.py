@@ -5,9 +5,11 @@ from typing import Any, Final
 
 from psycopg import AsyncConnection, Error
 from psycopg.conninfo import make_conninfo
+from psycopg.errors import InsufficientPrivilege
 
 from hifi.pipe.sources.kind import NOTHING_HELD, Held
 from hifi.runtime import log
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_debezium.declaration import DebeziumSource
 
 _TIMEOUT_S: Final = 10
@@ -20,7 +22,27 @@ _DROP_LOST: Final = """
     WHERE slot_name = %s AND wal_status = 'lost' AND NOT active
 """
 
+_DROP: Final = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
+
 logger = log.get(__name__)
+
+
+async def drop_slot(source: DebeziumSource, slot: str) -> None:
+    """Drop a slot, if it is there.
+
+    Raises:
+        Retryable: somebody reads it, or the database does not answer.
+        Misconfigured: the password cannot be read here, or the user may not drop it.
+    """
+    try:
+        async with asyncio.timeout(2 * _TIMEOUT_S), await _connect(source) as connection:
+            await connection.execute(_DROP, [slot])
+    except InsufficientPrivilege as error:
+        raise Misconfigured(f"the user may not drop the slot {slot}: {error}") from error
+    except (TimeoutError, Error) as error:
+        raise Retryable(f"the slot {slot} is not dropped yet: {error!r}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misconfigured(f"the slot {slot} cannot be dropped: {error}") from error
 
 
 async def held_by_slot(source: DebeziumSource, slot: str) -> Held:

@@ -145,6 +145,11 @@ class TopicEvents(ABC):
 
     held: Held = NOTHING_HELD
 
+    @property
+    def notice(self) -> str:
+        """What a person should know of the rows of the source, such as that they may be incomplete; empty: nothing."""
+        return ""
+
     @abstractmethod
     def event_reader(self, cluster: str) -> EventReader:
         """A function that makes the event of each record.

@@ -39,6 +39,8 @@ class SourcePace:
         self.progress: Final = SourceProgress()
         self.held: Callable[[], Held] = _nothing_held
         """What the source keeps for hifi."""
+        self.notice: Callable[[], str] = str
+        """What a person should know of the rows of the source; empty: nothing."""
         self.share = 1.0
         """Share of the source that this instance reads."""
         self._now_s = now_s
@@ -109,6 +111,7 @@ class SourcePace:
             late=self.rate.late if active else "",
             held_bytes=held_log.bytes,
             held=held_log.excess,
+            notice=self.notice(),
         )
 
 

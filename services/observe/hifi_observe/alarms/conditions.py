@@ -75,6 +75,8 @@ def find_conditions(
             conditions["dead-letters", pipe, ""] = f"{dead:,} {letters} in the last minute"
         if now["source"] and now["source"]["held"]:
             conditions["source-held", pipe, ""] = now["source"]["held"]
+        if now["source"] and now["source"]["notice"]:
+            conditions["source-rows", pipe, ""] = now["source"]["notice"]
         for bad in now["failing"]:
             if bad["in_a_row"] >= SAME_ANSWERS and bad["destination"] in destinations.get(pipe, ()):
                 waiting_count = sum(

@@ -291,6 +291,18 @@ RUNBOOKS: Final = {
             "For a pipe that is gone, drop the slot: `SELECT pg_drop_replication_slot('NAME')`.",
         ),
     ),
+    "source-rows": Runbook(
+        "Rows of a captured database are gone without changes of their own, or may be missing or too many.",
+        (
+            "A TRUNCATE, or a snapshot for a lost slot. This alarm ends after ten minutes.",
+            "A snapshot was interrupted, and collect may not drop its slot.",
+            "Somebody deleted the topic with the keys of rows.",
+        ),
+        (
+            "Ask whoever owns the table whether the TRUNCATE was meant.",
+            "If the alarm names a slot, drop it: `SELECT pg_drop_replication_slot('NAME')`. All rows come again.",
+        ),
+    ),
     "unreadable-record": Runbook(
         (
             "A record of a control topic, such as `pipes` or `destinations`, cannot be read. Services skip it and "

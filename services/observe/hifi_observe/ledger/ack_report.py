@@ -76,4 +76,5 @@ def _source(report: Mapping[str, Any]) -> SourceReport:
         late=str(report["late"]),
         held_bytes=int(report.get("held_bytes", 0)),
         held=str(report.get("held", "")),
+        notice=str(report.get("notice", "")),
     )

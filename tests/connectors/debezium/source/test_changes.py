@@ -1,6 +1,7 @@
 """Records of Debezium 3.3 become events with the row at the top level. The records were made by a real connector."""
 
 import re
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from hifi_debezium.declaration import DebeziumSource
 from hifi_debezium.source.changes import ChangeReader, Sweep
 from hifi_debezium.source.columns import placeholder
 from hifi_debezium.source.connector import Connector
-from hifi_debezium.source.kept_keys import KeyChange, LeftKey, RowKey
+from hifi_debezium.source.key_records import LeftKey, left_key, mark_name
 
 SOURCE = {
     "kind": "debezium",
@@ -129,6 +130,22 @@ def test_a_full_replica_identity_gives_the_row_before_an_update() -> None:
     }
 
 
+def test_a_long_key_before_an_update_is_no_row() -> None:
+    """PostgreSQL writes it where it is stored apart from its row, though the replica identity is not FULL."""
+    array = {"field": "delay", "type": "array", "items": {"type": "boolean"}, "optional": True}
+    fields = [{"field": "id", "type": "string"}, array]
+    schema = {**SCHEMA, "fields": [{**side, "fields": fields} for side in SCHEMA["fields"]]}
+    for identifier, is_key_alone in (("x" * 2000, True), ("x", False)):
+        key = {"id": identifier}
+        update = envelope("u", key | {"delay": None}, key | {"delay": [True]})
+        changed = ChangeReader(DebeziumSource.model_validate(SOURCE), "cluster", 10_000)
+        data = orjson.loads(changed(record(update, key=key, schema=schema)).data or b"")
+        assert data["delay"] == [True]
+        assert ("before" in data["change"]) is not is_key_alone
+        null = record(envelope("u", key | {"delay": None}, key | {"delay": None}), key=key, schema=schema)
+        assert (REFUSED in dict(changed(null).headers)) is is_key_alone
+
+
 def reader(**more: Any) -> ChangeReader:
     return ChangeReader(DebeziumSource.model_validate(SOURCE | more), "cluster", 1024)
 
@@ -140,8 +157,8 @@ def test_deletes_of_the_rows_known_so_far_take_the_place_of_a_truncate() -> None
     event = read_changes(truncate)
     assert (event.data, event.skipped, event.followed) == (None, True, True)
     assert event.sweep == Sweep({"public.flights": 9}, "truncate", COMMITTED_MS)
-    key = RowKey("public.flights", b'{"id":7}', {"id": 7})
-    deleted = read_changes.deleted(truncate, event.sweep, LeftKey(key, 5))
+    left = LeftKey("public.flights", b'{"id":7}', {"id": 7}, 5)
+    deleted = read_changes.deleted(truncate, event.sweep, left)
     assert orjson.loads(deleted.data or b"") == {
         "id": 7,
         "change": {
@@ -155,9 +172,17 @@ def test_deletes_of_the_rows_known_so_far_take_the_place_of_a_truncate() -> None
     assert (ignored.skipped, ignored.followed, ignored.sweep) == (True, False, None)
 
 
-def keys(event: Any) -> list[KeyChange]:
-    """What it says of keys, without marks."""
-    return [change for change in event.key_changes if change.key.record_key]
+def keys(event: Any) -> list[tuple[bytes, LeftKey | None]]:
+    """Names of the keys that it tells of, and what they are if there is a row; without marks."""
+    return [
+        (name, None if value is None else left_key(name, value))
+        for name, value in event.key_records
+        if mark_name(name) is None
+    ]
+
+
+def marks(event: Any) -> list[str | None]:
+    return [mark_name(name) for name, _ in event.key_records if mark_name(name) is not None]
 
 
 @pytest.mark.parametrize(
@@ -169,15 +194,37 @@ def test_changes_tell_which_keys_there_are(operation: str, present: bool | None)
     )
     if operation == "t":
         change.key = None
-    told = [(key.table, key.values, offset, there) for key, offset, there in keys(reader()(change))]
-    assert told == ([] if present is None else [("public.flights", {"id": ROW["id"]}, 7, present)])
+    name = b"public.flights\0" + orjson.dumps({"id": ROW["id"]})
+    left = LeftKey("public.flights", orjson.dumps({"id": ROW["id"]}), {"id": ROW["id"]}, 7)
+    assert keys(reader()(change)) == ([] if present is None else [(name, left if present else None)])
+
+
+@pytest.mark.parametrize(
+    ("column", "written", "value"),
+    [
+        ({"type": "string"}, b'"\xc3\xbc\\" 1.10"', 'ü" 1.10'),
+        ({"type": "int64"}, b"7", 7),
+        ({"type": "double"}, b"1.10", Decimal("1.10")),
+        ({"type": "int32", "name": "io.debezium.time.Date"}, b"3", "1970-01-04"),
+        ({"type": "string", "parameters": {"__debezium.source.column.type": "NUMERIC"}}, b'"1.10"', "1.10"),
+    ],
+)
+def test_a_kept_key_has_the_value_of_its_column(column: Any, written: bytes, value: Any) -> None:
+    field = column | {"field": "id", "optional": True}
+    schema = {**SCHEMA, "fields": [{**side, "fields": [field]} for side in SCHEMA["fields"]]}
+    change = record(envelope("c", None, {"id": orjson.Fragment(written)}), schema=schema)
+    change.value = change.value.replace(b'"payload":null,', b"")
+    change.key = b'{"id":%b}' % written
+    assert keys(reader()(change)) == [
+        (b"public.flights\0" + change.key, LeftKey("public.flights", change.key, {"id": value}, 7))
+    ]
 
 
 def test_a_row_that_is_refused_is_there_all_the_same() -> None:
     change = record(envelope("c", None, ROW | {"carrier": "x" * 2000}))
     event = reader()(change)
     assert refusal(event) == "too-large"
-    assert [change.present for change in keys(event)] == [True]
+    assert [left is not None for _, left in keys(event)] == [True]
 
 
 def notice(kind: str, **facts: str) -> Any:
@@ -204,8 +251,8 @@ def test_begin_tables_and_end_of_a_snapshot_are_kept_and_are_no_events() -> None
         )
     ]
     assert all(event.skipped and REFUSED not in dict(event.headers) for event in events)
-    assert [[change.key.table for change in event.key_changes] for event in events] == [
-        ["snapshot"], [], ["snapshot of public.flights"], [], [],
+    assert [marks(event) for event in events] == [
+        ["snapshot"], [], ["snapshot of public.flights"], [], ["end of the snapshot"],
     ]  # fmt: skip
     assert [event.sweep for event in events] == [None] * 4 + [Sweep({}, "snapshot", 5)]
     no_rows = reader(settings={"snapshot.mode": "no_data"})
@@ -367,8 +414,6 @@ def test_a_change_names_the_columns_that_its_table_has_lost_also_after_a_restart
         again = reader()
         again.columns = first.columns
         assert [gone(again(change)) for change in records[begin:]] == expected[begin:]
-    marks = [
-        change for told in map(reader(), records) for change in told.key_changes if not change.key.record_key
-    ]
-    assert [change.key.table for change in marks] == ["columns of public.flights"] * 2
-    assert marks[-1].key.values == first.columns["public.flights"]  # type: ignore[index]
+    told = [pair for event in map(reader(), records) for pair in event.key_records if mark_name(pair[0])]
+    assert [mark_name(name) for name, _ in told] == ["columns of public.flights"] * 2
+    assert left_key(told[-1][0], told[-1][1] or b"").values == first.columns["public.flights"]  # type: ignore[index]

@@ -1,11 +1,13 @@
 """The keys of rows are kept in a topic, and become deletes when a TRUNCATE or a new snapshot has left them out."""
 
+import asyncio
 import random
 import uuid
 import zlib
 from typing import Any
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
 from tests.connectors.debezium.source.test_changes import SOURCE, envelope, notice, record
 
 from hifi.pipe.sources.kind import SourceContext
@@ -27,22 +29,32 @@ class Reader:
         self._source = source
         self._highest: dict[tuple[str, int], int] = {}
         """Source partition and partition of `raw` to the highest position that was written."""
+        self.renewed = 0
+        """Snapshots that were begun because the last one had not ended."""
         self.crash()
 
+    @property
+    def notice(self) -> str:
+        return self.events.notice
+
     def crash(self) -> None:
-        self._events = ChangeEvents(self._source, SourceContext("s", "p", 10_000))
-        self._event = self._events.event_reader("cluster")
+        self.events = ChangeEvents(self._source, SourceContext("s", "p", 10_000))
+        self.events._connector.renew = self._renew  # type: ignore[method-assign]
+        self._event = self.events.event_reader("cluster")
         self._before = dict(self._highest)
+
+    async def _renew(self) -> None:
+        self.renewed += 1
 
     async def read(self, *records: Any, writes: bool = True) -> list[tuple[int, int, str]]:
         """The deletes that follow: the offset of what they follow, their position, and their key."""
-        await self._events._keys.provide()
-        await self._events.prepare(records)
+        await self.events._keys.provide()
+        await self.events.prepare(records)
         deleted = []
         for told in records:
             event = self._event(told)
             if event.followed:
-                following = await self._events.following(told, event)
+                following = await self.events.following(told, event)
                 for name, deletes in following:
                     positions = [delete.position for delete in deletes]
                     assert positions == sorted(positions)
@@ -56,11 +68,11 @@ class Reader:
                             self._highest[place] = max(delete.position, self._highest.get(place, -1))
                 if not writes:
                     break
-                await self._events.following_written()
-            remembered = self._events.remember([event])
+                await self.events.following_written()
+            remembered = self.events.remember([event])
             if remembered is not None:
                 await remembered
-        await self._events.close()
+        await self.events.close()
         return sorted(deleted)
 
 
@@ -160,3 +172,79 @@ async def test_whatever_is_read_again_each_row_that_is_gone_is_deleted_once(
     expected = sorted((offset, keys[number]) for offset, numbers in gone for number in numbers)
     assert len(expected) > 50
     assert sorted((follows, key) for follows, _, key in deleted) == expected
+
+
+async def test_a_snapshot_that_did_not_end_is_made_again_with_another_slot(source: DebeziumSource) -> None:
+    reader = Reader(source)
+    await reader.read(told("STARTED", 0), change("r", 1, 1))
+    assert reader.renewed == 0
+    again = told("STARTED", 2)
+    await reader.read(again)
+    assert reader.renewed == 1
+    reader.crash()
+    await reader.read(again, change("r", 1, 3))
+    assert reader.renewed == 1
+    await reader.read(told("STARTED", 4), change("r", 1, 5))
+    assert reader.renewed == 1  # the one that was asked for
+    await reader.read(told("SKIPPED", 6))
+    assert reader.renewed == 2  # it has not ended, and Debezium goes on
+    await reader.read(told("STARTED", 7), scanned(8), told("COMPLETED", 9), told("SKIPPED", 10))
+    assert reader.renewed == 2
+    await reader.read(told("STARTED", 11), scanned(12), told("COMPLETED", 13))
+    assert reader.renewed == 2
+    reader.crash()
+    await reader.read(told("STARTED", 0), change("r", 1, 1), again, told("STARTED", 4), told("SKIPPED", 6))
+    assert reader.renewed == 2  # read again
+
+
+async def test_rows_that_may_be_missing_are_told_until_a_snapshot_has_ended(source: DebeziumSource) -> None:
+    reader = Reader(source.model_copy(update={"settings": {"snapshot.mode": "initial"}}))
+    await reader.read(told("STARTED", 0), change("r", 1, 1), told("SKIPPED", 2))
+    assert reader.renewed == 0
+    assert "a snapshot was interrupted, so rows may be missing: drop the slot hifi_s_p" in reader.notice
+    reader.crash()
+    await reader.read(change("c", 2, 3))
+    assert "rows may be missing" in reader.notice
+    await reader.read(told("STARTED", 4), scanned(5), told("COMPLETED", 6))
+    assert "missing" not in reader.notice
+
+
+async def test_a_truncate_is_told_whether_its_rows_are_deleted_or_not(source: DebeziumSource) -> None:
+    reader = Reader(source)
+    assert await reader.read(change("c", 1, 0)) == []
+    assert reader.notice == ""
+    await reader.read(change("t", 0, 1))
+    assert reader.notice == "1 rows of public.flights were deleted for a TRUNCATE"
+    ignoring = Reader(source.model_copy(update={"truncate": "ignore"}))
+    assert await ignoring.read(change("t", 0, 2)) == []
+    assert ignoring.notice == "a TRUNCATE of public.flights was ignored: its rows stay at destinations"
+
+
+async def test_a_deleted_topic_of_the_keys_is_made_again_and_told_until_a_snapshot_has_ended(
+    source: DebeziumSource,
+) -> None:
+    reader = Reader(source)
+    await reader.read(told("STARTED", 0), change("r", 1, 1), scanned(2), told("COMPLETED", 3))
+    assert "keys" not in reader.notice
+    warnings: dict[str, str | None] = {}
+    reader.events._topic_id = await reader.events._keys.topic_id()
+    admin = AIOKafkaAdminClient(bootstrap_servers=source.bootstrap)
+    await admin.start()
+    await admin.delete_topics([reader.events._keys.topic])
+    await admin.close()
+    watching = asyncio.create_task(reader.events._watch_keys(warnings.__setitem__))
+    async with asyncio.timeout(30):
+        while reader.events._reader.columns is not None:  # type: ignore[union-attr]
+            await asyncio.sleep(0.1)
+    watching.cancel()
+    await reader.read(change("c", 2, 4))
+    expected = f"the topic {source.topic}.keys has no keys from before the offset 4"
+    assert expected in reader.notice
+    reader.crash()
+    await reader.read(change("c", 3, 5))
+    assert expected in reader.notice
+    await reader.read(told("STARTED", 6), change("r", 1, 7), scanned(8), told("COMPLETED", 9))
+    assert expected not in reader.notice
+    reader.crash()
+    await reader.read(change("c", 4, 10))
+    assert expected not in reader.notice

@@ -152,7 +152,7 @@ def test_progress_tells_what_remains_and_when_it_ends_over_all_instances() -> No
         reports.append(_report("egest" if number else ""))
     total = add_up(reports)
     assert (total["done"], total["remaining"], total["late"]) == (4000, 17_000, "egest")
-    assert (total["held_bytes"], total["held"]) == (10, "a slot")
+    assert (total["held_bytes"], total["held"], total["notice"]) == (10, "a slot", "rows")
     assert seconds_left(total) == pytest.approx(17_000 / 300)
     assert seconds_left(total | {"arriving_per_s": 400.0}) is None, "it does not get less"
     assert seconds_left(total | {"remaining": 0}) == 0
@@ -169,4 +169,5 @@ def _report(late: str) -> SourceReport:
         late=late,
         held_bytes=10 if late else 7,
         held="a slot" if late else "",
+        notice="rows" if late else "",
     )

@@ -165,6 +165,20 @@ def test_a_source_that_keeps_too_much_is_told_with_what_it_keeps() -> None:
         assert look(store).get(("source-held", "flights", "")) == (excess or None)
 
 
+def test_what_is_to_be_known_of_the_rows_of_a_source_is_an_alarm() -> None:
+    store = closed(MINUTE)
+    ledger = PartitionLedger(0, ClosingRules())
+    source = {
+        "backfill": False, "done": 1, "remaining": 0, "read_per_s": 0, "arriving_per_s": 0, "limit_per_s": 1,
+        "late": "",
+    }  # fmt: skip
+    for at, notice in enumerate(("5 rows were deleted for a TRUNCATE", "")):
+        report = {"epoch": "0a", "service": "collect", "sources": {"flights": source | {"notice": notice}}}
+        ledger.take("accepted", [Row(at, NOW_US // 1000, [], orjson.dumps(report))])
+        tell(store, 0, ledger)
+        assert look(store).get(("source-rows", "flights", "")) == (notice or None)
+
+
 def dead_letters(ledger: PartitionLedger, count: int) -> None:
     why = {SERVICE: b"normalize", REASON: b"schema"}
     first = ledger.positions.get("dead-letter", 0)

@@ -146,7 +146,7 @@ def test_the_progress_of_a_source_is_added_up_over_the_instances_that_told_it_la
     tell(1, "b", 2000)
     assert now(2000) == {
         "backfill": True, "done": 20, "remaining": 180, "read_per_s": 10, "arriving_per_s": 4, "limit_per_s": 10,
-        "late": "enrich", "held": "", "held_bytes": 0, "left_s": 30,
+        "late": "enrich", "held": "", "held_bytes": 0, "notice": "", "left_s": 30,
     }  # fmt: skip
     tell(2, "a", 3000, closed=True)
     assert (now(3000) or {})["done"] == 10

@@ -1,0 +1,80 @@
+"""The records of the topic that keeps the keys of rows. Pure.
+
+The key is the table, a zero byte, and the key of the records of a row's changes; the value is `[OFFSET, KEY]`. Without
+a key of records it is a mark: a name that is kept with an offset and values.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from hifi.runtime import exact_json
+
+KeyRecord: TypeAlias = tuple[bytes, bytes | None]
+"""Key and value of a record; None: there is no row with the key."""
+_END_OF_TABLE: Final = b"\0"
+
+
+class LeftKey(NamedTuple):
+    """The key of a row that was last told of before some offset.
+
+    Attributes:
+        table: as `SCHEMA.TABLE`.
+        record_key: key of the records of its changes.
+        values: by column, as events have them.
+        offset: of the record that told of it.
+    """
+
+    table: str
+    record_key: bytes
+    values: Mapping[str, Any]
+    offset: int
+
+
+def key_record(table: str, record_key: bytes, values: bytes, offset: int | None) -> KeyRecord:
+    """What a change says of the key of its row.
+
+    Args:
+        table: as `SCHEMA.TABLE`.
+        record_key: key of the change's record.
+        values: by column, as events have them, JSON.
+        offset: of the change; None: the row is gone.
+    """
+    name = table.encode() + _END_OF_TABLE + record_key
+    return name, None if offset is None else b"[%d,%b]" % (offset, values)
+
+
+def mark_record(name: str, offset: int, values: Mapping[str, Any] | None = None) -> KeyRecord:
+    """A name that is kept with an offset, and with values, as keys are."""
+    return key_record(name, b"", exact_json.dumps(values or {}), offset)
+
+
+def gone(left: LeftKey) -> KeyRecord:
+    """The record that forgets a key."""
+    return key_record(left.table, left.record_key, b"", None)
+
+
+def table_prefix(table: str) -> bytes:
+    """What the keys of a table's records begin with."""
+    return table.encode() + _END_OF_TABLE
+
+
+def prefix_of(name: bytes) -> bytes:
+    """What the key of a record begins with, up to the key of its row."""
+    return name[: name.index(_END_OF_TABLE) + 1]
+
+
+def offset_of(value: bytes) -> int:
+    """The offset in the value of a record."""
+    return int(value[1 : value.index(b",")])
+
+
+def left_key(name: bytes, value: bytes) -> LeftKey:
+    """The key that a record has told of."""
+    table, _, record_key = name.partition(_END_OF_TABLE)
+    offset, values = exact_json.loads(value)
+    return LeftKey(table.decode(), record_key, values, offset)
+
+
+def mark_name(name: bytes) -> str | None:
+    """The name of a mark; None: the record tells of a row."""
+    return name[:-1].decode() if name.endswith(_END_OF_TABLE) else None
