@@ -9,11 +9,8 @@ against Spark 4.2.0; tests/services/enrich/plan/test_dataframe.py fails when a n
 import json
 import logging
 import re
-import tempfile
-import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -27,7 +24,6 @@ from hifi.runtime.errors import HifiError
 from hifi.spark.generator import INPUT_COLUMNS
 from hifi.spark.restrictions import FUNCTIONS, READS_CLOCK, class_name
 from hifi.spark.row_query import Steps
-from hifi.spark.spark_session import task_slots
 
 JavaObject = Any
 """A reference to a Java object."""
@@ -44,10 +40,6 @@ CODE_GENERATION: Final = "spark.sql.codegen.factoryMode"
 ALWAYS: Final = "CODEGEN_ONLY"
 """Value of `CODE_GENERATION` that makes it an error if code cannot be generated."""
 BOUNDED: Final = "hifi.BoundedExpression"
-_EXPRESSIONS: Final = tuple(
-    Path(__file__).with_name(f"{name}.java") for name in ("SqlBudget", "BoundedExpression", "ExactArithmetic")
-)
-"""In the order in which one needs the other."""
 _EXCLUDED_RULES: Final = "spark.sql.optimizer.excludedRules"
 _CONSTANT_FOLDING: Final = "org.apache.spark.sql.catalyst.optimizer.ConstantFolding"
 _HIDDEN: Final = re.compile(r"(, )?`hifi\.\w+`")
@@ -100,7 +92,6 @@ class Catalyst:
         self._to_seq = jvm.org.apache.spark.api.python.PythonUtils.toSeq
         self._list = jvm.java.util.ArrayList
         self._columns = jvm.org.apache.spark.sql.classic.ExpressionUtils
-        load_classes(spark)
         self._budget = jvm.hifi.SqlBudget
         self._exact_arithmetic = jvm.hifi.ExactArithmetic()
         self._bounded_expression = jvm.hifi.BoundedExpression
@@ -416,28 +407,6 @@ class Catalyst:
             loader = self.jvm.java.lang.Thread.currentThread().getContextClassLoader()
             self._classes[name] = self.jvm.java.lang.Class.forName(name, True, loader)
         return self._classes[name]
-
-
-def load_classes(spark: SparkSession) -> None:
-    """Compile hifi's own expressions, and have the driver and the executors load them. Done once in a JVM."""
-    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    if loader.getResource("hifi/BoundedExpression.class") is not None:
-        return
-    jar = Path(tempfile.mkdtemp(dir=spark.conf.get("spark.local.dir"))) / "hifi-sql.jar"
-    with zipfile.ZipFile(jar, "w") as written:
-        parent = loader
-        for source in _EXPRESSIONS:
-            compiler = jvm.org.codehaus.janino.SimpleCompiler()
-            compiler.setParentClassLoader(parent)
-            compiler.setTargetVersion(8)  # calls of static methods of interfaces
-            compiler.cook(source.read_text())
-            for name, code in compiler.getBytecodes().items():
-                written.writestr(f"{name.replace('.', '/')}.class", bytes(code))
-            parent = compiler.getClassLoader()
-    loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
-    if task_slots(str(spark.sparkContext.master)) is None:
-        spark.sparkContext._jsc.addJar(str(jar))  # noqa: SLF001
 
 
 def _classes(node: Any) -> Iterator[str]:

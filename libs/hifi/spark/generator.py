@@ -247,10 +247,12 @@ def _after_udf(enrich: Enrich, query: RowQuery) -> RowQuery:
     nothing = literal("udf-failed: the function returned nothing for this event")
     failure = f"concat('udf-failed: ', substring({RETURNED}, 2))"
     query = query.fail([(f"{RETURNED} is null", nothing), (f"startswith({RETURNED}, '!')", failure)])
-    schema = ", ".join(f"`{name}` string" for name in enrich.udf.returns)
-    query = query.extend_unless_failed({"hifi.return": f"from_json({RETURNED}, '{schema}')"})
+    query = query.extend_unless_failed({"hifi.return": json_fields(RETURNED, list(enrich.udf.returns))})
     return query.extend(
-        {name: typed_text(f"`hifi.return`.`{name}`", kind) for name, kind in enrich.udf.returns.items()}
+        {
+            name: typed_text(f"`hifi.return`[{index}]", kind)
+            for index, (name, kind) in enumerate(enrich.udf.returns.items())
+        }
     )
 
 

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from hifi.runtime.errors import HifiError
 from hifi.runtime.process.user_code import public_variables
+from hifi.spark.java_classes import load_functions
 
 LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 _SCRATCH_PREFIX: Final = "hifi-enrich-"
@@ -146,7 +147,9 @@ def start_spark(
         )
         os.environ["SPARK_CONF_DIR"] = str(folder)
     with _public_variables():
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
+    load_functions(spark, local=task_slots(master) is not None)
+    return spark
 
 
 @contextmanager

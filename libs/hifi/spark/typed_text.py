@@ -4,8 +4,8 @@ from typing import Final
 
 from hifi.pipe.model import SqlType
 
-EXACT_TYPES: Final = frozenset({SqlType.STRING, SqlType.INT, SqlType.BIGINT})
-"""Types that have a number with more digits than a double."""
+WHOLE_NUMBER: Final = "hifi_whole_number"
+"""The SQL function, see `WholeNumber.java`."""
 
 
 def typed_text(text: str, kind: SqlType) -> str:
@@ -15,11 +15,11 @@ def typed_text(text: str, kind: SqlType) -> str:
         text: SQL of the text.
         kind: declared type.
     """
-    if kind not in (SqlType.INT, SqlType.BIGINT):
-        return f"cast({text} as {kind.value})"
-    number = f"try_cast({text} as decimal(38, 18))"
-    whole_number = f"if({number} % 1 = 0, try_cast({number} as {kind.value}), null)"
-    return f"coalesce(try_cast({text} as {kind.value}), {whole_number})"
+    if kind is SqlType.BIGINT:
+        return f"{WHOLE_NUMBER}({text})"
+    if kind is SqlType.INT:
+        return f"try_cast({WHOLE_NUMBER}({text}) as int)"
+    return f"cast({text} as {kind.value})"
 
 
 def stored_text(text: str, kind: SqlType) -> str:

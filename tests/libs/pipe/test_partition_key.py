@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import orjson
 import pytest
 
 from hifi.pipe.sources.partition_key import MAX_KEY_BYTES, partition_key
@@ -10,7 +9,7 @@ from hifi.runtime.errors import Rejected
 
 
 def key(text: str, path: str = "a.b") -> bytes | None:
-    return partition_key(orjson.loads(text), text.encode(), path.split("."))
+    return partition_key(text.encode(), path.split("."))
 
 
 @pytest.mark.parametrize(
@@ -24,6 +23,8 @@ def key(text: str, path: str = "a.b") -> bytes | None:
         ("1" + "0" * 30, b"1" + b"0" * 30),
         ("null", None),
         ('""', None),
+        ('"x","c":1e309', b"x"),
+        ("7" + "0" * 400, b"7" + b"0" * 400),
     ],
 )
 def test_a_string_or_an_integer_is_a_key(value: str, expected: bytes | None) -> None:
@@ -39,6 +40,12 @@ def test_data_without_the_field_has_no_key(text: str) -> None:
 def test_other_values_are_refused(value: Any) -> None:
     with pytest.raises(Rejected, match=r"the field a\.b must be a string or an integer") as raised:
         key(f'{{"a":{{"b":{value}}}}}')
+    assert raised.value.reason == "partition-key"
+
+
+def test_data_whose_key_cannot_be_read_is_refused() -> None:
+    with pytest.raises(Rejected, match="the exponent of the number 1e") as raised:
+        key(f'{{"a":{{"b":"x","c":1e9,"d":1e{"9" * 30}}}}}')
     assert raised.value.reason == "partition-key"
 
 

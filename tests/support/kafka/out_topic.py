@@ -44,11 +44,20 @@ class OutTopic:
         await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, self.name, configs)])
         await admin.close()
 
-    async def delete_positions(self) -> None:
+    async def delete(self, *names: str) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.kafka)
         await admin.start()
-        await admin.delete_topics([f"{self.name}-positions"])
+        await admin.delete_topics(list(names))
         await admin.close()
+
+    async def create(self) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.kafka)
+        await admin.start()
+        await admin.create_topics([NewTopic(self.name, 1, 1)])
+        await admin.close()
+
+    async def delete_positions(self) -> None:
+        await self.delete(f"{self.name}-positions")
 
     async def records(self, isolation: str = "read_committed") -> list[ConsumerRecord]:
         """All records of the topic, in their order within a partition, once their transactions are decided."""
@@ -85,12 +94,6 @@ class KeyedTopic(OutTopic, EventLog):
     def __init__(self, cluster: KafkaCluster, name: str) -> None:
         super().__init__(cluster.bootstrap, name)
         self._cluster = cluster
-
-    async def create(self) -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.kafka)
-        await admin.start()
-        await admin.create_topics([NewTopic(self.name, 1, 1)])
-        await admin.close()
 
     def declared(self, **more: Any) -> dict[str, Any]:
         return super().declared(settings={"key_attribute": "subject"} | more.pop("settings", {}), **more)

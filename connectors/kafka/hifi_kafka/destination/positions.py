@@ -2,6 +2,7 @@
 
 import asyncio
 import zlib
+from collections.abc import Container
 from typing import Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -131,17 +132,33 @@ class PositionReader:
             raise
         self._clients, self.partitions = clients, partitions
 
+    async def require_topic(self) -> None:
+        """Ask the cluster for the topic that gets the events.
+
+        Raises:
+            Missing: it is not there.
+        """
+        admin = AIOKafkaAdminClient(**client_options(self._settings.bootstrap, self._settings.security))
+        await admin.start()
+        try:
+            self._require_topic(await admin.list_topics())
+        finally:
+            await admin.close()
+
+    def _require_topic(self, topics: Container[str]) -> None:
+        if self._events_topic not in topics:
+            raise Missing(
+                f"topic {self._events_topic}",
+                f"the topic {self._events_topic} does not exist at the destination; create it",
+            )
+
     async def _partitions_of_topic(self) -> int:
         """The number of partitions; creates the topic if it is missing."""
         admin = AIOKafkaAdminClient(**client_options(self._settings.bootstrap, self._settings.security))
         await admin.start()
         try:
             topics = await admin.list_topics()
-            if self._events_topic not in topics:
-                raise Missing(
-                    f"topic {self._events_topic}",
-                    f"the topic {self._events_topic} does not exist at the destination; create it",
-                )
+            self._require_topic(topics)
             if self._topic not in topics:
                 logger.warning("positions-topic-made", topic=self._topic, cluster=self._settings.bootstrap)
                 configs = {"cleanup.policy": "compact,delete", "retention.ms": str(RETENTION_DAYS * _DAY_MS)}

@@ -57,6 +57,8 @@ class TransactionalPartition:
         self._written: dict[bytes, WrittenOffsets] = {}
         self._read_through = 0
         self._batch_bytes = 0
+        self._failed = False
+        """Whether the last write failed: the topic may be gone."""
         self._closing: set[asyncio.Task[None]] = set()
 
     async def write(self, events: Sequence[tuple[OutboundEvent, DestinationRecord]]) -> None:
@@ -80,6 +82,7 @@ class TransactionalPartition:
             await producer.commit_transaction()
         except BaseException as error:
             self._discard()
+            self._failed = True
             if isinstance(error, MessageSizeTooLargeError):
                 if await self._reader.topic_limit.lower(self._batch_bytes):
                     return False
@@ -89,6 +92,7 @@ class TransactionalPartition:
             raise
         for chunk, bitmap in bitmaps.items():
             written.merge(chunk, bitmap)
+        self._failed = False
         return True
 
     async def stop(self) -> None:
@@ -101,6 +105,8 @@ class TransactionalPartition:
         """The producer, once it is known what was written."""
         producer = self._producer
         if producer is None:
+            if self._failed:
+                await self._reader.require_topic()
             self._batch_bytes = self._reader.topic_limit.batch_bytes
             producer = AIOKafkaProducer(
                 **client_options(self._settings.bootstrap, self._settings.security),

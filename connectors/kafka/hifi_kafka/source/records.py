@@ -1,7 +1,7 @@
 """Records of a source topic as events. No I/O."""
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import orjson
 from aiokafka import ConsumerRecord
@@ -11,7 +11,7 @@ from hifi.pipe.sources.partition_key import MAX_KEY_BYTES, partition_key
 from hifi.pipe.sources.timestamps import rfc3339_or_none
 from hifi.record.cloudevents import decode as cloudevents
 from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
-from hifi.record.cloudevents.json_slices import is_within_depth, without_bom
+from hifi.record.cloudevents.json_slices import is_object, is_within_depth, without_bom
 from hifi.record.headers import CONTENT_TYPE, Headers
 from hifi.runtime.errors import Rejected
 from hifi.runtime.http.media_type import is_json
@@ -98,14 +98,14 @@ class RecordReader:
         """The event of a record whose value is a JSON object."""
         event.data = text
         try:
-            data = orjson.loads(text)
-        except orjson.JSONDecodeError:
+            is_an_object = is_object(text)
+        except InvalidEvent:
             return refused(event, "not-json", "the value is not JSON")
-        if not isinstance(data, dict):
+        if not is_an_object:
             return refused(event, "not-json", "the value is not a JSON object")
         if not is_within_depth(text, _MAX_DEPTH):
             return refused(event, "not-json", f"the value is nested deeper than {_MAX_DEPTH} levels")
-        return self._with_key(event, data)
+        return self._with_key(event)
 
     def _cloudevent(
         self, event: SourceEvent, record: ConsumerRecord, value: bytes, decode: _Decode
@@ -120,20 +120,14 @@ class RecordReader:
         has_key = any(name == _PARTITION_KEY for name, _ in decoded.headers)
         key = decoded.key if has_key or not record.key else record.key
         cloudevent = SourceEvent(event.position, key, decoded.data, decoded.headers, decoded.time_us)
-        if self._partition_key is None:
-            return cloudevent
-        try:
-            data = orjson.loads(decoded.data)
-        except orjson.JSONDecodeError:
-            return cloudevent
-        return self._with_key(cloudevent, data) if isinstance(data, dict) else cloudevent
+        return self._with_key(cloudevent) if _has_object(cloudevent) else cloudevent
 
-    def _with_key(self, event: SourceEvent, data: dict[str, Any]) -> SourceEvent:
-        """The event with the partition key that the pipe declares, if the data has it."""
+    def _with_key(self, event: SourceEvent) -> SourceEvent:
+        """The event, whose data is an object, with the partition key that the pipe declares, if the data has it."""
         if self._partition_key is None:
             return event
         try:
-            event.key = partition_key(data, event.data or b"", self._partition_key) or event.key
+            event.key = partition_key(event.data or b"", self._partition_key) or event.key
         except Rejected as why:
             return refused(event, why.reason, why.detail)
         return event
@@ -151,6 +145,14 @@ class RecordReader:
             return refused(event, why.reason, f"the record has no value, and of its key: {why.detail}")
         event.data = orjson.dumps({"key": name, "deleted": True})
         return event
+
+
+def _has_object(event: SourceEvent) -> bool:
+    """Whether the data of an event is a JSON object."""
+    try:
+        return is_object(event.data or b"")
+    except InvalidEvent:
+        return False
 
 
 def _content_mode(record: ConsumerRecord) -> _Decode | None:

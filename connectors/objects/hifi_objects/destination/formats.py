@@ -51,7 +51,7 @@ class Ndjson:
             except (OSError, EOFError, zlib.error) as error:
                 raise ValueError(str(error)) from error
         try:
-            return [int(orjson.loads(line)[OFFSET]) for line in content.splitlines()]
+            return [int(exact_json.loads(line)[OFFSET]) for line in content.splitlines()]
         except (KeyError, TypeError) as error:
             raise ValueError(f"a line has no {OFFSET}") from error
 

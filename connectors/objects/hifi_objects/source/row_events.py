@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import orjson
-
 from hifi.pipe.sources.event import SourceEvent, refused
 from hifi.pipe.sources.partition_key import partition_key
 from hifi.pipe.sources.timestamps import rfc3339_or_none
@@ -55,7 +53,7 @@ class ObjectRowEvents:
         if self._partition_key is None or row.data is None:
             return event
         try:
-            event.key = partition_key(orjson.loads(row.data), row.data, self._partition_key) or event.key
+            event.key = partition_key(row.data, self._partition_key) or event.key
         except Rejected as why:
             return refused(event, why.reason, why.detail)
         return event

@@ -1,7 +1,9 @@
 """The partition key of an event: the value at the path that its pipe declares. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
+
+import orjson
 
 from hifi.runtime import exact_json
 from hifi.runtime.errors import Rejected
@@ -9,20 +11,23 @@ from hifi.runtime.errors import Rejected
 MAX_KEY_BYTES: Final = 64 * 1024
 
 
-def partition_key(document: Mapping[str, Any], text: bytes, path: Sequence[str]) -> bytes | None:
+def partition_key(text: bytes, path: Sequence[str]) -> bytes | None:
     """The key in the data of an event; None: it has none.
 
     Args:
-        document: data of the event, as orjson reads it.
-        text: the same as JSON.
+        text: data of the event, JSON.
         path: of the field.
 
     Raises:
-        Rejected: the field is neither a string nor an integer, or it is too large.
+        Rejected: the field is neither a string nor an integer, it is too large, or a number of the data has an exponent
+            of more than 18 digits.
     """
-    value = _value_at(document, path)
+    try:
+        value = _value_at(orjson.loads(text), path)
+    except orjson.JSONDecodeError:  # a number is larger than a double
+        value = _exact_value_at(text, path)
     if isinstance(value, float):  # or a whole number of more than 64 bits
-        value = _value_at(exact_json.loads(text), path)
+        value = _exact_value_at(text, path)
     if value is None or value == "":
         return None
     if isinstance(value, bool) or not isinstance(value, str | int):
@@ -31,6 +36,13 @@ def partition_key(document: Mapping[str, Any], text: bytes, path: Sequence[str])
     if len(key) > MAX_KEY_BYTES:
         raise Rejected("too-large", f"the partition key has {len(key)} bytes; the limit is {MAX_KEY_BYTES}")
     return key
+
+
+def _exact_value_at(text: bytes, path: Sequence[str]) -> Any:
+    try:
+        return _value_at(exact_json.loads(text), path)
+    except ValueError as error:
+        raise Rejected("partition-key", f"the data cannot be read for the partition key: {error}") from None
 
 
 def _value_at(document: Any, path: Sequence[str]) -> Any:

@@ -63,6 +63,16 @@ def value_slice(text: bytes) -> bytes:
     return bytes(_decode(_VALUE, text))
 
 
+def is_object(text: bytes) -> bool:
+    """Whether JSON is an object; its numbers may have any size, as in each event.
+
+    Raises:
+        InvalidEvent: not JSON in UTF-8.
+    """
+    check_utf8(text)
+    return value_slice(text)[:1] == b"{"
+
+
 def array_elements(text: bytes) -> list[bytes]:
     """The slices of the elements of an array.
 

@@ -7,11 +7,10 @@ import orjson
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from hifi.pipe.model import SqlType
 from hifi.record.headers import CE_PREFIX
 from hifi.record.spark_sql import literal
-from hifi.spark.json_fields import exact_number
-from hifi.spark.typed_text import EXACT_TYPES, stored_text
+from hifi.spark.json_fields import json_fields
+from hifi.spark.typed_text import stored_text
 from hifi_iceberg.declaration import ACCEPTED, LOG, OFFSET, PARTITION, SEQ, LakeTable
 
 ROW: Final = "row"
@@ -36,9 +35,11 @@ def with_rows(deliveries: DataFrame, declared: LakeTable, log: str) -> DataFrame
         declared: the table.
         log: identity of the stream's log.
     """
-    schema = ", ".join(f"`{name}` string" for name in declared.columns) or "`none` string"
-    parsed = deliveries.withColumn(_DATA, sql.expr(f"from_json({_TEXT}, {literal(schema)})"))
-    columns = {name: _value(name, kind) for name, kind in declared.columns.items()}
+    parsed = deliveries.withColumn(_DATA, sql.expr(json_fields(_TEXT, list(declared.columns))))
+    columns = {
+        name: stored_text(f"`{_DATA}`[{index}]", kind)
+        for index, (name, kind) in enumerate(declared.columns.items())
+    }
     for name, attribute in declared.settings.attributes.items():
         header = literal(CE_PREFIX + attribute)
         columns[name] = f"cast(filter(headers, h -> h.key = {header})[0].value as string)"
@@ -51,11 +52,6 @@ def with_rows(deliveries: DataFrame, declared: LakeTable, log: str) -> DataFrame
         .withColumn(REFUSAL, sql.expr(_refusal(declared)))
         .drop(_DATA)
     )
-
-
-def _value(name: str, kind: SqlType) -> str:
-    text = f"`{_DATA}`.`{name}`"
-    return stored_text(exact_number(text, _TEXT, name) if kind in EXACT_TYPES else text, kind)
 
 
 def _refusal(declared: LakeTable) -> str:

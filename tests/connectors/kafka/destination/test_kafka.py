@@ -29,7 +29,7 @@ from tests.support.retrier.running_retrier import retrying
 
 from hifi.delivery.kind import OutboundEvent
 from hifi.record.headers import DESTINATION, OUTCOME, REASON
-from hifi.runtime.errors import HifiError, Rejected
+from hifi.runtime.errors import HifiError, Missing, Rejected
 from hifi_kafka.destination.positions import RETENTION_DAYS
 
 EVENTS = 4000
@@ -205,6 +205,50 @@ async def test_batches_keep_the_limit_of_the_topic_and_the_order(out: OutTopic, 
         assert of_key == sorted(of_key)
     attempts = await out.records("read_uncommitted")
     assert len(attempts) < 1.5 * len(records), "the limit is kept, not met again with each batch"
+
+
+async def test_a_limit_that_is_lowered_under_a_writer_loses_neither_records_nor_order(out: OutTopic) -> None:
+    writer = out.writer()
+    events = [outbound(n, f"k{n % 7}", pad="x" * 300) for n in range(600)]
+    await writer.write(events[:300])
+    await out.configure(2_000)
+    await writer.write(events[300:])
+    await writer.close()
+    records = await out.records()
+    assert sorted(numbers(records)) == [*range(600)]
+    for key in range(7):
+        of_key = numbers([record for record in records if record.key == f"k{key}".encode()])
+        assert of_key == sorted(of_key)
+
+
+async def test_for_a_topic_that_somebody_deletes_deliveries_wait_and_the_reason_names_it(
+    out: OutTopic,
+) -> None:
+    writer = out.writer()
+    await writer.write([outbound(1)])
+    await out.delete(out.name)
+    missing: list[Missing] = []
+    async with asyncio.timeout(45):
+        while not missing:
+            try:
+                async with asyncio.timeout(5):
+                    await writer.write([outbound(2), outbound(3)])
+            except Missing as error:
+                missing.append(error)
+            except (TimeoutError, HifiError):
+                await asyncio.sleep(0.2)
+    assert missing[0].what == f"topic {out.name}"
+    await out.create()
+    async with asyncio.timeout(45):
+        while True:
+            with contextlib.suppress(TimeoutError, HifiError):
+                async with asyncio.timeout(5):
+                    await writer.write([outbound(2), outbound(3)])
+                    break
+            await asyncio.sleep(0.2)
+    await writer.write([outbound(3), outbound(4)])
+    await writer.close()
+    assert numbers(await out.records()) == [2, 3, 4]
 
 
 async def test_a_positions_topic_that_somebody_deletes_is_made_again(out: OutTopic) -> None:

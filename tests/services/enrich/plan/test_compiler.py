@@ -62,7 +62,7 @@ def test_a_pipe_that_spark_fails_to_analyse_is_broken_and_affects_no_other_pipe(
     compiler = PipeCompiler(bench.catalyst)
     bench.plan([make_pipe("good")], compiler=compiler)
     before = conf.get(setting)
-    conf.set(setting, "1")
+    conf.set(setting, "2")
     try:
         pipes = [make_pipe("deep", fields={"n": "int"}, derive={"x": "n + 1.5"}), make_pipe("good")]
         plan = bench.plan(pipes, compiler=compiler)

@@ -5,9 +5,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Final
 
-import orjson
-
-from hifi.record.cloudevents.json_slices import is_within_depth
+from hifi.record.cloudevents.event import InvalidEvent
+from hifi.record.cloudevents.json_slices import is_object, is_within_depth
 from hifi_objects.source.rows.csv_quotes import QuoteScanner
 from hifi_objects.source.rows.encoding import utf8_text
 from hifi_objects.source.rows.lines import Lines
@@ -39,10 +38,10 @@ def ndjson_rows(file: BinaryIO, max_bytes: int, encoding: str) -> Iterator[Objec
 
 def _json_row(number: int, text: bytes) -> ObjectRow:
     try:
-        is_object = isinstance(orjson.loads(text), dict)
-    except orjson.JSONDecodeError:
+        is_an_object = is_object(text)
+    except InvalidEvent:
         return ObjectRow(number, text, "not-json", f"line {number} is not JSON")
-    if not is_object:
+    if not is_an_object:
         return ObjectRow(number, text, "not-json", f"line {number} is not a JSON object")
     if not is_within_depth(text, MAX_DEPTH):
         return ObjectRow(number, text, "not-json", f"line {number} is nested deeper than {MAX_DEPTH} levels")
