@@ -3,7 +3,7 @@ PYTHON ?= python3
 PACKAGES := $(shell $(PYTHON) requirements/members.py)
 ARGS ?=
 
-.PHONY: help setup demo demo-control demo-colours demo-cdc bench bench-quick bench-connectors bench-rows test test-fast s3-server test-more test-containers images compose chaos chaos-quick chaos-connectors chaos-control chaos-colours equivalence roundtrips soak lint format audit types lock clean
+.PHONY: help setup demo demo-control demo-colours demo-cdc bench bench-quick bench-connectors bench-rows test test-fast s3-server test-more test-containers images compose chaos chaos-quick chaos-connectors chaos-control chaos-colours equivalence roundtrips fuzz soak lint format audit types lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ chaos-colours: setup  ## change Kafka, partitions, Spark and a release under two
 
 roundtrips: setup  ## send random values from each source to each destination, and compare what stands there (ARGS="--values 20000")
 	.venv/bin/python -m tests.values $(ARGS)
+
+fuzz: setup  ## change inputs of each decoder for ten minutes, guided by the code that they reach (ARGS="request pipe --seconds 60")
+	.venv/bin/python -m tests.fuzz $(ARGS)
 
 equivalence: setup  ## change random tables at random, and compare the rows at source and destination (ARGS="--seeds 20")
 	.venv/bin/python -m tests.equivalence $(ARGS)

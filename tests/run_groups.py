@@ -57,6 +57,7 @@ PROGRESS_S: Final = 120.0
 NOT_FAST: Final = (
     "tests/bench",
     "tests/connectors/objects/source/test_object_rows.py",
+    "tests/fuzz",
     "tests/infra/compile",
     "tests/infra/kafka",
     "tests/infra/mesh",

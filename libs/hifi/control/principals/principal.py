@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Annotated, Final
 
 import orjson
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from hifi.record.record import Record
@@ -94,6 +94,9 @@ class Principal:
         }
 
 
+_RECORD: Final = TypeAdapter(Principal)
+
+
 class Principals:
     """The principals that exist, by name and by token. Filled from the topic `principals`."""
 
@@ -119,11 +122,15 @@ class Principals:
         if value is None:
             return
         try:
-            body = orjson.loads(value)
-            fields = {field: body[field] for field in Principal.__dataclass_fields__}
-            principal = Principal(**fields | {"role": Role(body["role"]), "pipes": tuple(body["pipes"])})
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not the record of a principal: {error}") from None
+            principal = _RECORD.validate_json(value, strict=True)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ValueError(f"not the record of a principal: {where}: {first['msg']}") from None
+        if principal.name != name:
+            raise ValueError(
+                f"not the record of a principal: its key is {name!r}, its name {principal.name!r}"
+            )
         self._by_name[name] = principal
         self._by_hash[principal.token_sha256] = principal
 
