@@ -2,11 +2,14 @@
 
     python -m tests.fuzz [NAME …] [--seconds 600]
 
-New inputs that reach new code are kept in build/fuzz/NAME; an input at which a decoder fails is written there and ends
-the run of that decoder with status 1. Put it into tests/fuzz/corpus/NAME with the correction.
+New inputs that reach new code are kept in build/fuzz/NAME; an input at which a decoder fails is `failed-…` there and
+ends the run of that decoder with status 1. Put it into tests/fuzz/corpus/NAME with the correction.
 """
 
 import argparse
+import contextlib
+import hashlib
+import io
 import os
 import subprocess
 import sys
@@ -27,9 +30,8 @@ def fuzz(name: str, seconds: int) -> None:
     import atheris
 
     # Packages that the decoders use only for constants or types are left alone: instrumenting them takes minutes.
-    with atheris.instrument_imports(
-        include=["hifi", "hifi_ingest", "hifi_manage", "hifi_objects", "ruamel.yaml"]
-    ):
+    instrumented = ["hifi", "hifi_ingest", "hifi_manage", "hifi_objects", "ruamel.yaml"]
+    with contextlib.redirect_stderr(io.StringIO()), atheris.instrument_imports(include=instrumented):
         from tests.fuzz.decoders import DECODERS
 
     folder = BUILD / name
@@ -43,7 +45,16 @@ def fuzz(name: str, seconds: int) -> None:
         "-print_final_stats=1",
         "-verbosity=0",
     ]
-    atheris.Setup([sys.argv[0], *options, str(folder), str(CORPUS / name)], DECODERS[name])
+
+    def decode(data: bytes) -> None:
+        """Keep the input at which the decoder fails."""
+        try:
+            DECODERS[name](data)
+        except Exception:
+            (folder / f"failed-{hashlib.sha256(data).hexdigest()[:16]}").write_bytes(data)
+            raise
+
+    atheris.Setup([sys.argv[0], *options, str(folder), str(CORPUS / name)], decode)
     atheris.Fuzz()
 
 

@@ -120,6 +120,8 @@ def not_yaml(error: Exception, text: str) -> tuple[int, int, str]:
         what = f"the character U+{ord(text[position]):04X} is not allowed" if position < len(text) else what
     elif isinstance(error, RecursionError):
         what = "it is nested too deeply"
+    elif what.startswith("Exceeds the limit"):
+        what = "a number has more than 4,300 digits; write it as text"
     elif isinstance(error, KeyError):
         what = f"{error} is no value of its tag"
     before = text[:position]
