@@ -1,4 +1,4 @@
-"""Each bad input is refused with the status and the message of table.md, by the services over HTTP.
+"""Each bad input is refused with the status and the message of table.txt, by the services over HTTP.
 
 `HIFI_RENEW=1 pytest tests/bad_inputs` writes the table anew: read what changed in it.
 """
@@ -32,7 +32,7 @@ from hifi_observe.observer import Observer
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.web.pipe_answers import PipeAnswers
 
-TABLE = Path(__file__).parent / "table.md"
+TABLE = Path(__file__).parent / "table.txt"
 LEAST = 300
 ROW_BYTES = 500
 HEAD = """\

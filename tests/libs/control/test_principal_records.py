@@ -29,6 +29,8 @@ def test_a_record_is_read_as_it_was_written() -> None:
         {"expires_us": "never"},
         {"expires_us": "-"},
         {"expires_us": 1.5},
+        {"expires_us": -1},
+        {"expires_us": 2**60},
         {"token_sha256": []},
         {"token_sha256": None},
         {"role": "root"},

@@ -18,6 +18,10 @@ _PREFIX: Final = "hifi_"
 _TOKEN_BYTES: Final = 32
 
 
+Moment = Annotated[int, Field(ge=0, lt=2**53)]
+"""Microseconds since 1970 UTC, as every JSON parser reads them."""
+
+
 class Role(StrEnum):
     """What a principal may do; each role may do what the ones before may."""
 
@@ -65,9 +69,9 @@ class Principal:
     role: Role
     pipes: tuple[str, ...]
     token_sha256: str
-    expires_us: int | None
+    expires_us: Moment | None
     author: str
-    at_us: int
+    at_us: Moment
 
     def record(self) -> Record:
         """The record for the topic `principals`."""
