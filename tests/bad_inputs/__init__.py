@@ -1,1 +1,1 @@
-"""Inputs that are refused, with the answer that their sender gets: `table.txt` is made from what the services answer."""
+"""Inputs that are refused, with the answer that their sender gets: `table.txt` has what the services answer."""
