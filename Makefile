@@ -3,7 +3,7 @@ PYTHON ?= python3
 PACKAGES := $(shell $(PYTHON) requirements/members.py)
 ARGS ?=
 
-.PHONY: help setup demo demo-control demo-colours demo-cdc bench bench-quick bench-connectors bench-rows test test-fast s3-server test-more test-containers images compose chaos chaos-quick chaos-connectors chaos-control chaos-colours equivalence roundtrips mutations soak lint format audit types lock clean
+.PHONY: help setup demo demo-control demo-colours demo-cdc bench bench-quick bench-connectors bench-rows test test-fast s3-server test-more test-containers images compose chaos chaos-quick chaos-connectors chaos-control chaos-colours equivalence roundtrips mutations fuzz soak lint format audit types lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ roundtrips: setup  ## send random values from each source to each destination, a
 
 mutations: setup  ## break each guarantee in a copy of the tree, and expect its test to fail (ARGS="--only NAME")
 	.venv/bin/python -m tests.mutations $(ARGS)
+
+fuzz: setup  ## change inputs of each decoder for ten minutes, guided by the code that they reach (ARGS="request pipe --seconds 60")
+	.venv/bin/python -m tests.fuzz $(ARGS)
 
 equivalence: setup  ## change random tables at random, and compare the rows at source and destination (ARGS="--seeds 20")
 	.venv/bin/python -m tests.equivalence $(ARGS)

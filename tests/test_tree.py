@@ -1,4 +1,6 @@
-"""Class names have one meaning, what is called pure is pure, and helpers of tests have a package."""
+"""Class names have one meaning, what is called pure is pure, helpers of tests have a package, and findings that
+stay have a reason.
+"""
 
 import ast
 import re
@@ -147,3 +149,59 @@ def test_no_helper_module_lies_loose_beside_a_conftest() -> None:
 def _is_in_package(file: Path, tests: Path) -> bool:
     folders = file.relative_to(tests).parents[:-1]
     return any((tests / folder / "__init__.py").exists() for folder in folders)
+
+
+_SUPPRESSED: Final = re.compile(
+    r"# (?:ruff: )?noqa(?:: *$| *$|: [A-Z0-9, ]*\bS\d{3}\b[A-Z0-9, ]*(?: - (?P<reason>.+))?$)"
+)
+_IGNORED: Final = re.compile(r"\"S(?:\d+)?\"")
+
+
+def _unexplained(lines: list[str]) -> list[int]:
+    """Numbers of lines of Python that suppress a finding of the security lint, or all findings, without a reason."""
+    return [
+        number
+        for number, line in enumerate(lines, 1)
+        if (match := _SUPPRESSED.search(line)) and len((match["reason"] or "").split()) < 2
+    ]
+
+
+def test_each_finding_of_the_security_lint_that_stays_has_a_reason() -> None:
+    folders = ("libs", "connectors", "services", "infra", "cli", "bench", "examples", "tests", "requirements")
+    files = [
+        file for folder in folders for file in (ROOT / folder).rglob("*.py") if "build" not in file.parts
+    ]
+    assert len(files) > 800, "the files are not found"
+    unexplained = {
+        str(file.relative_to(ROOT)): numbers
+        for file in files
+        if (numbers := _unexplained(file.read_text("utf-8").splitlines()))
+    }
+    assert unexplained == {}
+
+
+def test_each_rule_of_the_security_lint_that_is_off_has_a_reason() -> None:
+    settings = (ROOT / "pyproject.toml").read_text("utf-8")
+    (lint,) = re.findall(
+        r"\[tool\.ruff\.lint\]\n(.*?)\n\[tool\.ruff\.lint\.pycodestyle\]", settings, re.DOTALL
+    )
+    assert 'select = ["ALL"]' in lint
+    off = [line for line in lint.splitlines() if _IGNORED.search(line.partition("#")[0])]
+    assert off
+    assert [line for line in off if len(line.partition("#")[2].split()) < 2] == []
+    assert not re.search(r"\"S\"", lint), "a whole rule set is never off"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x = eval(y)  # {noqa}: S307",
+        "x = eval(y)  # {noqa}: S307 - safe",
+        "x = eval(y)  # {noqa}: E501, S307",
+        "x = eval(y)  # {noqa}",
+        "# ruff: {noqa}",
+        "# ruff: {noqa}: S307",
+    ],
+)
+def test_the_check_of_reasons_finds(line: str) -> None:
+    assert _unexplained([line.format(noqa="noqa")]) == [1]

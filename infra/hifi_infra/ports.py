@@ -34,7 +34,7 @@ def free_port(*, but: set[int] | frozenset[int] = frozenset()) -> int:
     """
     highest = min(HIGHEST, _first_ephemeral() - 1)
     for _ in range(1000):
-        port = random.randint(min(LOWEST, highest - 1000), highest)
+        port = random.randint(min(LOWEST, highest - 1000), highest)  # noqa: S311 - avoids collisions
         if port not in but and is_free(port):
             return port
     raise OSError(f"no free TCP port found on {LOOPBACK} up to {highest}")

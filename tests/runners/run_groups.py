@@ -56,6 +56,7 @@ NOT_FAST: Final = (
     "tests/bench",
     "tests/connectors/objects/source/test_object_rows.py",
     "tests/connectors/objects/source/test_objects_reader.py",
+    "tests/fuzz",
     "tests/infra/compile",
     "tests/infra/kafka",
     "tests/infra/mesh",

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -20,6 +20,7 @@ from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_infra.kafka.first_principal import write_token
 
 app = typer.Typer(help="Create, revoke and list those who may use observe and the management API.")
+_LONGEST_US: Final = 100 * 366 * 86_400 * MICROSECONDS
 PrincipalName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the person or the program.")]
 
 
@@ -64,8 +65,10 @@ async def create(
     now = now_us()
     try:
         expires_us = None if expires is None else now + int(float(seconds(expires)) * MICROSECONDS)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise Misconfigured(f"--expires {expires}: write a duration such as 12h or 30d") from None
+    if expires_us is not None and not 0 < expires_us - now <= _LONGEST_US:
+        raise Misconfigured(f"--expires {expires}: write a duration of at most 100 years, such as 12h or 30d")
     token = await principal_store.create_principal(
         control.kafka,
         control.topics,

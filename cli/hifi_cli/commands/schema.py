@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import orjson
 import typer
 
 from hifi.avro.derive import derive
@@ -11,6 +10,7 @@ from hifi.pipe.avro_data import described_data
 from hifi.pipe.loader import load
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.commands.check import print_problems
+from hifi_cli.display.console import print_json
 from hifi_cli.error_reporting import FAILED, report_errors
 
 app = typer.Typer(no_args_is_help=True, help="Show the schemas of pipes.")
@@ -45,4 +45,4 @@ def avro(file: PipeFile) -> None:
     if pipe is None:
         raise Misconfigured(f"{file} is not the file of a pipe: its name ends with .yaml or .yml")
     schema = derive(described_data(pipe), pipe.pipe)
-    print(orjson.dumps(schema, option=orjson.OPT_INDENT_2).decode())
+    print_json(schema)

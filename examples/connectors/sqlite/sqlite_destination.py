@@ -44,7 +44,7 @@ class SqliteWriter(DestinationWriter):
             accepted = excluded.accepted
             WHERE CASE WHEN log = excluded.log THEN excluded.position >= position
             ELSE excluded.accepted >= accepted END"""  # noqa: S608 - the settings allow only names
-        self._superseded = f"SELECT 1 FROM {table} WHERE key = ? AND log <> ? AND accepted > ?"  # noqa: S608
+        self._superseded = f"SELECT 1 FROM {table} WHERE key = ? AND log <> ? AND accepted > ?"  # noqa: S608 - as above
 
     async def write(self, events: Sequence[OutboundEvent]) -> None:
         """Write a batch."""

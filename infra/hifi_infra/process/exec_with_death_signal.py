@@ -20,7 +20,7 @@ def main() -> None:
         sys.exit(128 + signal.SIGKILL)
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec would pass that on
         signal.signal(ignored, signal.SIG_DFL)
-    os.execvp(program[0], program)  # noqa: S606  # no shell is wanted
+    os.execvp(program[0], program)  # noqa: S606 - no shell is wanted
 
 
 main()

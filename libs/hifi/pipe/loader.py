@@ -10,6 +10,7 @@ import orjson
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.reader import ReaderError
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.secret import WriteKey
@@ -78,21 +79,15 @@ def load(folder: Path) -> tuple[list[LoadedPipe], list[PipeProblem]]:
 
 def _load_file(file: Path, problems: list[PipeProblem]) -> LoadedPipe | None:
     try:
-        tree = YAML(typ="rt").load(file.read_text("utf-8"))
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        problems.append(
-            PipeProblem(
-                file,
-                mark.line + 1 if mark else 1,
-                "",
-                f"not YAML: {error.problem or error.context}",
-                mark.column + 1 if mark else 1,
-            )
-        )
-        return None
+        text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         problems.append(PipeProblem(file, 1, "", f"cannot be read: {error}"))
+        return None
+    try:
+        tree = YAML(typ="rt").load(text)
+    except Exception as error:  # noqa: BLE001 - a tag without meaning makes ruamel fail in many ways
+        line, column, message = not_yaml(error, text)
+        problems.append(PipeProblem(file, line, "", message, column))
         return None
     if not isinstance(tree, dict):
         problems.append(PipeProblem(file, 1, "", "is not a mapping; begin with `pipe: NAME`"))
@@ -106,6 +101,31 @@ def _load_file(file: Path, problems: list[PipeProblem]) -> LoadedPipe | None:
             problems.append(_problem(file, tree, path, message))
         return None
     return LoadedPipe(pipe, file, tree) if len(problems) == before else None
+
+
+def not_yaml(error: Exception, text: str) -> tuple[int, int, str]:
+    """Line and column, from 1, of what makes a text no YAML, and what that is.
+
+    Args:
+        error: that ruamel raised.
+        text: that it read.
+    """
+    position, what = 0, str(error).partition("\n")[0] or type(error).__name__
+    if isinstance(error, MarkedYAMLError):
+        what = str(error.problem or error.context)
+        if mark := error.problem_mark or error.context_mark:
+            return mark.line + 1, mark.column + 1, f"not YAML: {what}"
+    elif isinstance(error, ReaderError):
+        position = error.position
+        what = f"the character U+{ord(text[position]):04X} is not allowed" if position < len(text) else what
+    elif isinstance(error, RecursionError):
+        what = "it is nested too deeply"
+    elif what.startswith("Exceeds the limit"):
+        what = "a number has more than 4,300 digits; write it as text"
+    elif isinstance(error, KeyError):
+        what = f"{error} is no value of its tag"
+    before = text[:position]
+    return before.count("\n") + 1, len(before) - before.rfind("\n"), f"not YAML: {what}"
 
 
 def _self_contained(pipe: Pipe, file: Path, tree: Any, problems: list[PipeProblem]) -> Pipe:

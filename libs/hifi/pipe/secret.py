@@ -17,7 +17,7 @@ from hifi.runtime.units import BytesPerSecond, PerSecond
 class Secret(StrictModel):
     """A secret in a variable or file of the service that needs it; a newline at its end is removed."""
 
-    env: str | None = Field(None, description="Environment variable of the service.")
+    env: str | None = Field(None, min_length=1, description="Environment variable of the service.")
     file: Path | None = Field(None, description="File on the machine of the service.")
 
     @model_validator(mode="after")

@@ -1,7 +1,8 @@
 """Base class of the parts of a pipe."""
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
@@ -14,6 +15,15 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
     judges_texts: ClassVar[bool] = True
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """`true` where a number belongs is a slip, not 1."""
+        assert info.field_name is not None
+        if isinstance(value, bool) and _is_number(cls.model_fields[info.field_name].annotation):
+            raise ValueError(f"{str(value).lower()} is not a number")
+        return value
+
     @field_validator("*", mode="after")
     @classmethod
     def _texts_are_allowed(cls, value: Any, info: ValidationInfo) -> Any:
@@ -21,6 +31,23 @@ class StrictModel(BaseModel):
         if reason := refuse_texts(value, text_form(cls, info.field_name)):
             raise ValueError(reason)
         return value
+
+
+def _is_number(annotation: Any) -> bool:
+    """Whether an annotation has numbers, and no truth values."""
+    kinds = set(_kinds(annotation))
+    return not kinds.isdisjoint((int, float)) and bool not in kinds
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """The types of an annotation, those of a union one by one."""
+    if get_origin(annotation) is Annotated:
+        yield from _kinds(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, UnionType):
+        for branch in get_args(annotation):
+            yield from _kinds(branch)
+    else:
+        yield annotation
 
 
 def text_form(model: type[BaseModel], field: str) -> TextForm:

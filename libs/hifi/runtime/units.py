@@ -87,7 +87,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
 """Name of a pipe, destination or lookup; used in headers, metric labels and URLs."""
 FieldName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 """Top-level field that needs no quotes in SQL."""
-FieldPath = Annotated[str, StringConstraints(pattern=r"^[^.\s][^\s]*$")]
+FieldPath = Annotated[str, StringConstraints(pattern=r"^[^.\s]+(\.[^.\s]+)*$")]
 """Field, with dots into nested objects: `address.city`."""
 PythonPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 """Import path of a function: `package.module:function`."""

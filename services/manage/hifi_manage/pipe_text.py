@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError
-from ruamel.yaml.events import AliasEvent
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 
 from hifi.check.pipe_check import check_folder
 from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.pipe.limits import pipe_limits
+from hifi.pipe.loader import not_yaml
 from hifi.pipe.model import Pipe
 from hifi.runtime.errors import Misconfigured
 
+MAX_DEPTH: Final = 64
+"""Deepest nesting of a text, as of an event over HTTP: the time to read it grows with the square of the depth."""
 _FILE: Final = "pipe.yaml"
 
 
@@ -88,18 +90,28 @@ def _refused_in_colours(pipe: Pipe) -> Iterator[TextProblem]:
 
 
 def _unsafe(text: bytes) -> Iterator[TextProblem]:
-    """What must not reach the loader: aliases, which can make a short text huge, and schemas in files."""
+    """What must not reach the loader: aliases and deep nesting, which make short texts costly, and schemas in files."""
     try:
-        for event in YAML().parse(text):
-            if isinstance(event, AliasEvent):
+        content = text.decode()
+    except UnicodeDecodeError as error:
+        line = text.count(b"\n", 0, error.start) + 1
+        yield TextProblem(line, 1, "", f"not UTF-8: byte {error.start} is 0x{text[error.start]:02x}")
+        return
+    try:
+        depth = 0
+        for event in YAML().parse(content):
+            depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+            refused = "aliases of YAML are not accepted here" if isinstance(event, AliasEvent) else ""
+            if depth > MAX_DEPTH:
+                refused = f"nested deeper than {MAX_DEPTH} levels"
+            if refused:
                 mark = event.start_mark
-                yield TextProblem(mark.line + 1, mark.column + 1, "", "aliases of YAML are not accepted here")
+                yield TextProblem(mark.line + 1, mark.column + 1, "", refused)
                 return
-        tree = YAML(typ="safe", pure=True).load(text)
-    except MarkedYAMLError:
-        return  # the loader reports it
-    except (RecursionError, UnicodeDecodeError, ValueError) as error:
-        yield TextProblem(1, 1, "", f"not YAML: {str(error).splitlines()[0]}")
+        tree = YAML(typ="safe", pure=True).load(content)
+    except Exception as error:  # noqa: BLE001 - a tag without meaning makes ruamel fail in many ways
+        line, column, message = not_yaml(error, content)
+        yield TextProblem(line, column, "", message)
         return
     normalize = tree.get("normalize") if isinstance(tree, dict) else None
     if isinstance(normalize, dict) and isinstance(normalize.get("schema"), str):

@@ -1,9 +1,11 @@
 """What senders chose cannot control the terminal: control characters are printed as escapes."""
 
+import ast
 import io
 import json
 import sys
 import unicodedata
+from pathlib import Path
 
 import pytest
 from rich.markup import escape
@@ -70,3 +72,31 @@ def test_data_is_escaped_on_a_terminal_and_as_it_is_in_a_pipe(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     print_text(attack)
     assert is_harmless(capsys.readouterr().out)
+
+
+PLAIN_PRINTS = {
+    "commands/acl.py": "commands for a shell, each word quoted; the names are this person's arguments",
+    "commands/console.py": "an address that observe made",
+    "commands/topics.py": "commands for a shell; names of a stream have letters and digits only",
+    "demo/sender.py": "figures of this program",
+    "display/console.py": "the functions that escape",
+    "display/mesh_view.py": "phases of this program",
+    "reference/terminal.py": "draws pictures for the documentation",
+}
+"""Files that print without the console, each with the reason why no text of others reaches a terminal so."""
+
+
+def test_no_text_is_printed_but_by_the_functions_that_escape() -> None:
+    """A console of rich that is not the one that escapes, `print` and writing to standard output count."""
+    folder = Path(__file__).parents[3] / "cli/hifi_cli"
+    printing = {
+        str(file.relative_to(folder))
+        for file in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Call)
+        and (
+            ast.unparse(node.func) in ("print", "Console", "typer.echo")
+            or "stdout.write" in ast.unparse(node.func)
+        )
+    }
+    assert printing == PLAIN_PRINTS.keys()

@@ -176,3 +176,21 @@ def test_pipes_do_not_share_a_write_key_whatever_its_quota(tmp_path: Path, key: 
     (problem,) = problems(tmp_path, text, "b.yaml")
     assert (problem.line, problem.where) == (3, "source.keys[0]")
     assert "same write key" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("pipe: a\nsource: \x00", 2, "not YAML: the character U+0000 is not allowed"),
+        ("pipe: !!bool x", 1, "not YAML: 'x' is no value of its tag"),
+        ("a: 2001-99-99", 1, "not YAML: month must be in 1..12"),
+        ("[" * 1500, 1, "not YAML: it is nested too deeply"),
+        ("pipe: " + "9" * 5000, 1, "not YAML: a number has more than 4,300 digits; write it as text"),
+    ],
+)
+def test_a_file_that_is_no_yaml_is_one_problem_at_its_line(
+    tmp_path: Path, text: str, line: int, message: str
+) -> None:
+    [problem] = problems(tmp_path, text)
+    assert problem.line == line
+    assert problem.message.startswith(message)

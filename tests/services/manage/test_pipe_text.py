@@ -1,6 +1,10 @@
 """The text of a pipe is checked as `hifi check` checks a file, and against what the stream is."""
 
-from hifi_manage.pipe_text import read_pipe
+import time
+
+import pytest
+
+from hifi_manage.pipe_text import MAX_DEPTH, read_pipe
 
 PIPE = b"""\
 pipe: orders
@@ -26,3 +30,34 @@ def test_a_property_that_names_a_class_is_refused_at_its_line() -> None:
     text = PIPE.replace(b"table: a.b}", b"table: a.b,\n      properties: {py-io-impl: planted.Planted}}")
     [problem] = read_pipe(text, {}, coloured=False)[1]
     assert (problem.line, problem.where) == (8, "destinations[0].settings.properties.py-io-impl")
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        (b"pipe: a\n\xff", (2, 1), "not UTF-8: byte 8 is 0xff"),
+        ("pipe: \ud800".encode("utf-8", "surrogatepass"), (1, 1), "not UTF-8: byte 6 is 0xed"),
+        (b"pipe: a\nsource: \x00", (2, 9), "not YAML: the character U+0000 is not allowed"),
+        (b"pipe: \x1b[2J", (1, 7), "not YAML: the character U+001B is not allowed"),
+        (b"pipe: !!bool x", (1, 1), "not YAML: 'x' is no value of its tag"),
+        (b"pipe: !other x", (1, 7), "not YAML: could not determine a constructor for the tag '!other'"),
+        (b"pipe: 2001-99-99", (1, 1), "not YAML: month must be in 1..12"),
+        (b"pipe: " + b"9" * 5000, (1, 1), "not YAML: a number has more than 4,300 digits; write it as text"),
+        (b"pipe: &a [*a]", (1, 11), "aliases of YAML are not accepted here"),
+        (b"[" * 70 + b"]" * 70, (1, MAX_DEPTH + 1), "nested deeper than 64 levels"),
+    ],
+)
+def test_a_text_that_is_no_yaml_is_refused_at_its_place(
+    text: bytes, place: tuple[int, int], message: str
+) -> None:
+    pipe, [problem] = read_pipe(text, {}, coloured=False)
+    assert pipe is None
+    assert (problem.line, problem.column) == place
+    assert problem.message.startswith(message)
+
+
+def test_deep_nesting_is_refused_before_it_takes_time() -> None:
+    began = time.process_time()
+    for text in (b"[" * 500_000, b"{a: " * 100_000, b"- " * 1000):
+        assert "nested deeper" in read_pipe(text, {}, coloured=False)[1][0].message
+    assert time.process_time() - began < 20  # without the limit more than an hour

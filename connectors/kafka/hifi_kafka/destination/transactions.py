@@ -168,7 +168,7 @@ class TransactionalPartition:
             else:
                 if anywhere is None:
                     available = producer.client.cluster.available_partitions_for_topic(self._topic)
-                    anywhere = random.choice(sorted(available or partitions))
+                    anywhere = random.choice(sorted(available or partitions))  # noqa: S311 - spreads records
                 number = anywhere
             by_partition.setdefault(number, []).append(record)
         return by_partition

@@ -103,7 +103,7 @@ class RowWorker:
             descriptor = remote.fileno()
             program = [sys.executable, "-P", "-m", "hifi_objects.source.rows.worker"]
             try:
-                self._process = subprocess.Popen(
+                self._process = subprocess.Popen(  # noqa: S603 - this interpreter with a module of hifi
                     [*program, str(descriptor), str(self._memory_bytes)],
                     pass_fds=[descriptor],
                     stdin=subprocess.DEVNULL,

@@ -3,10 +3,10 @@
 import uuid
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import orjson
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from hifi.record.record import Record
 
@@ -66,6 +66,9 @@ class AuditEntry:
         return replace(self, outcome=outcome, after=after, reason=reason)
 
 
+_ENTRY: Final = TypeAdapter(AuditEntry)
+
+
 class Audit:
     """The entries of the topic `audit`, each with its newest outcome, oldest first.
 
@@ -86,8 +89,7 @@ class Audit:
         """
         try:
             body = orjson.loads(value or b"")
-            fields = {name: body[name] for name in AuditEntry.__dataclass_fields__}
-            entry = AuditEntry(**fields | {"outcome": AuditOutcome(body["outcome"])})
+            entry = _ENTRY.validate_python({name: body[name] for name in AuditEntry.__dataclass_fields__})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not an entry of the audit: {error}") from None
         self.entries[entry.id] = entry

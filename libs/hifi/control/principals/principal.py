@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Annotated, Final
 
 import orjson
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from hifi.record.record import Record
@@ -16,6 +16,10 @@ from hifi.record.record import Record
 _PREFIX: Final = "hifi_"
 """Lets scanners of repositories recognize a token."""
 _TOKEN_BYTES: Final = 32
+
+
+Moment = Annotated[int, Field(ge=0, lt=2**53)]
+"""Microseconds since 1970 UTC, as every JSON parser reads them."""
 
 
 class Role(StrEnum):
@@ -65,9 +69,9 @@ class Principal:
     role: Role
     pipes: tuple[str, ...]
     token_sha256: str
-    expires_us: int | None
+    expires_us: Moment | None
     author: str
-    at_us: int
+    at_us: Moment
 
     def record(self) -> Record:
         """The record for the topic `principals`."""
@@ -92,6 +96,9 @@ class Principal:
             "author": self.author,
             "at_us": self.at_us,
         }
+
+
+_RECORD: Final = TypeAdapter(Principal)
 
 
 class Principals:
@@ -119,11 +126,15 @@ class Principals:
         if value is None:
             return
         try:
-            body = orjson.loads(value)
-            fields = {field: body[field] for field in Principal.__dataclass_fields__}
-            principal = Principal(**fields | {"role": Role(body["role"]), "pipes": tuple(body["pipes"])})
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not the record of a principal: {error}") from None
+            principal = _RECORD.validate_json(value, strict=True)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ValueError(f"not the record of a principal: {where}: {first['msg']}") from None
+        if principal.name != name:
+            raise ValueError(
+                f"not the record of a principal: its key is {name!r}, its name {principal.name!r}"
+            )
         self._by_name[name] = principal
         self._by_hash[principal.token_sha256] = principal
 

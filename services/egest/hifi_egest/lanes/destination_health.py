@@ -151,7 +151,7 @@ class DestinationHealth:
             self._policy,
             largest,
             self._tiers,
-            jitter=random.random(),
+            jitter=random.random(),  # noqa: S311 - spreads retries
             batch=len(deliveries),
             local=request.active,
         )

@@ -35,6 +35,10 @@ _PAUSED_RETRY_S: Final = 10
 """When the sender of a paused pipe should try again, seconds."""
 _ADMITTED: Final = "admitted"
 """Key of `_Admitted` in the state of a request."""
+_PAGE_ERRORS: Final = {
+    404: "there is no such path: send events to /v1/events or /v1/pipes/{pipe}/events; /openapi.json describes all",
+    405: "this path is read by GET; send events to /v1/events or /v1/pipes/{pipe}/events by POST",
+}
 _JSON: Final = (b"content-type", b"application/json")
 
 logger = log.get(__name__)
@@ -225,7 +229,9 @@ class App:
         assert isinstance(error, HTTPException)
         self.count(error.status_code)
         headers = list((error.headers or {}).items())
-        return Problem(error.status_code, error.detail, headers).response()
+        return Problem(
+            error.status_code, _PAGE_ERRORS.get(error.status_code, error.detail), headers
+        ).response()
 
 
 def _pipe_name(path: str) -> tuple[bool, str | None]:

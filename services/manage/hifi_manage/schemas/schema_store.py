@@ -76,7 +76,7 @@ class SchemaStore:
                     async with asyncio.timeout(_ANSWER_S):
                         decided = await self._try(plan, owns=owns)
                 except Overtaken:
-                    await asyncio.sleep(random.uniform(0, _AFTER_OTHERS_S))
+                    await asyncio.sleep(random.uniform(0, _AFTER_OTHERS_S))  # noqa: S311 - spreads retries
                 except Retryable:
                     continue  # whether it was written shows when the topic is read again
                 else:

@@ -14,6 +14,8 @@ from hifi_observe.alarms.alarm_notifier import AlarmNotifier
 from hifi_observe.kafka.publisher import Publisher
 
 _REASON_CHARACTERS: Final = 500
+_LONGEST_S: Final = 366 * 86_400
+"""Of a silence."""
 
 
 def _any_or_kind(kind: str) -> str:
@@ -28,7 +30,7 @@ class SilenceRequest(BaseModel):
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
     reason: str
-    seconds: float = Field(gt=0, allow_inf_nan=False)
+    seconds: float = Field(gt=0, le=_LONGEST_S, allow_inf_nan=False)
     kind: Annotated[str, AfterValidator(_any_or_kind), Field(json_schema_extra={"enum": ["", *KINDS]})] = ""
     pipe: str = ""
 

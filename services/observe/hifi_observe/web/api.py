@@ -225,5 +225,8 @@ async def _parsed(request: Request, kind: type[_Body], title: str) -> _Body:
     try:
         return kind.model_validate_json(await request.body())
     except ValidationError as error:
-        invalid = "; ".join(f"{'.'.join(map(str, field['loc']))}: {field['msg']}" for field in error.errors())
+        invalid = "; ".join(
+            f"{'.'.join(map(str, field['loc'])) or 'the body'}: {field['msg'].removeprefix('Value error, ')}"
+            for field in error.errors()
+        )
         raise Problem(400, f"{invalid}; see /openapi.json.", title=title) from None

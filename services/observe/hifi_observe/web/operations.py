@@ -144,7 +144,7 @@ OPERATIONS: Final = (
         {"id": "Its `ce_id`."},
         (400, 404, 503),
     ),
-    Operation(
+    _operation(
         "GET",
         "/api/v1/pipes/{pipe}/dead",
         "dead",

@@ -9,6 +9,8 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
+from hifi.pipe.model import Pipe
+from hifi.pipe.revision import PipeRecord
 from hifi.record.headers import REFUSED
 from hifi.record.refusal import parse_refusal
 from hifi_debezium.connector_settings import SETTINGS
@@ -357,6 +359,21 @@ def test_a_setting_that_is_not_listed_or_has_another_form_is_refused(name: str, 
         ValidationError, match=rf"settings\n.*({re.escape(name)}|which nothing may replace|control character)"
     ):
         DebeziumSource.model_validate(SOURCE | {"settings": {name: value}})
+
+
+@pytest.mark.parametrize(
+    "setting", [{"config.providers": "dir"}, {"snapshot.mode": "${dir:/run/kafka:password}"}]
+)
+def test_a_service_refuses_a_setting_also_when_the_record_of_the_pipe_has_it(setting: dict[str, str]) -> None:
+    """Whoever may write the topic `pipes` cannot pass by the check of `hifi apply`."""
+    source = SOURCE
+    destination = {"name": "d", "url": "https://example.com/"}
+    pipe = {"pipe": "p", "source": source, "destinations": [destination]}
+    record = {"revision": 1, "pipe": Pipe.model_validate(pipe).model_dump(mode="json", by_alias=True)}
+    assert PipeRecord.model_validate(record).pipe.source.kind == "debezium"
+    record["pipe"]["source"]["settings"] = setting
+    with pytest.raises(ValidationError, match="settings"):
+        PipeRecord.model_validate(record)
 
 
 @pytest.mark.parametrize(

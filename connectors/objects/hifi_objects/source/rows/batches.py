@@ -30,6 +30,7 @@ class RowBatches:
         self._path = path
         self._skip = skip
         self._last = skip
+        self._format = form.format
         self._max_bytes = form.max_bytes
         self._kept: ObjectRow | None = None
         self._rows = _rows(form, file, skip)
@@ -97,7 +98,10 @@ class RowBatches:
 
     def _failed(self, error: Exception) -> ObjectRow:
         logger.warning("object-unreadable", path=self._path, after_row=self._last, error=repr(error))
-        detail = f"the object cannot be read after row {self._last} ({type(error).__name__})"
+        detail = (
+            f"the object cannot be read after row {self._last} ({type(error).__name__}): it is damaged, or has "
+            f"another format than {self._format}; write it anew under another name"
+        )
         return self._unreadable("unreadable-object", detail)
 
     def _unreadable(self, reason: str, detail: str) -> ObjectRow:
