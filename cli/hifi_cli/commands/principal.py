@@ -85,16 +85,32 @@ async def create(
 async def revoke(
     name: PrincipalName, data: Data = DEFAULT_DATA, kafka: Kafka = None, stream: Stream = None
 ) -> None:
-    """Revoke a principal: its token is refused within seconds.
+    """Revoke a principal, or a person whom the OpenID Connect provider signs in: refused within seconds.
 
     Examples:
       hifi principal revoke ann
+      hifi principal revoke oidc:bob@example.com
     """
     control = audit_topics(data, kafka, stream)
     await principal_store.revoke_principal(
         control.kafka, control.topics, name, author=author(), at_us=now_us()
     )
     console.print(f"Revoked {name}.", highlight=False)
+
+
+@app.command()
+@report_errors
+async def restore(
+    name: PrincipalName, data: Data = DEFAULT_DATA, kafka: Kafka = None, stream: Stream = None
+) -> None:
+    """Let a person sign in again with the OpenID Connect provider who was revoked.
+
+    Examples:
+      hifi principal restore oidc:bob@example.com
+    """
+    control = audit_topics(data, kafka, stream)
+    await principal_store.restore_person(control.kafka, control.topics, name, author=author(), at_us=now_us())
+    console.print(f"{name} may sign in again.", highlight=False)
 
 
 @app.command("list")
@@ -108,9 +124,15 @@ async def list_principals(
       hifi principal list
     """
     control = audit_topics(data, kafka, stream)
-    listed = (await principal_store.principals(control.kafka, control.topics)).values()
+    principals = await principal_store.read_principals(control.kafka, control.topics)
+    listed, revoked = principals.by_name.values(), principals.revoked.values()
     if as_json:
-        print_json([principal.json() for principal in listed])
+        print_json(
+            [
+                *(principal.json() for principal in listed),
+                *({**person.json(), "revoked": True} for person in revoked),
+            ]
+        )
         return
     rows = table("name", "role", "pipes", "expires", "created by")
     for principal in listed:
@@ -122,6 +144,8 @@ async def list_principals(
             expires,
             principal.author,
         )
+    for person in revoked:
+        rows.add_row(person.name, "revoked", "", "", person.author)
     print_table(rows, console)
 
 

@@ -6,6 +6,7 @@ from starlette.applications import Starlette
 
 from hifi.control.principals.audit_log import AuditLog
 from hifi.control.principals.gate import Gate
+from hifi.control.principals.oidc.login import configured_login
 from hifi.runtime.health import Health
 from hifi_observe.alarms.alarm_notifier import AlarmNotifier
 from hifi_observe.colours.colours_view import ColoursView
@@ -64,6 +65,7 @@ class Observer:
             Replays(settings, settings.topics, stream.registry),
             Gate(self.principals),
             AuditLog(self._audit.write),
+            configured_login(),
         )
 
     @property
