@@ -118,36 +118,42 @@ async def restore(
 async def list_principals(
     data: Data = DEFAULT_DATA, kafka: Kafka = None, stream: Stream = None, *, as_json: AsJson = False
 ) -> None:
-    """List the principals with their roles.
+    """List the principals with their roles and the last use of their tokens.
 
     Examples:
       hifi principal list
     """
     control = audit_topics(data, kafka, stream)
     principals = await principal_store.read_principals(control.kafka, control.topics)
+    uses = await principal_store.read_last_uses(control.kafka, control.topics)
     listed, revoked = principals.by_name.values(), principals.revoked.values()
     if as_json:
         print_json(
             [
-                *(principal.json() for principal in listed),
+                *(
+                    {**principal.json(), "last_used_us": uses.at_us(principal.name, principal.at_us)}
+                    for principal in listed
+                ),
                 *({**person.json(), "revoked": True} for person in revoked),
             ]
         )
         return
-    rows = table("name", "role", "pipes", "expires", "created by")
+    rows = table("name", "role", "pipes", "expires", "last used", "created by")
     for principal in listed:
-        expires = "never" if principal.expires_us is None else _time(principal.expires_us)
         rows.add_row(
             principal.name,
             principal.role.value,
             ", ".join(principal.pipes) or "all",
-            expires,
+            _time(principal.expires_us),
+            _time(uses.at_us(principal.name, principal.at_us)),
             principal.author,
         )
     for person in revoked:
-        rows.add_row(person.name, "revoked", "", "", person.author)
+        rows.add_row(person.name, "revoked", "", "", "", person.author)
     print_table(rows, console)
 
 
-def _time(at_us: int) -> str:
+def _time(at_us: int | None) -> str:
+    if at_us is None:
+        return "never"
     return datetime.fromtimestamp(at_us / MICROSECONDS, UTC).strftime("%Y-%m-%d %H:%M")

@@ -106,6 +106,9 @@ async def test_the_mesh_makes_the_first_principal_and_commands_make_and_revoke_o
             ("ann", "viewer"),
         ]
         assert not any("token" in field for principal in listed for field in principal)
+        async with asyncio.timeout(30):
+            while any(principal["last_used_us"] is None for principal in await listed_by(mesh)):
+                await asyncio.sleep(1)
         await asyncio.to_thread(hifi, mesh, "principal", "revoke", admin)
         await statuses(plan.manage, first, 401)
         audited = json.loads(await asyncio.to_thread(hifi, mesh, "audit", "--json"))

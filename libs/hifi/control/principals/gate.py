@@ -9,6 +9,7 @@ from hifi.control.principals.oidc.refusals import NotAllowed
 from hifi.control.principals.person import Person, fitting
 from hifi.control.principals.principal import Principal, Principals, Role
 from hifi.control.principals.sessions import Sessions
+from hifi.kafka.last_uses import LastUses
 from hifi.runtime.clock import now_us
 from hifi.runtime.http.problem import Problem, retry_later
 
@@ -49,10 +50,12 @@ class Gate:
 
     Args:
         copy: of the principals.
+        uses: notes who is let in; None: nobody reads it.
     """
 
-    def __init__(self, copy: PrincipalsCopy) -> None:
+    def __init__(self, copy: PrincipalsCopy, uses: LastUses | None = None) -> None:
         self._copy = copy
+        self._uses = uses or LastUses()
         self.sessions = Sessions(lambda: copy.principals)
 
     def principal(self, request: Request, needs: Needs) -> Principal:
@@ -73,6 +76,8 @@ class Gate:
                 title="Token required",
             )
         principal = fitting(principals, needs.role, request.path_params.get("pipe"))
+        if principals[0].token_sha256:
+            self._uses.note(principals[0].name, now_us())
         if principal is not None:
             return principal
         name = principals[0].name

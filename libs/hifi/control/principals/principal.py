@@ -49,6 +49,12 @@ class PrincipalJson(TypedDict):
     at_us: int
 
 
+class ListedPrincipalJson(PrincipalJson):
+    """A principal in a list."""
+
+    last_used_us: Annotated[int | None, Field(description="Last use of its token, to a minute.")]
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """A person or a program that uses observe or manage.

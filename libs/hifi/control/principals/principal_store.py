@@ -18,6 +18,7 @@ from hifi.control.principals.principal import (
     revocation,
     token_sha256,
 )
+from hifi.kafka.last_uses import LastUses
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import PrincipalTopics
@@ -42,6 +43,22 @@ async def read_principals(bootstrap: str, topics: PrincipalTopics) -> Principals
         finally:
             await follower.stop()
     return all_principals
+
+
+async def read_last_uses(bootstrap: str, topics: PrincipalTopics) -> LastUses:
+    """When the tokens of principals were used last.
+
+    Raises:
+        Retryable: Kafka does not answer.
+    """
+    uses = LastUses()
+    async with _answering(bootstrap):
+        follower = TopicFollower(bootstrap, _CLIENT, {topics.last_used: uses.take})
+        try:
+            await follower.start()
+        finally:
+            await follower.stop()
+    return uses
 
 
 async def had_principal(bootstrap: str, topics: PrincipalTopics, name: str) -> bool:

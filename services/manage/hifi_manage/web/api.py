@@ -72,7 +72,7 @@ def application(
         login: with a provider; None: there is none.
         url: of the console, as browsers see it; empty: as each request has it.
     """
-    gate = Gate(state)
+    gate = Gate(state, state.uses)
     api = ManagementApi(state, gate)
     console = ManagementConsole(observe_url)
     sign_in = SignIn(gate, console.pages, login, url)
@@ -214,9 +214,13 @@ class ManagementApi:
         """GET principals, without tokens."""
         if principal.pipes:
             raise Problem(403, "Only administrators of the whole stream may list the principals.")
-        by_name, revoked = self._state.principals.by_name, self._state.principals.revoked
+        state = self._state
+        by_name, revoked = state.principals.by_name, state.principals.revoked
         answer: PrincipalList = {
-            "principals": [by_name[name].json() for name in sorted(by_name)],
+            "principals": [
+                {**listed.json(), "last_used_us": state.uses.at_us(listed.name, listed.at_us)}
+                for _, listed in sorted(by_name.items())
+            ],
             "revoked": [revoked[name].json() for name in sorted(revoked)],
         }
         return json_response(answer)
