@@ -30,7 +30,7 @@ hypothesis.settings.register_profile("hifi", deadline=None)  # a busy machine mu
 hypothesis.settings.register_profile("fast", deadline=None, max_examples=20)
 hypothesis.settings.load_profile("hifi")
 os.environ.setdefault("HIFI_EGRESS_ALLOW", "loopback")  # as commands of hifi do
-PROGRAMS = {"kafka", "start_hifi", "hifi"}
+PROGRAMS = {"kafka", "start_hifi", "hifi", "oidc_program"}
 """Fixtures that start programs."""
 
 

@@ -27,6 +27,8 @@ make_secret mask_key "$(random 32)"
 # Token of the first administrator of observe and the management API; that with which observe reads the other colour.
 make_secret manage_token "hifi_$(random 32 | tr '+/' '-_' | tr -d =)"
 make_secret observe_token "hifi_$(random 32 | tr '+/' '-_' | tr -d =)"
+# Of your OpenID Connect client; empty: a public one.
+make_secret oidc_client_secret ""
 # With it deploy and scale tell the executor to start and stop containers.
 make_secret executor_secret "$(random 32)"
 # With it collect declares connectors to Kafka Connect.

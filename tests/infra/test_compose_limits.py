@@ -7,6 +7,8 @@ from typing import Any, Final
 import pytest
 from ruamel.yaml import YAML
 
+from hifi.control.principals.oidc.settings import PREFIX as OIDC
+from hifi.control.principals.oidc.settings import OidcSettings
 from hifi.pipe.limits import PREFIX, PipeLimits
 from hifi.runtime.egress import VARIABLE, Egress, EgressKind, read_allowed
 
@@ -24,6 +26,15 @@ def test_each_limit_is_set_and_in_the_table_of_the_docs(compose: Any) -> None:
     assert variables - compose["x-environment"].keys() == set()
     documented = set(re.findall(rf"`({PREFIX}[A-Z_]+)`", (ROOT / "docs/security.md").read_text()))
     assert variables - documented == set()
+
+
+def test_both_consoles_get_the_settings_of_sign_in_with_a_provider(compose: Any) -> None:
+    variables = {OIDC + name.upper() for name in OidcSettings.model_fields} - {f"{OIDC}CA_FILE"}
+    for name in ("observe", "manage"):
+        service = compose["services"][name]
+        assert variables <= service["environment"].keys()
+        assert "oidc_client_secret" in service["secrets"]
+    assert "make_secret oidc_client_secret" in (ROOT / "infra/docker/secrets.sh").read_text()
 
 
 def test_kafka_connect_shares_a_network_with_kafka_and_collect_only(compose: Any) -> None:

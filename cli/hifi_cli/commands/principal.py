@@ -88,10 +88,11 @@ async def create(
 async def revoke(
     name: PrincipalName, data: Data = DEFAULT_DATA, kafka: Kafka = None, stream: Stream = None
 ) -> None:
-    """Revoke a principal: its token is refused within seconds.
+    """Revoke a principal, or a person whom the OpenID Connect provider signs in: refused within seconds.
 
     Examples:
       hifi principal revoke ann
+      hifi principal revoke oidc:bob@example.com
     """
     control = audit_topics(data, kafka, stream)
     await principal_store.revoke_principal(
@@ -100,33 +101,62 @@ async def revoke(
     console.print(f"Revoked {name}.", highlight=False)
 
 
+@app.command()
+@report_errors
+async def restore(
+    name: PrincipalName, data: Data = DEFAULT_DATA, kafka: Kafka = None, stream: Stream = None
+) -> None:
+    """Let a person sign in again with the OpenID Connect provider who was revoked.
+
+    Examples:
+      hifi principal restore oidc:bob@example.com
+    """
+    control = audit_topics(data, kafka, stream)
+    await principal_store.restore_person(control.kafka, control.topics, name, author=author(), at_us=now_us())
+    console.print(f"{name} may sign in again.", highlight=False)
+
+
 @app.command("list")
 @report_errors
 async def list_principals(
     data: Data = DEFAULT_DATA, kafka: Kafka = None, stream: Stream = None, *, as_json: AsJson = False
 ) -> None:
-    """List the principals with their roles.
+    """List the principals with their roles and the last use of their tokens.
 
     Examples:
       hifi principal list
     """
     control = audit_topics(data, kafka, stream)
-    listed = (await principal_store.principals(control.kafka, control.topics)).values()
+    principals = await principal_store.read_principals(control.kafka, control.topics)
+    uses = await principal_store.read_last_uses(control.kafka, control.topics)
+    listed, revoked = principals.by_name.values(), principals.revoked.values()
     if as_json:
-        print_json([principal.json() for principal in listed])
+        print_json(
+            [
+                *(
+                    {**principal.json(), "last_used_us": uses.at_us(principal.name, principal.at_us)}
+                    for principal in listed
+                ),
+                *({**person.json(), "revoked": True} for person in revoked),
+            ]
+        )
         return
-    rows = table("name", "role", "pipes", "expires", "created by")
+    rows = table("name", "role", "pipes", "expires", "last used", "created by")
     for principal in listed:
-        expires = "never" if principal.expires_us is None else _time(principal.expires_us)
         rows.add_row(
             principal.name,
             principal.role.value,
             ", ".join(principal.pipes) or "all",
-            expires,
+            _time(principal.expires_us),
+            _time(uses.at_us(principal.name, principal.at_us)),
             principal.author,
         )
+    for person in revoked:
+        rows.add_row(person.name, "revoked", "", "", "", person.author)
     print_table(rows, console)
 
 
-def _time(at_us: int) -> str:
+def _time(at_us: int | None) -> str:
+    if at_us is None:
+        return "never"
     return datetime.fromtimestamp(at_us / MICROSECONDS, UTC).strftime("%Y-%m-%d %H:%M")

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
+from hifi.control.principals.oidc.settings import OidcSettings
 from hifi.delivery.installed_kinds import installed_kind
 from hifi.kafka.security.settings import KafkaSecurity, KafkaSecuritySettings
 from hifi.kafka.settings import ServiceSettings, StreamSettings
@@ -71,6 +72,7 @@ _FURTHER_SETTINGS: Final[Mapping[str, type[BaseSettings]]] = {
     "Limits on pipes: all services and commands": PipeLimits,
     "Egress: all services and commands": EgressSettings,
     "Kafka Connect: collect": ConnectSettings,
+    "OpenID Connect: observe, manage": OidcSettings,
 }
 """Heading to its settings, which every process reads besides its own."""
 _METRICS_MODULES: Final = {"All services": metrics, "observe": observe_metrics}

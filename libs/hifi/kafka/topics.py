@@ -339,10 +339,16 @@ class PrincipalTopics:
         """Who changed what, and who read the data of events."""
         return f"{self.control}.audit"
 
+    @property
+    def last_used(self) -> str:
+        """When the token of each principal was used last."""
+        return f"{self.control}.last-used"
+
     def all(self) -> list[Topic]:
-        """Both topics, to create them."""
+        """The topics, to create them."""
         return [
             Topic(self.principals, "name", partitions=1, compacted=True),
+            Topic(self.last_used, "name", partitions=1, compacted=True),
             Topic(self.audit, "subject", partitions=1, retention_ms=FOREVER_MS),
         ]
 

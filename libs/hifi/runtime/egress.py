@@ -48,6 +48,7 @@ class EgressKind(StrEnum):
     DATABASE = "database"
     KAFKA = "kafka"
     NOTICE = "notice"
+    OIDC = "oidc"
 
 
 class EgressRefused(OSError):
@@ -167,6 +168,11 @@ class Egress:
 
     def __init__(self, allowed: Sequence[Allowed] = ()) -> None:
         self._allowed = tuple(allowed)
+
+    def with_host(self, kind: EgressKind, url: str) -> "Egress":
+        """The same with the host of a URL that the operator, not a pipe, names."""
+        host, port = host_and_port(url)
+        return Egress((*self._allowed, Allowed(kind, host, (), port)))
 
     def refusal(self, kind: EgressKind, host: str, address: str, port: int) -> str | None:
         """Why no connection may be made to an address; None: it may.

@@ -4,6 +4,7 @@ import contextlib
 
 from aiokafka.errors import KafkaError
 
+from hifi.control.principals.oidc.login import configured_login
 from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.http import server
@@ -34,7 +35,13 @@ async def manage(service: Service, settings: ManageSettings) -> None:
     async with contextlib.AsyncExitStack() as serving:
         await serving.enter_async_context(
             server.serve(
-                application(state, settings.observe_url, split_hosts(settings.manage_hosts)),
+                application(
+                    state,
+                    settings.observe_url,
+                    split_hosts(settings.manage_hosts),
+                    configured_login(),
+                    settings.manage_url,
+                ),
                 sock,
                 drain_s=2,
                 certificate=certificate,

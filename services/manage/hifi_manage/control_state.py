@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -15,6 +15,7 @@ from hifi.control.principals.principal import Principals
 from hifi.control.request import Request
 from hifi.control.rollout_status import RolloutStatus, newest_statuses
 from hifi.delivery.destination_state import DestinationStates
+from hifi.kafka.last_uses import LastUses
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.pipe.registry import PipeRegistry
@@ -41,6 +42,7 @@ class ControlState:
         topics, kafka, name = settings.control_topics, settings.control_bootstrap, settings.instance
         self.registry = PipeRegistry(settings.kafka, settings.topics, health)
         self.principals = Principals()
+        self.uses = LastUses()
         self.audit = Audit(settings.manage_audit_entries)
         self.destinations = DestinationStates()
         self.schemas = SchemaStore(kafka, topics.schemas, topics.registrar, name)
@@ -57,11 +59,13 @@ class ControlState:
                     topics.rollouts: self._take_status,
                     topics.principals: self.principals.take,
                     topics.audit: self.audit.take,
+                    topics.last_used: self.uses.take,
                 },
             ),
             TopicFollower(settings.kafka, name, {settings.topics.destinations: self.destinations.take}),
         ]
         self._read_s: float | None = None
+        self._writing_uses: asyncio.Task[None] | None = None
 
     @property
     def task(self) -> asyncio.Task[None] | None:
@@ -77,9 +81,13 @@ class ControlState:
             await follower.start()
         await self.registry.start()
         self._read_s = time.monotonic()
+        self._writing_uses = asyncio.create_task(self.uses.run(self._write_uses), name="write uses of tokens")
 
     async def stop(self) -> None:
         """Disconnect."""
+        if self._writing_uses is not None:
+            self._writing_uses.cancel()
+            await asyncio.gather(self._writing_uses, return_exceptions=True)
         await self.registry.stop()
         for follower in self._followers:
             await follower.stop()
@@ -167,6 +175,9 @@ class ControlState:
 
     async def _write_audit(self, entry: AuditEntry) -> None:
         await self._write(self._topics.audit, entry.record())
+
+    async def _write_uses(self, records: Sequence[Record]) -> None:
+        await self._producer.send_and_wait(self._topics.last_used, 0, records)
 
     async def _write(self, topic: str, record: Record) -> None:
         await self._producer.send_and_wait(topic, 0, [record])

@@ -18,7 +18,11 @@ class ManageSettings(ServiceSettings, ControlSettings):
         description="Their port; 0: any free one.",
     )
     manage_hosts: str = Field(
-        "", description="Names with a dot by which they are reached, separated by commas."
+        "",
+        description="Names with a dot that they have, separated by commas; that of `HIFI_MANAGE_URL` is one.",
+    )
+    manage_url: str = Field(
+        "", pattern="^(https?://.+)?$", description="Public URL of manage's console, for sign-in and links."
     )
     manage_tls_certificate_file: Path | None = Field(
         None, description="PEM file with the certificate chain for TLS; read again when it changes."
@@ -29,5 +33,5 @@ class ManageSettings(ServiceSettings, ControlSettings):
     observe_url: str = Field(
         "",
         pattern="^(https?://.+)?$",
-        description="Public URL of observe's console, for links.",
+        description="Public URL of observe's console, for sign-in and links.",
     )

@@ -6,6 +6,8 @@ from starlette.applications import Starlette
 
 from hifi.control.principals.audit_log import AuditLog
 from hifi.control.principals.gate import Gate
+from hifi.control.principals.oidc.login import configured_login
+from hifi.kafka.last_uses import LastUses
 from hifi.runtime.health import Health
 from hifi_observe.alarms.alarm_notifier import AlarmNotifier
 from hifi_observe.colours.colours_view import ColoursView
@@ -40,8 +42,9 @@ class Observer:
         self._colours = ColoursView(settings, self.stream.store.fronts)
         topics, control = settings.principal_topics, settings.control_bootstrap
         self.principals = TopicCopy(control, settings.instance, topics.principals, health)
-        self._audit = AuditWriter(control, settings.instance, topics.audit)
-        self._following: asyncio.Task[None] | None = None
+        self._audit = AuditWriter(control, settings.instance, topics)
+        self._uses = LastUses()
+        self._tasks: list[asyncio.Task[None]] = []
 
     def application(self) -> Starlette:
         """The ASGI application of the API and the console."""
@@ -62,8 +65,9 @@ class Observer:
             settings,
             answers,
             Replays(settings, settings.topics, stream.registry),
-            Gate(self.principals),
+            Gate(self.principals, self._uses),
             AuditLog(self._audit.write),
+            configured_login(),
         )
 
     @property
@@ -73,7 +77,10 @@ class Observer:
 
     async def start(self) -> None:
         """Load the pipes and connect; tries again until Kafka answers."""
-        self._following = asyncio.create_task(self.principals.run(), name="follow the principals")
+        self._tasks = [
+            asyncio.create_task(self.principals.run(), name="follow the principals"),
+            asyncio.create_task(self._uses.run(self._audit.write_uses), name="write uses of tokens"),
+        ]
         await self.stream.start()
 
     async def run(self) -> None:
@@ -94,8 +101,8 @@ class Observer:
 
     async def stop(self) -> None:
         """Flush and disconnect."""
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.gather(self._following, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._audit.stop()
         await self.stream.stop()

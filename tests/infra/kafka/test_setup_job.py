@@ -7,7 +7,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from hifi.control.principals.principal import token_sha256
-from hifi.control.principals.principal_store import principals, revoke_principal
+from hifi.control.principals.principal_store import read_principals, revoke_principal
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.pipe.registry import read_registry
 from hifi.runtime.clock import now_us
@@ -144,11 +144,12 @@ async def test_the_first_administrator_has_the_given_token_and_stays_revoked(
     await set_up(job_settings)
     await set_up(job_settings)
     assert {
-        name: principal.token_sha256 for name, principal in (await principals(kafka, control)).items()
+        name: principal.token_sha256
+        for name, principal in (await read_principals(kafka, control)).by_name.items()
     } == {"admin": token_sha256("hifi_" + "t" * 43)}
     await revoke_principal(kafka, control, "admin", author="test", at_us=now_us())
     await set_up(job_settings)
-    assert await principals(kafka, control) == {}
+    assert (await read_principals(kafka, control)).by_name == {}
 
 
 async def test_with_a_control_plane_only_pipes_that_are_missing_are_published(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -37,6 +38,11 @@ def hifi(mesh: Mesh, *arguments: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+async def listed_by(mesh: Mesh) -> list[dict[str, Any]]:
+    """What `hifi principal list` lists."""
+    return list(json.loads(await asyncio.to_thread(hifi, mesh, "principal", "list", "--json")))
 
 
 async def statuses(url: str, token: str, status: int) -> None:
@@ -94,12 +100,15 @@ async def test_the_mesh_makes_the_first_principal_and_commands_make_and_revoke_o
         )
         assert file.stat().st_mode & 0o777 == 0o600
         await statuses(plan.manage, file.read_text().strip(), 200)
-        listed = json.loads(await asyncio.to_thread(hifi, mesh, "principal", "list", "--json"))
+        listed = await listed_by(mesh)
         assert [(principal["name"], principal["role"]) for principal in listed] == [
             (admin, "admin"),
             ("ann", "viewer"),
         ]
         assert not any("token" in field for principal in listed for field in principal)
+        async with asyncio.timeout(30):
+            while any(principal["last_used_us"] is None for principal in await listed_by(mesh)):
+                await asyncio.sleep(1)
         await asyncio.to_thread(hifi, mesh, "principal", "revoke", admin)
         await statuses(plan.manage, first, 401)
         audited = json.loads(await asyncio.to_thread(hifi, mesh, "audit", "--json"))
@@ -109,6 +118,19 @@ async def test_the_mesh_makes_the_first_principal_and_commands_make_and_revoke_o
             ("revoke", f"principal/{admin}", "done"),
         ]
         assert first not in json.dumps(audited)
+        person = "oidc:bob@example.com"
+        await asyncio.to_thread(hifi, mesh, "principal", "revoke", person)
+        listed = await listed_by(mesh)
+        assert [(listed_person["name"], listed_person["revoked"]) for listed_person in listed[1:]] == [
+            (person, True)
+        ]
+        await asyncio.to_thread(hifi, mesh, "principal", "restore", person)
+        assert [listed_person["name"] for listed_person in await listed_by(mesh)] == ["ann"]
+        audited = json.loads(await asyncio.to_thread(hifi, mesh, "audit", "--json"))
+        assert [(entry["what"], entry["subject"], entry["outcome"]) for entry in audited[3:]] == [
+            ("revoke", f"principal/{person}", "done"),
+            ("restore", f"principal/{person}", "done"),
+        ]
     finally:
         await mesh.stop()
 

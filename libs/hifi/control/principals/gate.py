@@ -5,8 +5,11 @@ from typing import Final, Protocol
 
 from starlette.requests import Request
 
+from hifi.control.principals.oidc.refusals import NotAllowed
+from hifi.control.principals.person import Person, fitting
 from hifi.control.principals.principal import Principal, Principals, Role
 from hifi.control.principals.sessions import Sessions
+from hifi.kafka.last_uses import LastUses
 from hifi.runtime.clock import now_us
 from hifi.runtime.http.problem import Problem, retry_later
 
@@ -47,10 +50,12 @@ class Gate:
 
     Args:
         copy: of the principals.
+        uses: notes who is let in; None: nobody reads it.
     """
 
-    def __init__(self, copy: PrincipalsCopy) -> None:
+    def __init__(self, copy: PrincipalsCopy, uses: LastUses | None = None) -> None:
         self._copy = copy
+        self._uses = uses or LastUses()
         self.sessions = Sessions(lambda: copy.principals)
 
     def principal(self, request: Request, needs: Needs) -> Principal:
@@ -61,8 +66,8 @@ class Gate:
                 503, the principals could not be read, or not lately.
         """
         self.require_read(fresh=needs.fresh)
-        principal = self.sender(request)
-        if principal is None:
+        principals = self.senders(request)
+        if not principals:
             raise Problem(
                 401,
                 "Send the token of a principal in the header `Authorization: Bearer TOKEN`. It may have expired or "
@@ -70,15 +75,18 @@ class Gate:
                 [("www-authenticate", "Bearer")],
                 title="Token required",
             )
-        if not principal.role.includes(needs.role):
-            raise Problem(
-                403,
-                f"{principal.name} has the role {principal.role.value}; this needs the role {needs.role.value}.",
-            )
-        pipe = request.path_params.get("pipe")
-        if pipe is not None and not principal.sees(pipe):
-            raise Problem(403, f"{principal.name} may use the pipes {', '.join(principal.pipes)} only.")
-        return principal
+        principal = fitting(principals, needs.role, request.path_params.get("pipe"))
+        if principals[0].token_sha256:
+            self._uses.note(principals[0].name, now_us())
+        if principal is not None:
+            return principal
+        name = principals[0].name
+        able = [principal for principal in principals if principal.role.includes(needs.role)]
+        if not able:
+            roles = ", ".join(principal.role.value for principal in principals)
+            raise Problem(403, f"{name} has the role {roles}; this needs the role {needs.role.value}.")
+        pipes = sorted({pipe for principal in able for pipe in principal.pipes})
+        raise Problem(403, f"{name} may use the pipes {', '.join(pipes)} only.")
 
     def require_read(self, *, fresh: bool) -> None:
         """Check that the principals were read.
@@ -89,19 +97,29 @@ class Gate:
         if not self._copy.read or (fresh and not self._copy.fresh):
             raise retry_later("The topic of the principals cannot be read now. Try again.")
 
-    def sender(self, request: Request) -> Principal | None:
-        """The principal of the bearer token, or of the session; None: there is none.
+    def senders(self, request: Request) -> tuple[Principal, ...]:
+        """The principal of the bearer token, or those of the session: a person has one for each role; empty: none.
 
         Raises:
             Problem: 403, a change with a session does not say from which page it comes.
         """
         if (header := request.headers.get("authorization")) is not None:
-            return self.of_token(bearer(header))
+            principal = self.of_token(bearer(header))
+            return () if principal is None else (principal,)
         session = request.cookies.get(cookie_name(request))
-        principal = self.sessions.principal(session, now_us()) if session else None
-        if principal is not None and request.method not in _SAFE and "origin" not in request.headers:
+        principals = self.sessions.principals(session, now_us()) if session else ()
+        if principals and request.method not in _SAFE and "origin" not in request.headers:
             raise Problem(403, "A change with a session needs the header `Origin`.", title="Wrong origin")
-        return principal
+        return principals
+
+    def require_not_revoked(self, person: Person) -> None:
+        """Check that somebody whom a provider signed in was not revoked.
+
+        Raises:
+            NotAllowed: the person was.
+        """
+        if person.name in self._copy.principals.revoked:
+            raise NotAllowed(f"{person.name} was revoked here")
 
     def of_token(self, token: str) -> Principal | None:
         """The principal of a token; None: there is none, or the token has expired."""

@@ -16,6 +16,8 @@ from hifi.record.record import Record
 _PREFIX: Final = "hifi_"
 """Lets scanners of repositories recognize a token."""
 _TOKEN_BYTES: Final = 32
+PERSON: Final = "oidc:"
+"""With it begin the names of people whom an OpenID Connect provider signs in, and no others."""
 
 
 Moment = Annotated[int, Field(ge=0, lt=2**53)]
@@ -49,6 +51,12 @@ class PrincipalJson(TypedDict):
     expires_us: int | None
     author: str
     at_us: int
+
+
+class ListedPrincipalJson(PrincipalJson):
+    """A principal in a list."""
+
+    last_used_us: Annotated[int | None, Field(description="Last use of its token, to a minute.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +109,45 @@ class Principal:
 _RECORD: Final = TypeAdapter(Principal)
 
 
+class RevokedPersonJson(TypedDict):
+    """A person who may not sign in, as JSON."""
+
+    name: str
+    author: str
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class RevokedPerson:
+    """Somebody whose sessions have ended and who may not sign in, whatever the provider says.
+
+    Attributes:
+        name: begins with `oidc:`.
+        author: who revoked the person; empty: the record cannot be read.
+        at_us: when, microseconds since 1970 UTC.
+    """
+
+    name: str
+    author: str
+    at_us: int
+
+    def record(self) -> Record:
+        """The record for the topic `principals`."""
+        return Record(self.name.encode(), orjson.dumps(asdict(self)), [])
+
+    def json(self) -> RevokedPersonJson:
+        """JSON for people."""
+        return {"name": self.name, "author": self.author, "at_us": self.at_us}
+
+
 class Principals:
-    """The principals that exist, by name and by token. Filled from the topic `principals`."""
+    """The principals that exist, by name and by token, and revoked people. Filled from the topic `principals`."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Principal] = {}
         self._by_hash: dict[str, Principal] = {}
+        self.revoked: dict[str, RevokedPerson] = {}
+        """Name to person."""
 
     @property
     def by_name(self) -> Mapping[str, Principal]:
@@ -124,6 +165,10 @@ class Principals:
         if before is not None:
             self._by_hash.pop(before.token_sha256, None)
         if value is None:
+            self.revoked.pop(name, None)
+            return
+        if name.startswith(PERSON):
+            self._revoke_person(name, value)
             return
         try:
             principal = _RECORD.validate_json(value, strict=True)
@@ -137,6 +182,14 @@ class Principals:
             )
         self._by_name[name] = principal
         self._by_hash[principal.token_sha256] = principal
+
+    def _revoke_person(self, name: str, value: bytes) -> None:
+        self.revoked[name] = RevokedPerson(name, "", 0)
+        try:
+            body = orjson.loads(value)
+            self.revoked[name] = RevokedPerson(name, str(body["author"]), int(body["at_us"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not the record of a revoked person: {error}") from None
 
     def of_token(self, token: str, now_us: int) -> Principal | None:
         """The principal of a token; None: there is none, or the token has expired."""

@@ -2,13 +2,23 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from aiokafka.errors import KafkaError
 
 from hifi.control.principals.audit import Audit, AuditEntry, AuditOutcome
-from hifi.control.principals.principal import Principal, Principals, Role, new_token, revocation, token_sha256
+from hifi.control.principals.principal import (
+    PERSON,
+    Principal,
+    Principals,
+    RevokedPerson,
+    Role,
+    new_token,
+    revocation,
+    token_sha256,
+)
+from hifi.kafka.last_uses import LastUses
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import PrincipalTopics
@@ -19,8 +29,8 @@ _CLIENT: Final = "hifi-principals"
 _ANSWER_S: Final = 15
 
 
-async def principals(bootstrap: str, topics: PrincipalTopics) -> Mapping[str, Principal]:
-    """Name to principal, of all that are not revoked.
+async def read_principals(bootstrap: str, topics: PrincipalTopics) -> Principals:
+    """The principals that exist, and the people who were revoked.
 
     Raises:
         Retryable: Kafka does not answer.
@@ -32,7 +42,23 @@ async def principals(bootstrap: str, topics: PrincipalTopics) -> Mapping[str, Pr
             await follower.start()
         finally:
             await follower.stop()
-    return all_principals.by_name
+    return all_principals
+
+
+async def read_last_uses(bootstrap: str, topics: PrincipalTopics) -> LastUses:
+    """When the tokens of principals were used last.
+
+    Raises:
+        Retryable: Kafka does not answer.
+    """
+    uses = LastUses()
+    async with _answering(bootstrap):
+        follower = TopicFollower(bootstrap, _CLIENT, {topics.last_used: uses.take})
+        try:
+            await follower.start()
+        finally:
+            await follower.stop()
+    return uses
 
 
 async def had_principal(bootstrap: str, topics: PrincipalTopics, name: str) -> bool:
@@ -89,11 +115,17 @@ async def create_principal(
         token: a random one that exists already; None: a new one.
 
     Raises:
+        Misconfigured: the name is that of a person whom a provider signs in.
         Retryable: Kafka does not answer.
     """
+    if name.startswith(PERSON):
+        raise Misconfigured(
+            f"names that begin with {PERSON} are those of people whom the OpenID Connect provider signs in; their "
+            "groups give them roles"
+        )
     token = token or new_token()
     principal = Principal(name, role, tuple(sorted(pipes)), token_sha256(token), expires_us, author, at_us)
-    before = (await principals(bootstrap, topics)).get(name)
+    before = (await read_principals(bootstrap, topics)).by_name.get(name)
     entry = AuditEntry(author, "create", f"principal/{name}", at_us, before and before.json())
     await _write(
         bootstrap, topics, principal.record(), entry, entry.ended(AuditOutcome.DONE, principal.json())
@@ -104,7 +136,7 @@ async def create_principal(
 async def revoke_principal(
     bootstrap: str, topics: PrincipalTopics, name: str, *, author: str, at_us: int
 ) -> None:
-    """Revoke a principal: its token is refused by all instances within seconds.
+    """Revoke a principal, or a person whom a provider signs in: all instances refuse it within seconds.
 
     Args:
         bootstrap: the control plane's Kafka.
@@ -117,11 +149,42 @@ async def revoke_principal(
         Misconfigured: there is no such principal.
         Retryable: Kafka does not answer.
     """
-    before = (await principals(bootstrap, topics)).get(name)
+    if name.startswith(PERSON):
+        person = RevokedPerson(name, author, at_us)
+        entry = AuditEntry(author, "revoke", f"principal/{name}", at_us)
+        await _write(bootstrap, topics, person.record(), entry, entry.ended(AuditOutcome.DONE, person.json()))
+        return
+    before = (await read_principals(bootstrap, topics)).by_name.get(name)
     if before is None:
         raise Misconfigured(f"there is no principal {name}; `hifi principal list` lists those that exist")
     entry = AuditEntry(author, "revoke", f"principal/{name}", at_us, before.json())
     await _write(bootstrap, topics, revocation(name), entry, entry.ended(AuditOutcome.DONE))
+
+
+async def restore_person(
+    bootstrap: str, topics: PrincipalTopics, name: str, *, author: str, at_us: int
+) -> None:
+    """Let a person sign in again who was revoked.
+
+    Args:
+        bootstrap: the control plane's Kafka.
+        topics: of the control plane.
+        name: of the person.
+        author: who restores the person.
+        at_us: now, microseconds since 1970 UTC.
+
+    Raises:
+        Misconfigured: nobody of this name was revoked, or it is a principal, whose token does not come back.
+        Retryable: Kafka does not answer.
+    """
+    before = (await read_principals(bootstrap, topics)).revoked.get(name)
+    if before is None:
+        raise Misconfigured(
+            f"no person {name} was revoked, see `hifi principal list`; for a principal make a new token with "
+            "`hifi principal create`"
+        )
+    entry = AuditEntry(author, "restore", f"principal/{name}", at_us, before.json())
+    await _write(bootstrap, topics, revocation(name), entry, entry.ended(AuditOutcome.DONE, {}))
 
 
 @contextlib.asynccontextmanager

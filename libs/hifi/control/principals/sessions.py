@@ -1,6 +1,7 @@
 """Sessions of the people who signed in on a console, and links that open it signed in; kept in memory by each instance.
 
-A session has the rights that its principal has now, and ends with its token. Its own time runs on the monotonic clock.
+A session of a token has the rights that its principal has now, and ends with the token; one of a person whom a provider
+signed in keeps the rights of that moment. Each ends when it is revoked. Its own time runs on the monotonic clock.
 """
 
 import hashlib
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from hifi.control.principals.person import Person
 from hifi.control.principals.principal import Principal, Principals
 from hifi.runtime.clock import monotonic_s
 
@@ -23,22 +25,21 @@ _BYTES: Final = 32
 class _Secrets:
     """Random texts, each known for some time; only their hashes are kept."""
 
-    life_s: float
-    _kept: dict[bytes, tuple[float, str]] = field(default_factory=dict)
-    """Hash of the text to the end of its time and the hash of the principal's token; oldest first."""
+    _kept: dict[bytes, tuple[float, str | Person]] = field(default_factory=dict)
+    """Hash of the text to the end of its time and its owner: hash of a principal's token, or a person; oldest first."""
 
-    def add(self, token_sha256: str, now_s: float) -> str:
-        """A new text for a principal."""
+    def add(self, owner: str | Person, ends_s: float) -> str:
+        """A new text for a principal or a person."""
         while len(self._kept) >= _MOST:
             del self._kept[next(iter(self._kept))]
         text = secrets.token_urlsafe(_BYTES)
-        self._kept[_digest(text)] = (now_s + self.life_s, token_sha256)
+        self._kept[_digest(text)] = (ends_s, owner)
         return text
 
-    def token_sha256(self, text: str, now_s: float) -> str | None:
-        """Hash of the principal's token; None: the text is unknown, or its time is over."""
-        ends_s, token_sha256 = self._kept.get(_digest(text), (0.0, ""))
-        return token_sha256 if now_s < ends_s else None
+    def owner(self, text: str, now_s: float) -> str | Person | None:
+        """Whose the text is; None: the text is unknown, or its time is over."""
+        ends_s, owner = self._kept.get(_digest(text), (0.0, ""))
+        return owner if now_s < ends_s else None
 
     def forget(self, text: str) -> None:
         """Forget a text."""
@@ -54,31 +55,40 @@ class Sessions:
 
     def __init__(self, principals: Callable[[], Principals]) -> None:
         self._principals = principals
-        self._sessions = _Secrets(SESSION_S)
-        self._links = _Secrets(LINK_S)
+        self._sessions = _Secrets()
+        self._links = _Secrets()
 
-    def begin(self, principal: Principal) -> str:
-        """Begin a session of 12 hours; returns its secret."""
-        return self._sessions.add(principal.token_sha256, monotonic_s())
+    def begin(self, owner: Principal | Person) -> str:
+        """Begin a session, of 12 hours for a principal; returns its secret."""
+        if isinstance(owner, Person):
+            return self._sessions.add(owner, monotonic_s() + owner.life_s)
+        return self._sessions.add(owner.token_sha256, monotonic_s() + SESSION_S)
 
     def end(self, session: str) -> None:
         """End a session."""
         self._sessions.forget(session)
 
-    def principal(self, session: str, now_us: int) -> Principal | None:
-        """The principal of a session; None: it has ended, or its token has."""
-        token_sha256 = self._sessions.token_sha256(session, monotonic_s())
-        return None if token_sha256 is None else self._principals().of_hash(token_sha256, now_us)
+    def is_of_person(self, session: str) -> bool:
+        """Whether a provider signed somebody in for a session that has not ended."""
+        return isinstance(self._sessions.owner(session, monotonic_s()), Person)
+
+    def principals(self, session: str, now_us: int) -> tuple[Principal, ...]:
+        """The principals of a session; empty: it has ended, its token has, or the person was revoked."""
+        owner = self._sessions.owner(session, monotonic_s())
+        if isinstance(owner, Person):
+            return () if owner.name in self._principals().revoked else owner.principals
+        principal = None if owner is None else self._principals().of_hash(owner, now_us)
+        return () if principal is None else (principal,)
 
     def new_link(self, principal: Principal) -> str:
-        """The code of a link that signs a principal in, once and within an hour."""
-        return self._links.add(principal.token_sha256, monotonic_s())
+        """The code of a link that signs the principal of a token in, once and within an hour."""
+        return self._links.add(principal.token_sha256, monotonic_s() + LINK_S)
 
     def redeem(self, code: str, now_us: int) -> Principal | None:
         """The principal whom a link signs in; None: it was used before, or its hour is over. It is used from now on."""
-        token_sha256 = self._links.token_sha256(code, monotonic_s())
+        owner = self._links.owner(code, monotonic_s())
         self._links.forget(code)
-        return None if token_sha256 is None else self._principals().of_hash(token_sha256, now_us)
+        return self._principals().of_hash(owner, now_us) if isinstance(owner, str) else None
 
 
 def _digest(text: str) -> bytes:

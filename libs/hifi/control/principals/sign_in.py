@@ -1,4 +1,4 @@
-"""The pages of a console on which people sign in and out, with a token or with a link that works once."""
+"""The pages of a console on which people sign in and out: with a provider, a token, or a link that works once."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Annotated, Final
@@ -11,15 +11,23 @@ from starlette.routing import BaseRoute, Route
 from typing_extensions import TypedDict
 
 from hifi.control.principals.gate import Gate, Needs, cookie_name
+from hifi.control.principals.oidc.login import PENDING_S, OidcLogin
+from hifi.control.principals.oidc.refusals import SignInRefused
 from hifi.control.principals.principal import Principal
 from hifi.control.principals.sessions import SESSION_S
+from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi.runtime.console.console_pages import ConsolePages
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.http.openapi import Operation, json_response
 from hifi.runtime.http.problem import Problem
 
 PATH: Final = "/sign-in"
+PROVIDER_PATH: Final = f"{PATH}/oidc"
+CALLBACK_PATH: Final = f"{PROVIDER_PATH}/callback"
 _BODY_BYTES: Final = 4096
+
+logger = log.get(__name__)
 
 
 class LinkJson(TypedDict):
@@ -32,7 +40,13 @@ Handler = Callable[[Request, Principal], Awaitable[Response]]
 
 
 def link_response(gate: Gate, principal: Principal) -> Response:
-    """A link that opens the console signed in as a principal."""
+    """A link that opens the console signed in as a principal.
+
+    Raises:
+        Problem: 403, a provider signed the caller in, whose session a link would outlive.
+    """
+    if not principal.token_sha256:
+        raise Problem(403, "Only a principal with a token makes links.")
     answer: LinkJson = {"path": f"{PATH}#{gate.sessions.new_link(principal)}"}
     return json_response(answer)
 
@@ -43,17 +57,25 @@ class SignIn:
     Args:
         gate: of the service.
         pages: of its console.
+        login: with a provider; None: there is none.
+        url: of the console, as browsers see it; empty: as each request has it.
     """
 
-    def __init__(self, gate: Gate, pages: ConsolePages) -> None:
+    def __init__(
+        self, gate: Gate, pages: ConsolePages, login: OidcLogin | None = None, url: str = ""
+    ) -> None:
         self._gate = gate
         self._pages = pages
+        self._login = login
+        self._url = url.rstrip("/")
 
     def routes(self) -> list[BaseRoute]:
         """Routes to sign in and out."""
         return [
             Route(PATH, self.sign_in, methods=["GET"], name="sign_in"),
             Route(PATH, self.sign_in_with, methods=["POST"], name="sign_in_with"),
+            Route(PROVIDER_PATH, self.sign_in_at_provider, methods=["GET"], name="sign_in_at_provider"),
+            Route(CALLBACK_PATH, self.provider_answer, methods=["GET"], name="provider_answer"),
             Route("/sign-out", self.sign_out, methods=["POST"], name="sign_out"),
         ]
 
@@ -96,8 +118,65 @@ class SignIn:
         return Route(path, guarded, methods=["GET"], name=name)
 
     async def sign_in(self, request: Request) -> Response:
-        """The page to sign in."""
-        return self._page(_local(request.query_params.get("next", "/")))
+        """The page to sign in. After signing out it leads to where the person signs out of the provider, too."""
+        sign_out_url = None
+        if self._login is not None and "signed-out" in request.query_params:
+            sign_out_url = await self._login.sign_out_url(self._base(request) + PATH)
+        return self._page(_local(request.query_params.get("next", "/")), sign_out_url=sign_out_url)
+
+    async def sign_in_at_provider(self, request: Request) -> Response:
+        """Send the browser to the provider."""
+        next_page = _local(request.query_params.get("next", "/"))
+        if self._login is None:
+            return self._page(next_page, "There is no provider with which to sign in.", 404)
+        base = self._base(request)
+        if urlsplit(base).netloc != request.headers["host"]:  # a cookie of another host would not come back
+            return RedirectResponse(base + self._provider_path(next_page), 303)
+        try:
+            begun = await self._login.begin(base + CALLBACK_PATH, next_page)
+        except (Retryable, Misconfigured) as error:
+            return self._no_provider(next_page, error)
+        response = RedirectResponse(begun.url, 303, {"cache-control": "no-store"})
+        response.set_cookie(
+            _pending_cookie(request),
+            begun.browser,
+            max_age=int(PENDING_S),
+            path=PROVIDER_PATH,
+            secure=base.startswith("https:"),
+            httponly=True,
+            samesite="lax",
+        )
+        return response
+
+    async def provider_answer(self, request: Request) -> Response:
+        """Begin a session for the person whom the provider names."""
+        if self._login is None:
+            return self._page("/", "There is no provider with which to sign in.", 404)
+        try:
+            self._gate.require_read(fresh=True)
+            ended = await self._login.end(
+                request.query_params, request.cookies.get(_pending_cookie(request), "")
+            )
+            self._gate.require_not_revoked(ended.person)
+        except Problem as problem:
+            return self._page("/", problem.detail, problem.status)
+        except (Retryable, Misconfigured) as error:
+            return self._no_provider("/", error)
+        except SignInRefused as error:
+            logger.warning("sign-in-refused", issuer=self._login.issuer, reason=str(error))
+            return self._page("/", f"Not signed in: {error}.", error.status)
+        person = ended.person
+        logger.info("signed-in", person=person.name, roles=[role.role.value for role in person.principals])
+        response = RedirectResponse(ended.next_page, 303)
+        self._set_session(
+            response,
+            request,
+            self._gate.sessions.begin(person),
+            person.life_s,
+            secure=self._base(request).startswith("https:"),
+        )
+        response.delete_cookie(_pending_cookie(request), path=PROVIDER_PATH, httponly=True, samesite="lax")
+        return response
 
     async def sign_in_with(self, request: Request) -> Response:
         """Begin a session with a token, or with the code of a link."""
@@ -118,27 +197,70 @@ class SignIn:
         if principal is None:
             return self._page(next_page, why, 401)
         response = RedirectResponse(next_page, 303)
-        response.set_cookie(
-            cookie_name(request),
+        self._set_session(
+            response,
+            request,
             self._gate.sessions.begin(principal),
-            max_age=int(SESSION_S),
+            SESSION_S,
             secure=request.headers["origin"].startswith("https:"),
-            httponly=True,
-            samesite="lax",
         )
         return response
 
     async def sign_out(self, request: Request) -> Response:
         """End the session."""
-        name = cookie_name(request)
+        name, path = cookie_name(request), PATH
         if session := request.cookies.get(name):
+            path += "?signed-out" if self._gate.sessions.is_of_person(session) else ""
             self._gate.sessions.end(session)
-        response = RedirectResponse(PATH, 303)
+        response = RedirectResponse(path, 303)
         response.delete_cookie(name, httponly=True, samesite="lax")
         return response
 
-    def _page(self, following: str, why: str = "", status: int = 200) -> Response:
-        return self._pages.page("sign-in.html", "Sign in", {"next": following, "why": why}, {}, status)
+    def _page(
+        self, next_page: str, why: str = "", status: int = 200, *, sign_out_url: str | None = None
+    ) -> Response:
+        provider = None if self._login is None else urlsplit(self._login.issuer).netloc
+        values = {
+            "next": next_page,
+            "why": why,
+            "provider": provider,
+            "provider_path": self._provider_path(next_page),
+            "sign_out_url": sign_out_url,
+        }
+        return self._pages.page("sign-in.html", "Sign in", values, {}, status)
+
+    def _no_provider(self, next_page: str, error: Exception) -> Response:
+        logger.warning("sign-in-provider-unavailable", error=str(error))
+        return self._page(
+            next_page,
+            "The provider cannot sign anybody in now; the log of this service says why. Who has signed in stays so. "
+            "Tokens and links work.",
+            503,
+        )
+
+    @staticmethod
+    def _provider_path(next_page: str) -> str:
+        return f"{PROVIDER_PATH}?next={quote(next_page, safe='')}"
+
+    def _base(self, request: Request) -> str:
+        """Scheme and host of the console as the browser sees it."""
+        return self._url or str(request.base_url).rstrip("/")
+
+    def _set_session(
+        self, response: Response, request: Request, session: str, life_s: float, *, secure: bool
+    ) -> None:
+        response.set_cookie(
+            cookie_name(request),
+            session,
+            max_age=int(life_s),
+            secure=secure,
+            httponly=True,
+            samesite="lax",
+        )
+
+
+def _pending_cookie(request: Request) -> str:
+    return cookie_name(request).replace("session", "sign-in")
 
 
 def _local(target: str) -> str:

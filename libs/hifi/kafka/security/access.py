@@ -137,16 +137,19 @@ def connect_group(topics: Topics) -> str:
 
 def _principals_access(topics: PrincipalTopics, without: Mapping[str, Access]) -> Mapping[str, Access]:
     observe, publisher, operator = without["observe"], without[PUBLISHER], without[OPERATOR]
-    both = [topics.principals, topics.audit]
+    changed = [topics.principals, topics.audit]
+    created = [*changed, topics.last_used]
     return {
         "observe": replace(
-            observe, reads=[*observe.reads, topics.principals], writes=[*observe.writes, topics.audit]
+            observe,
+            reads=[*observe.reads, topics.principals],
+            writes=[*observe.writes, topics.audit, topics.last_used],
         ),
         PUBLISHER: replace(
             publisher,
-            reads=[*publisher.reads, *both],
-            writes=[*publisher.writes, *both],
-            creates=[*publisher.creates, *both],
+            reads=[*publisher.reads, *created],
+            writes=[*publisher.writes, *changed],
+            creates=[*publisher.creates, *created],
         ),
         OPERATOR: replace(
             operator, reads=[*operator.reads, topics.audit], writes=[*operator.writes, topics.audit]
@@ -208,9 +211,16 @@ def _control_access(
                 control.rollouts,
                 control.principals,
                 control.audit,
+                control.last_used,
                 control.schemas,
             ],
-            writes=[control.declared, control.requests, control.audit, control.schemas],
+            writes=[
+                control.declared,
+                control.requests,
+                control.audit,
+                control.last_used,
+                control.schemas,
+            ],
             transactional_ids=[control.registrar],
         ),
         PUBLISHER: replace(

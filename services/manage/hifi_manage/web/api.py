@@ -14,6 +14,7 @@ from starlette.routing import Mount
 from hifi.control.declaration import NONE, Declaration, Origin, undeclared
 from hifi.control.principals.audit import AuditEntry
 from hifi.control.principals.gate import Gate
+from hifi.control.principals.oidc.login import OidcLogin
 from hifi.control.principals.principal import Principal
 from hifi.control.principals.sign_in import SignIn, link_response
 from hifi.control.request import RequestKind, request_about
@@ -55,25 +56,33 @@ from hifi_manage.web.views import (
 )
 
 
-def application(state: ControlState, observe_url: str, hosts: Sequence[str] = ()) -> Starlette:
+def application(
+    state: ControlState,
+    observe_url: str,
+    hosts: Sequence[str] = (),
+    login: OidcLogin | None = None,
+    url: str = "",
+) -> Starlette:
     """Build the ASGI application of the API and the console.
 
     Args:
         state: of the control plane.
         observe_url: of observe's console; empty: there is none.
         hosts: names with a dot by which it is reached.
+        login: with a provider; None: there is none.
+        url: of the console, as browsers see it; empty: as each request has it.
     """
-    gate = Gate(state)
+    gate = Gate(state, state.uses)
     api = ManagementApi(state, gate)
     console = ManagementConsole(observe_url)
-    sign_in = SignIn(gate, console.pages)
+    sign_in = SignIn(gate, console.pages, login, url)
     routes = sign_in.operations(OPERATIONS, api, NEEDS)
     routes.append(sign_in.api("/api/v1/openapi.json", "openapi", api.openapi, NEEDS, "GET"))
     routes.append(Mount(REGISTRY_PATH, registry_application(state)))
     return Starlette(
         routes=[*routes, *sign_in.routes(), *console.routes(sign_in)],
         exception_handlers={Problem: _problem},
-        middleware=[Middleware(TrustedHosts, names=hosts)],
+        middleware=[Middleware(TrustedHosts, names=[*hosts, url])],
     )
 
 
@@ -207,8 +216,15 @@ class ManagementApi:
         """GET principals, without tokens."""
         if principal.pipes:
             raise Problem(403, "Only administrators of the whole stream may list the principals.")
-        by_name = self._state.principals.by_name
-        answer: PrincipalList = {"principals": [by_name[name].json() for name in sorted(by_name)]}
+        state = self._state
+        by_name, revoked = state.principals.by_name, state.principals.revoked
+        answer: PrincipalList = {
+            "principals": [
+                {**listed.json(), "last_used_us": state.uses.at_us(listed.name, listed.at_us)}
+                for _, listed in sorted(by_name.items())
+            ],
+            "revoked": [revoked[name].json() for name in sorted(revoked)],
+        }
         return json_response(answer)
 
     async def audit(self, _: Request, principal: Principal) -> Response:

@@ -179,7 +179,7 @@ OPERATIONS: Final = (
         "GET",
         "/principals",
         "principals",
-        "List the principals, without their tokens.",
+        "List the principals, without their tokens, and the people who were revoked.",
         PrincipalList,
         (401, 403, 503),
     ),

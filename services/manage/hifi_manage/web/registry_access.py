@@ -32,6 +32,7 @@ def registry_principal(request: Request, state: ControlState, role: Role) -> Pri
             " expired or been revoked.",
             _CHALLENGES,
         )
+    state.uses.note(principal.name, now_us())
     if not principal.role.includes(role):
         raise Problem(
             403, f"{principal.name} has the role {principal.role.value}; this needs the role {role.value}."

@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 from hifi.control.declaration import NONE, Declaration, DeclaredState, Origin
 from hifi.control.pipe_yaml import difference, pipe_yaml
 from hifi.control.principals.audit import AuditEntry
-from hifi.control.principals.principal import Principal, PrincipalJson
+from hifi.control.principals.principal import ListedPrincipalJson, Principal, RevokedPersonJson
 from hifi.control.rollout_status import RolloutStatus
 from hifi.delivery.destination_state import DestinationName, DestinationState
 from hifi.pipe.model import Pipe
@@ -127,9 +127,10 @@ class ProblemList(TypedDict):
 
 
 class PrincipalList(TypedDict):
-    """Principals without their tokens."""
+    """Principals without their tokens, and people who may not sign in with the provider."""
 
-    principals: list[PrincipalJson]
+    principals: list[ListedPrincipalJson]
+    revoked: list[RevokedPersonJson]
 
 
 class AuditEntries(TypedDict):

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from hifi.control.principals.audit import AuditEntry
 from hifi.control.principals.audit_log import AuditLog
 from hifi.control.principals.gate import Gate
+from hifi.control.principals.oidc.login import OidcLogin
 from hifi.control.principals.principal import Principal
 from hifi.control.principals.sign_in import SignIn, link_response
 from hifi.runtime.clock import now_us
@@ -38,13 +39,18 @@ _MOST_MINUTES: Final = 50_000
 
 
 def application(
-    settings: ObserveSettings, answers: Answers, replays: Replays, gate: Gate, audit: AuditLog
+    settings: ObserveSettings,
+    answers: Answers,
+    replays: Replays,
+    gate: Gate,
+    audit: AuditLog,
+    login: OidcLogin | None = None,
 ) -> Starlette:
     """Build the ASGI application of the API and the console."""
     readers = EventDataReaders(gate, audit)
     api = Api(answers, replays, gate, audit, readers)
     console = Console(answers, settings.manage_url, readers)
-    sign_in = SignIn(gate, console.pages)
+    sign_in = SignIn(gate, console.pages, login, settings.observe_url)
     routes = sign_in.operations(OPERATIONS, api, NEEDS)
     routes.append(sign_in.api("/openapi.json", "openapi", api.openapi, NEEDS, "GET"))
     hosts = split_hosts(settings.observe_hosts)

@@ -11,6 +11,7 @@ from hifi.kafka.topics import Topics, principal_topics
 ROOT = Path(__file__).parents[4]
 TOPICS = Topics("s")
 PRINCIPALS = principal_topics("s")
+PRINCIPAL_TOPICS = {topic.name for topic in PRINCIPALS.all()}
 NAMES = {name for name in vars(Topics) if isinstance(getattr(Topics, name), property)}
 NOT_TOPICS = {"retry_in_prefix", "spark_group_prefix"}
 
@@ -43,6 +44,7 @@ def _writers(topic: str) -> set[str]:
         (TOPICS.enrich_leader, set()),
         (PRINCIPALS.principals, {"publisher"}),
         (PRINCIPALS.audit, {"publisher", "observe", "operator"}),
+        (PRINCIPALS.last_used, {"observe"}),
     ],
 )
 def test_only_these_may_write_a_topic(topic: str, writers: set[str]) -> None:
@@ -59,10 +61,7 @@ def test_only_the_publisher_creates_topics_and_nobody_alters_the_cluster() -> No
 
 def test_every_entry_is_within_the_stream() -> None:
     for needs in access(TOPICS).values():
-        assert all(
-            acl.name.startswith("s.") or acl.name in (PRINCIPALS.principals, PRINCIPALS.audit)
-            for acl in needs.acls()
-        )
+        assert all(acl.name.startswith("s.") or acl.name in PRINCIPAL_TOPICS for acl in needs.acls())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,46 @@
+"""People whom an OpenID Connect provider signs in.
+
+A person has one principal for each role, since the groups of a person may give the role of a viewer for the stream and
+that of an operator for some pipes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hifi.control.principals.principal import Principal, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody whom the provider signed in.
+
+    Attributes:
+        name: in the audit; begins with `oidc:`.
+        principals: of the person, one for each role.
+        life_s: of the session, seconds.
+    """
+
+    name: str
+    principals: tuple[Principal, ...]
+    life_s: float
+
+
+def fitting(principals: Sequence[Principal], role: Role, pipe: str | None) -> Principal | None:
+    """The principal of a person with which to do something; None: there is none.
+
+    Args:
+        principals: of the person.
+        role: that is needed.
+        pipe: that it concerns; None: no certain one, so that the widest scope is taken before the highest role.
+    """
+    able = [
+        principal
+        for principal in principals
+        if principal.role.includes(role) and (pipe is None or principal.sees(pipe))
+    ]
+    ranks = list(Role)
+    return max(
+        able,
+        key=lambda principal: (pipe is None and principal.sees_all, ranks.index(principal.role)),
+        default=None,
+    )
