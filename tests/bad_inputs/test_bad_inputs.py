@@ -6,7 +6,6 @@
 import io
 import os
 import re
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +18,9 @@ import pytest
 from tests.bad_inputs.requests_to_ingest import bad_requests
 from tests.bad_inputs.rows_of_objects import bad_objects
 from tests.bad_inputs.texts_of_pipes import PIPE, bad_texts
-from tests.observe_principal import PRINCIPALS, VIEWER, as_principal
+from tests.support.ingest.ingest_app import app
+from tests.support.ingest.ingest_harness import KEY, FakeProducer
+from tests.support.observe_principal import PRINCIPALS, VIEWER, as_principal
 
 from hifi.control.principals.principal import Principals
 from hifi.runtime.health import Health
@@ -104,11 +105,6 @@ async def served(application: Any, **options: Any) -> AsyncIterator[tuple[str, a
 
 
 async def test_requests_to_ingest() -> None:
-    sys.path.insert(0, str(Path(__file__).parents[1] / "services/ingest"))
-    sys.path.insert(0, str(Path(__file__).parents[1] / "services/ingest/http"))
-    from ingest_harness import KEY, FakeProducer
-    from test_app import app
-
     refusals = []
     asgi_app = app(FakeProducer({}))
     async with served(asgi_app, gate=asgi_app.refuse) as (url, client):

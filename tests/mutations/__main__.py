@@ -10,9 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from mutations.mutation import Mutation, mutations
+from tests.mutations.mutation import Mutation, mutations
 
 ROOT: Final = Path(__file__).parents[2]
 TESTS_FAILED: Final = 1

@@ -1,14 +1,10 @@
 """Each mutation breaks a guarantee of the page, applies to the tree, and names a test that exists."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from mutations.mutation import Mutation, mutations
+from tests.mutations.mutation import Mutation, mutations
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reliability.md").read_text()

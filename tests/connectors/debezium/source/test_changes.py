@@ -369,7 +369,10 @@ def test_a_service_refuses_a_setting_also_when_the_record_of_the_pipe_has_it(set
     source = SOURCE
     destination = {"name": "d", "url": "https://example.com/"}
     pipe = {"pipe": "p", "source": source, "destinations": [destination]}
-    record = {"revision": 1, "pipe": Pipe.model_validate(pipe).model_dump(mode="json", by_alias=True)}
+    record: dict[str, Any] = {
+        "revision": 1,
+        "pipe": Pipe.model_validate(pipe).model_dump(mode="json", by_alias=True),
+    }
     assert PipeRecord.model_validate(record).pipe.source.kind == "debezium"
     record["pipe"]["source"]["settings"] = setting
     with pytest.raises(ValidationError, match="settings"):

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from spark_bench import SparkBench, make_pipe
+from tests.support.enrich.spark_bench import SparkBench, make_pipe
 
 from hifi.pipe.model import QueryTrigger, SqlType
 from hifi.spark.catalyst import Catalyst

@@ -1,56 +1,16 @@
 """The response to any request is 202 or problem details, never 500."""
 
 import asyncio
-import hashlib
 from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.ingest.ingest_harness import KEY, FakeProducer, Ingest, pipe
+from tests.support.ingest.ingest_app import app
+from tests.support.ingest.ingest_harness import KEY, FakeProducer, Ingest
 
-from hifi.kafka.producer import Producer
-from hifi.pipe.revision import PipeRevision
-from hifi.runtime.health import Health
 from hifi_ingest.http.app import App
-from hifi_ingest.http.context import IngestContext
-from hifi_ingest.http.write_keys import WriteKeys
-from hifi_ingest.settings import IngestSettings
-
-PIPES = {
-    "flights": PipeRevision(pipe(), 1),
-    "orders": PipeRevision(pipe("orders", KEY + "2", id="id", time="time", partition_key="a.b"), 2),
-}
-
-
-class FakeRegistry:
-    partitions = 4
-
-    def get(self, name: str) -> PipeRevision | None:
-        return PIPES.get(name)
-
-
-class FakeKeys(WriteKeys):
-    def __init__(self) -> None:
-        self._digests = {
-            hashlib.sha256((KEY + end).encode()).hexdigest(): {name: None}
-            for end, name in (("", "flights"), ("2", "orders"))
-        }
-        self._cache = self  # type: ignore[assignment]
-
-    def get(self) -> Any:
-        return self._digests
-
-
-def app(producer: Producer) -> App:
-    asgi_app = App(Health("ingest", "test"))
-    settings = IngestSettings(
-        ingest_max_body_bytes=100_000, ingest_max_decompressed_bytes=200_000, ingest_max_batch_events=50
-    )
-    health = Health("ingest", "test")
-    asgi_app.open(IngestContext(settings, FakeRegistry(), FakeKeys(), producer, health))  # type: ignore[arg-type]
-    return asgi_app
 
 
 async def call(
