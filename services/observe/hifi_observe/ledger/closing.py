@@ -112,12 +112,12 @@ def close_minute(
         lake: pipe and name of the destinations that the service lake delivers to.
     """
     unresolved = hops.unresolved(pipe_minute, pending, lake)
-    counts_now = hops.counts(pipe_minute)
-    minute_result = MinuteResult(pipe_minute, pipe_minute.frozen + counts_now, unresolved)
+    now = hops.counts(pipe_minute)
+    result = MinuteResult(pipe_minute, pipe_minute.frozen + now, unresolved)
     if pipe_minute.open:
         pipe_minute.unreported = ingest.unreported(pipe_minute)
-    minute_result.unacknowledged, minute_result.ack_report_incomplete = pipe_minute.unreported
+    result.unacknowledged, result.ack_report_incomplete = pipe_minute.unreported
     kept_ids = union([*(group.ids for group in unresolved), hops.unread(pipe_minute)])
-    pipe_minute.close(counts_now, kept_ids, counted)
+    pipe_minute.close(now, kept_ids, counted)
     pipe_minute.frozen.subtract(hops.counts(pipe_minute))
-    return minute_result
+    return result
