@@ -171,8 +171,10 @@ SPARK: Final = (
 
 ICEBERG: Final = (
     ValueType("`string`", "text, else its JSON text", NEITHER,
-            "exact; numbers with 16 digits and more to 38 digits", "string", (),
-            [('"Zoë"', "Zoë"), ("123456789012345678.25", "123456789012345678.25"), ('{"a":[1]}', '{"a":[1]}')]),
+            "exact; numbers with 16 digits and more to 38 digits; lossy: those in objects and lists as double",
+            "string", (),
+            [('"Zoë"', "Zoë"), ("123456789012345678.25", "123456789012345678.25"), ('{"a":[1]}', '{"a":[1]}'),
+             ('{"a":[1.10]}', '{"a":[1.1]}')]),
     ValueType("`int`, `bigint`", "whole number, also as text", NEITHER, "exact, else null", "bigint", (),
             [("9223372036854775807", "9223372036854775807"), ("1.5", None), ("9223372036854775808", None)]),
     ValueType("`double`", "number, also as text", NEITHER, "lossy: nearest value; too large: null", "double", (),
