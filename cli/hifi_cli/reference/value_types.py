@@ -174,7 +174,7 @@ ICEBERG: Final = (
     ValueType("`string`", "text, else its JSON text", NEITHER,
             "exact", "string", (),
             [('"Zoë"', "Zoë"), ("123456789012345678.250", "123456789012345678.250"), ("9" * 2000, "9" * 2000),
-             ('{"a":[1]}', '{"a":[1]}')]),
+             ('{"a":[1.10]}', '{"a":[1.10]}')]),
     ValueType("`int`, `bigint`", "whole number, also as text", NEITHER, "exact, else null", "bigint", (),
             [("9007199254740993.0", "9007199254740993"), ("9223372036854775807", "9223372036854775807"), ("1.5", None),
              ("9223372036854775808", None)]),

@@ -8,6 +8,7 @@ from typing import Final
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
+from hifi.delivery.installed_kinds import completed
 from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.kafka.admin import create_topics, partition_counts
 from hifi.kafka.security import client_options
@@ -96,10 +97,12 @@ async def put_in_force(
         Pipe to its change: `new`, `changed`, `rolling out`, `unchanged` or `deleted`.
 
     Raises:
-        Misconfigured: a pipe names a secret or a file that it may not name, the key of a new mask cannot be read, a
-            destination would lose events of a colour, a rollout of another declaration runs, or Kafka does not answer.
+        Misconfigured: a pipe names a secret or a file that it may not name, the key of a new mask cannot be read, the
+            settings of a destination are not valid, one would lose events of a colour, a rollout of another declaration
+            runs, or Kafka does not answer.
     """
     require_allowed(pipes)
+    pipes = [completed(pipe) for pipe in pipes]
     published = await read_registry(bootstrap, topics)
     if published.coloured:
         require_fit_for_colours(pipes)

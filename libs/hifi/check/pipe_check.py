@@ -11,12 +11,12 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hifi.delivery.installed_kinds import InvalidDestination, installed_sender_kind, read_settings
+from hifi.delivery.installed_kinds import InvalidDestination, completed, installed_sender_kind, read_settings
 from hifi.pipe.function_import import import_function
 from hifi.pipe.limit_check import functions, refusals
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.loader import LoadedPipe, PipeProblem, load
-from hifi.pipe.model import ConnectorDestination, Destination, Enrich, Pipe, Trigger
+from hifi.pipe.model import ConnectorDestination, Enrich, Pipe, Trigger
 from hifi.pipe.source import UnreadableSource, installed_source_kind
 from hifi.runtime.errors import Misconfigured
 
@@ -65,27 +65,6 @@ def check_folder(
         [completed(pipe) for pipe in pipes] if not problems else pipes,
         sorted(problems, key=lambda problem: (str(problem.file), problem.line)),
     )
-
-
-def completed(pipe: Pipe) -> Pipe:
-    """A pipe as it is published: settings of destinations have what follows from the rest of the pipe.
-
-    Raises:
-        Misconfigured: `check_folder` reports it.
-    """
-    destinations = [_completed_destination(destination, pipe) for destination in pipe.destinations]
-    return (
-        pipe if destinations == pipe.destinations else pipe.model_copy(update={"destinations": destinations})
-    )
-
-
-def _completed_destination(destination: Destination, pipe: Pipe) -> Destination:
-    if not isinstance(destination, ConnectorDestination):
-        return destination
-    kind, settings = read_settings(destination)
-    if kind.complete is None:
-        return destination
-    return destination.model_copy(update={"settings": dict(kind.complete(destination, pipe, settings))})
 
 
 def _check_source(loaded_pipe: LoadedPipe) -> Iterator[PipeProblem]:

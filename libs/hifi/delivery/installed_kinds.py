@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from hifi.delivery.kind import DestinationKind
 from hifi.delivery.sender import SenderKind
 from hifi.pipe.installed_kinds import DESTINATIONS, load_kind
-from hifi.pipe.model import ConnectorDestination
+from hifi.pipe.model import ConnectorDestination, Destination, Pipe
 from hifi.pipe.strict_model import StrictModel, validation_problems
 from hifi.runtime.errors import Misconfigured
 
@@ -57,3 +57,24 @@ def read_settings(destination: ConnectorDestination) -> tuple[DestinationKind[An
     except ValidationError as error:
         problems = [(("settings", *path), message) for path, message in validation_problems(error)]
         raise InvalidDestination(problems) from error
+
+
+def completed(pipe: Pipe) -> Pipe:
+    """A pipe as it is published: settings of destinations have what follows from the rest of the pipe.
+
+    Raises:
+        Misconfigured: as `read_settings`, or as the kind says.
+    """
+    destinations = [_completed_destination(destination, pipe) for destination in pipe.destinations]
+    return (
+        pipe if destinations == pipe.destinations else pipe.model_copy(update={"destinations": destinations})
+    )
+
+
+def _completed_destination(destination: Destination, pipe: Pipe) -> Destination:
+    if not isinstance(destination, ConnectorDestination):
+        return destination
+    kind, settings = read_settings(destination)
+    if kind.complete is None:
+        return destination
+    return destination.model_copy(update={"settings": dict(kind.complete(destination, pipe, settings))})

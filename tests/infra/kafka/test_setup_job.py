@@ -9,10 +9,12 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from hifi.control.principals.principal import token_sha256
 from hifi.control.principals.principal_store import read_principals, revoke_principal
 from hifi.kafka.topics import ControlTopics, Topics
+from hifi.pipe.model import ConnectorDestination, Pipe
 from hifi.pipe.registry import read_registry
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.kafka.setup_job import SetupSettings, set_up
+from hifi_infra.kafka.stream_setup import put_in_force
 from hifi_infra.ports import free_port
 
 PIPE = """
@@ -59,6 +61,26 @@ async def test_topics_and_pipes_are_there_and_repeating_it_changes_nothing(
     assert set(first.pipes) == {"one"}
     await set_up(job_settings)
     assert await read_registry(kafka, Topics(stream)) == first
+
+
+async def test_a_pipe_is_published_with_what_follows_from_the_rest_of_it(kafka: str, stream: str) -> None:
+    """Columns that a change leaves out stay as they are, and would become null otherwise."""
+    database = {"host": "db", "name": "shop", "user": "hifi", "password_file": "/etc/hifi/shop"}
+    source = {"kind": "debezium", "connect": "http://connect:8083", "bootstrap": kafka, "topic": "changes"}
+    source |= {"database": database, "tables": ["public.rows"]}
+    columns = {"columns": {"id": "id"}, "key": ["id"]}
+    destination = {
+        "name": "d",
+        "kind": "postgres",
+        "settings": {"url": {"env": "URL"}, "table": "t", **columns},
+    }
+    declared = Pipe.model_validate({"pipe": "rows", "source": source, "destinations": [destination]})
+    await set_up(settings(kafka, stream, partitions=2))
+    await put_in_force(kafka, Topics(stream), [declared])
+    [published] = (await read_registry(kafka, Topics(stream))).pipes["rows"].pipe.destinations
+    assert isinstance(published, ConnectorDestination)
+    assert published.settings["absent"] == "keep"
+    assert await put_in_force(kafka, Topics(stream), [declared]) == {"rows": "unchanged"}
 
 
 async def test_a_wrong_pipe_changes_nothing_at_all(kafka: str, stream: str, tmp_path: Path) -> None:

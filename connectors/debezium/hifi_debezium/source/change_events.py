@@ -153,7 +153,8 @@ class ChangeEvents(TopicEvents):
             aiokafka.errors.KafkaError, OSError: Kafka does not answer.
         """
         marks = await self._keys.marks()
-        begun, settled = _offset(marks, BEGUN), max(_offset(marks, ENDED), _offset(marks, _RENEWED))
+        begun = _offset(marks, BEGUN)
+        settled = max(_offset(marks, name) for name in (ENDED, _RENEWED, _UNENDED))
         if not settled < begun < offset:
             return
         logger.error("snapshot-not-ended", pipe=self._pipe, begun=begun, offset=offset)

@@ -26,6 +26,7 @@ from hifi.runtime.errors import Retryable
 from hifi_debezium.source.key_records import (
     KeyRecord,
     LeftKey,
+    is_mark,
     left_key,
     mark_name,
     offset_of,
@@ -34,7 +35,9 @@ from hifi_debezium.source.key_records import (
 )
 
 _PARTITIONS: Final = 8
-"""The keys of one are in memory at once."""
+"""Those with keys. The keys of one are in memory at once."""
+_MARKS: Final = _PARTITIONS
+"""The partition with the marks, which is read often."""
 _BATCH_BYTES: Final = 512 * 1024
 _MOST_WAIT_MS: Final = 20
 """A fetch at the end of a partition delays the next partition by as much."""
@@ -70,7 +73,7 @@ class KeptKeys:
         try:
             await admin.start()
             if self.topic not in await admin.list_topics():
-                await create_topic(admin, self.topic, _PARTITIONS, {"cleanup.policy": "compact"})
+                await create_topic(admin, self.topic, _PARTITIONS + 1, {"cleanup.policy": "compact"})
             await known_partitions(admin, self.topic)
             return await self.topic_id()
         except (KafkaError, OSError) as error:
@@ -99,9 +102,10 @@ class KeptKeys:
         """
         async with self._turn:
             producer = await self._started()
-            by_partition: list[dict[bytes, bytes | None]] = [{} for _ in range(_PARTITIONS)]
+            by_partition: list[dict[bytes, bytes | None]] = [{} for _ in range(_PARTITIONS + 1)]
             for name, value in records:
-                by_partition[zlib.crc32(name) % _PARTITIONS][name] = value
+                partition = _MARKS if is_mark(name) else zlib.crc32(name) % _PARTITIONS
+                by_partition[partition][name] = value
             try:
                 await asyncio.gather(
                     *(
@@ -165,13 +169,11 @@ class KeptKeys:
         """
         marks: Marks = {}
         async with self._turn, self._consumer() as consumer:
-            tps = [TopicPartition(self.topic, partition) for partition in range(_PARTITIONS)]
-            async for records in read_ranges(consumer, await offset_ranges(consumer, tps)):
+            ranges = await offset_ranges(consumer, [TopicPartition(self.topic, _MARKS)])
+            async for records in read_ranges(consumer, ranges):
                 for record in records:
-                    name = mark_name(record.key)
-                    if name is not None and record.value is not None:
-                        offset, values = exact_json.loads(record.value)
-                        marks[name] = offset, values
+                    offset, values = exact_json.loads(record.value)
+                    marks[mark_name(record.key)] = offset, values
         return marks
 
     async def close(self) -> None:

@@ -75,6 +75,11 @@ def left_key(name: bytes, value: bytes) -> LeftKey:
     return LeftKey(table.decode(), record_key, values, offset)
 
 
-def mark_name(name: bytes) -> str | None:
-    """The name of a mark; None: the record tells of a row."""
-    return name[:-1].decode() if name.endswith(_END_OF_TABLE) else None
+def is_mark(name: bytes) -> bool:
+    """Whether the key of a record is that of a mark."""
+    return name.endswith(_END_OF_TABLE)
+
+
+def mark_name(name: bytes) -> str:
+    """The name of a mark whose record has this key."""
+    return name[:-1].decode()

@@ -18,7 +18,7 @@ from hifi_debezium.declaration import DebeziumSource
 from hifi_debezium.source.changes import ChangeReader, Sweep
 from hifi_debezium.source.columns import placeholder
 from hifi_debezium.source.connector import Connector
-from hifi_debezium.source.key_records import LeftKey, left_key, mark_name
+from hifi_debezium.source.key_records import LeftKey, is_mark, left_key, mark_name
 
 SOURCE = {
     "kind": "debezium",
@@ -179,12 +179,12 @@ def keys(event: Any) -> list[tuple[bytes, LeftKey | None]]:
     return [
         (name, None if value is None else left_key(name, value))
         for name, value in event.key_records
-        if mark_name(name) is None
+        if not is_mark(name)
     ]
 
 
-def marks(event: Any) -> list[str | None]:
-    return [mark_name(name) for name, _ in event.key_records if mark_name(name) is not None]
+def marks(event: Any) -> list[str]:
+    return [mark_name(name) for name, _ in event.key_records if is_mark(name)]
 
 
 @pytest.mark.parametrize(
@@ -434,6 +434,6 @@ def test_a_change_names_the_columns_that_its_table_has_lost_also_after_a_restart
         again = reader()
         again.columns = first.columns
         assert [gone(again(change)) for change in records[begin:]] == expected[begin:]
-    told = [pair for event in map(reader(), records) for pair in event.key_records if mark_name(pair[0])]
+    told = [pair for event in map(reader(), records) for pair in event.key_records if is_mark(pair[0])]
     assert [mark_name(name) for name, _ in told] == ["columns of public.flights"] * 2
     assert left_key(told[-1][0], told[-1][1] or b"").values == first.columns["public.flights"]  # type: ignore[index]

@@ -11,6 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from tests.connectors.debezium.source.test_changes import SOURCE, envelope, notice, record
 
 from hifi.pipe.sources.kind import SourceContext
+from hifi.runtime.errors import Misconfigured
 from hifi_debezium.declaration import DebeziumSource
 from hifi_debezium.source.change_events import ChangeEvents
 
@@ -29,6 +30,7 @@ class Reader:
         self._source = source
         self._highest: dict[tuple[str, int], int] = {}
         """Source partition and partition of `raw` to the highest position that was written."""
+        self.refuses = False
         self.renewed = 0
         """Snapshots that were begun because the last one had not ended."""
         self.crash()
@@ -45,6 +47,8 @@ class Reader:
 
     async def _renew(self) -> None:
         self.renewed += 1
+        if self.refuses:
+            raise Misconfigured("the slot cannot be dropped")
 
     async def read(self, *records: Any, writes: bool = True) -> list[tuple[int, int, str]]:
         """The deletes that follow: the offset of what they follow, their position, and their key."""
@@ -207,6 +211,14 @@ async def test_rows_that_may_be_missing_are_told_until_a_snapshot_has_ended(sour
     assert "rows may be missing" in reader.notice
     await reader.read(told("STARTED", 4), scanned(5), told("COMPLETED", 6))
     assert "missing" not in reader.notice
+
+
+async def test_a_slot_that_cannot_be_dropped_is_told_once_for_a_snapshot(source: DebeziumSource) -> None:
+    reader = Reader(source)
+    reader.refuses = True
+    await reader.read(told("STARTED", 0), told("SKIPPED", 1), told("SKIPPED", 2))
+    assert reader.renewed == 1  # it restarts the connector, which tells the same again
+    assert "the slot cannot be dropped" in reader.notice
 
 
 async def test_a_truncate_is_told_whether_its_rows_are_deleted_or_not(source: DebeziumSource) -> None:
