@@ -1,18 +1,20 @@
 """Random tables from each source to each destination; what stands there is compared with what was sent."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import hypothesis
 from hypothesis import HealthCheck, given, settings
-from tests.values.destinations import DESTINATIONS, Rows
-from tests.values.sources import SOURCES
+from tests.values.destinations import Rows
 from tests.values.tables import Table, same, tables, text_of
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.normalize.program import compile_pipe
 
-Pair = tuple[str, str]
-PAIRS: list[Pair] = [(source, destination) for source in SOURCES for destination in DESTINATIONS]
+Read: TypeAlias = Callable[[Table], list[bytes]]
+"""Writes a table in the format of a source, and reads it with hifi: the data of each event."""
+Write: TypeAlias = Callable[[Table, list[bytes]], Rows]
+"""Writes events with hifi, and reads what stands at the destination."""
 EXAMPLES = 10
 """Tables that hypothesis makes with one seed."""
 
@@ -24,7 +26,7 @@ def normalized(table: Table, data: list[bytes]) -> list[bytes]:
             {
                 "pipe": "p",
                 "source": {"keys": [{"sha256": "0" * 64}]},
-                "normalize": {"fields": {name: name for name in table.columns}},
+                "normalize": {"fields": {name: name for name in table.columns}, "keep": "mapped"},
                 "destinations": [{"name": "d", "url": "http://127.0.0.1:9/"}],
             }
         )
@@ -40,14 +42,44 @@ def as_text(table: Table) -> Table:
     return Table(dict.fromkeys(table.columns, "text"), texts)
 
 
-def round_trip(pair: Pair, count: int, seed: int) -> int:
+def round_trip(source: str, count: int, seed: int, read: Read, write: Write) -> int:
     """Send at least `count` values of random tables; the number of those that were sent.
 
     Raises:
         AssertionError: a value at the destination is another one.
     """
-    source, destination = pair
-    read, write = SOURCES[source], DESTINATIONS[destination]
+
+    def check(table: Table) -> None:
+        assert differences(table, write(table, normalized(table, read(table)))) == []
+
+    return _for_tables(source, count, seed, check)
+
+
+def joined_round_trip(source: str, count: int, seed: int, read: Read, write: Write) -> int:
+    """As `round_trip`, but the rows of all tables go to one table, with a column for each kind and position.
+
+    Raises:
+        AssertionError: a value at the destination is another one.
+    """
+    joined = Table({}, [])
+    data: list[bytes] = []
+
+    def collect(table: Table) -> None:
+        names = {name: f"{kind}{index}" for index, (name, kind) in enumerate(table.columns.items())}
+        columns = {names[name]: kind for name, kind in table.columns.items()}
+        renamed = Table(columns, [{names[name]: row[name] for name in row} for row in table.rows])
+        data.extend(normalized(renamed, read(renamed)))
+        joined.columns.update(renamed.columns)
+        joined.rows.extend(renamed.rows)
+
+    sent = _for_tables(source, count, seed, collect)
+    rows = [dict.fromkeys(joined.columns) | row for row in joined.rows]
+    assert differences(Table(joined.columns, rows), write(joined, data))[:10] == []
+    return sent
+
+
+def _for_tables(source: str, count: int, seed: int, use: Callable[[Table], None]) -> int:
+    """Call a function with random tables of at least `count` values; the number of values."""
     sent = 0
 
     @settings(
@@ -60,8 +92,7 @@ def round_trip(pair: Pair, count: int, seed: int) -> int:
         if source == "csv":
             table = as_text(table)
         sent += table.values
-        stored = write(table, normalized(table, read(table)))
-        assert differences(table, stored) == []
+        use(table)
 
     while sent < count:
         hypothesis.seed(seed)(check)()

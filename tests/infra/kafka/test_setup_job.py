@@ -2,6 +2,7 @@
 
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -66,9 +67,14 @@ async def test_topics_and_pipes_are_there_and_repeating_it_changes_nothing(
 async def test_a_pipe_is_published_with_what_follows_from_the_rest_of_it(kafka: str, stream: str) -> None:
     """Columns that a change leaves out stay as they are, and would become null otherwise."""
     database = {"host": "db", "name": "shop", "user": "hifi", "password_file": "/etc/hifi/shop"}
-    source = {"kind": "debezium", "connect": "http://connect:8083", "bootstrap": kafka, "topic": "changes"}
+    source: dict[str, Any] = {
+        "kind": "debezium",
+        "connect": "http://connect:8083",
+        "bootstrap": kafka,
+        "topic": "changes",
+    }
     source |= {"database": database, "tables": ["public.rows"]}
-    columns = {"columns": {"id": "id"}, "key": ["id"]}
+    columns: dict[str, Any] = {"columns": {"id": "id"}, "key": ["id"]}
     destination = {
         "name": "d",
         "kind": "postgres",

@@ -24,6 +24,10 @@ def key(text: str, path: str = "a.b") -> bytes | None:
         ("null", None),
         ('""', None),
         ('"x","c":1e309', b"x"),
+        ('"x","c":1e' + "9" * 30, b"x"),
+        ('1,"b":2', b"2"),
+        ("-0", b"0"),
+        ("7" + "0" * 4000, b"7" + b"0" * 4000),
         ("7" + "0" * 400, b"7" + b"0" * 400),
     ],
 )
@@ -40,12 +44,6 @@ def test_data_without_the_field_has_no_key(text: str) -> None:
 def test_other_values_are_refused(value: Any) -> None:
     with pytest.raises(Rejected, match=r"the field a\.b must be a string or an integer") as raised:
         key(f'{{"a":{{"b":{value}}}}}')
-    assert raised.value.reason == "partition-key"
-
-
-def test_data_whose_key_cannot_be_read_is_refused() -> None:
-    with pytest.raises(Rejected, match="the exponent of the number 1e") as raised:
-        key(f'{{"a":{{"b":"x","c":1e9,"d":1e{"9" * 30}}}}}')
     assert raised.value.reason == "partition-key"
 
 

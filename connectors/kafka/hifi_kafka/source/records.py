@@ -20,6 +20,7 @@ from hifi_kafka.source.avro_records import AvroRecords
 
 _JSON: Final = b"application/json"
 _MAX_DEPTH: Final = 64
+_SPACE: Final = b" \t\r\n"
 _PARTITION_KEY: Final = "ce_partitionkey"
 _TOO_LARGE: Final = 413
 
@@ -98,14 +99,17 @@ class RecordReader:
         """The event of a record whose value is a JSON object."""
         event.data = text
         try:
-            is_an_object = is_object(text)
+            is_an_object, key = self._read(text)
         except InvalidEvent:
             return refused(event, "not-json", "the value is not JSON")
+        except Rejected as why:
+            return refused(event, why.reason, why.detail)
         if not is_an_object:
             return refused(event, "not-json", "the value is not a JSON object")
         if not is_within_depth(text, _MAX_DEPTH):
             return refused(event, "not-json", f"the value is nested deeper than {_MAX_DEPTH} levels")
-        return self._with_key(event)
+        event.key = key or event.key
+        return event
 
     def _cloudevent(
         self, event: SourceEvent, record: ConsumerRecord, value: bytes, decode: _Decode
@@ -120,17 +124,26 @@ class RecordReader:
         has_key = any(name == _PARTITION_KEY for name, _ in decoded.headers)
         key = decoded.key if has_key or not record.key else record.key
         cloudevent = SourceEvent(event.position, key, decoded.data, decoded.headers, decoded.time_us)
-        return self._with_key(cloudevent) if _has_object(cloudevent) else cloudevent
-
-    def _with_key(self, event: SourceEvent) -> SourceEvent:
-        """The event, whose data is an object, with the partition key that the pipe declares, if the data has it."""
         if self._partition_key is None:
-            return event
+            return cloudevent
         try:
-            event.key = partition_key(event.data or b"", self._partition_key) or event.key
+            cloudevent.key = self._read(decoded.data)[1] or key
+        except InvalidEvent:  # data of another type
+            pass
         except Rejected as why:
-            return refused(event, why.reason, why.detail)
-        return event
+            return refused(cloudevent, why.reason, why.detail)
+        return cloudevent
+
+    def _read(self, text: bytes) -> tuple[bool, bytes | None]:
+        """Whether JSON is an object, and the partition key that the pipe declares, if the object has it.
+
+        Raises:
+            InvalidEvent: it is not JSON.
+            Rejected: the field is no partition key.
+        """
+        if self._partition_key is None or text.lstrip(_SPACE)[:1] != b"{":
+            return is_object(text), None
+        return True, partition_key(text, self._partition_key)
 
     def _deletion(self, event: SourceEvent, key: bytes | None) -> SourceEvent:
         """The event of a record without value, which says that the key is deleted."""
@@ -145,14 +158,6 @@ class RecordReader:
             return refused(event, why.reason, f"the record has no value, and of its key: {why.detail}")
         event.data = orjson.dumps({"key": name, "deleted": True})
         return event
-
-
-def _has_object(event: SourceEvent) -> bool:
-    """Whether the data of an event is a JSON object."""
-    try:
-        return is_object(event.data or b"")
-    except InvalidEvent:
-        return False
 
 
 def _content_mode(record: ConsumerRecord) -> _Decode | None:

@@ -13,8 +13,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.support.egest.egest_stream import EgestStream, outcomes, running_egest, texts
 from tests.support.schema_registry import SchemaRegistryProcess, schema_registry
 
-from hifi.check.pipe_check import completed
-from hifi.delivery.installed_kinds import read_settings
+from hifi.delivery.installed_kinds import completed, read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
 from hifi.pipe.model import ConnectorDestination, Pipe
 from hifi.runtime.errors import Misconfigured, Retryable

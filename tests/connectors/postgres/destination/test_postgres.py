@@ -1,5 +1,6 @@
 """PostgreSQL destinations on a real server, beside what the contract suite checks for every kind."""
 
+import asyncio
 import random
 import signal
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.support.postgres.postgres_table import PostgresTable
 
 from hifi.delivery.installed_kinds import read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.pipe.model import ConnectorDestination
 from hifi.record.headers import DETAIL, OUTCOME, REASON
 from hifi.runtime.errors import Misconfigured, Rejected, Retryable
 from hifi_postgres.declaration import PostgresSettings
@@ -324,6 +326,71 @@ async def test_while_a_table_is_changed_deliveries_wait_and_the_reason_names_it(
     postgres.execute(repair.replace("{}", postgres.name))
     await written(postgres_writer, [outbound("a", 2), outbound("b", 2)])
     assert await postgres.rows() == {"a": 2, "b": 2}
+
+
+async def test_a_table_that_is_dropped_and_made_again_gets_what_comes_after_it(
+    postgres: PostgresTable,
+) -> None:
+    postgres_writer = writer(postgres)
+    await postgres_writer.write([outbound("a", 1)])
+    postgres.execute(f"DROP TABLE {postgres.name}")
+    with pytest.raises(Retryable, match=postgres.name):
+        await postgres_writer.write([outbound("a", 2), outbound("b", 2)])
+    postgres.execute(
+        f"CREATE TABLE {postgres.name} (hifi_accepted timestamptz, hifi_offset bigint, hifi_log uuid,"
+        " hifi_partition integer, number bigint, key varchar(9) PRIMARY KEY)"
+    )
+    await written(postgres_writer, [outbound("a", 2), outbound("b", 2)], [outbound("a", 3)])
+    assert await postgres.rows() == {"a": 3, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("narrowed", "bad"),
+    [
+        ("ALTER TABLE {} ALTER number TYPE smallint", outbound("b", 2, 70_000)),
+        ("ALTER TABLE {} ALTER key TYPE varchar(1)", outbound("bb", 2)),
+        ("ALTER TABLE {} ADD CHECK (number < 100)", outbound("b", 2, 100)),
+    ],
+)
+async def test_a_column_that_becomes_narrower_refuses_what_does_not_fit_and_cuts_nothing(
+    postgres: PostgresTable, narrowed: str, bad: OutboundEvent
+) -> None:
+    postgres_writer = writer(postgres)
+    await postgres_writer.write([outbound("a", 1), outbound("b", 1)])
+    postgres.execute(narrowed.replace("{}", postgres.name))
+    with pytest.raises(Rejected) as caught:
+        await written_at_last(postgres_writer, [bad])
+    assert caught.value.reason in {"value", "constraint"}
+    await written(postgres_writer, [outbound("a", 3), outbound("b", 3)])
+    assert await postgres.rows() == {"a": 3, "b": 3}
+
+
+async def written_at_last(postgres_writer: DestinationWriter, batch: list[OutboundEvent]) -> None:
+    """Write a batch, again while the table is read anew, as egest does."""
+    for _ in range(5):
+        try:
+            await postgres_writer.write(batch)
+        except Retryable:
+            continue
+        return
+
+
+async def test_two_pipes_that_write_the_same_rows_do_not_block_each_other(postgres: PostgresTable) -> None:
+    rounds = 40
+    keys = [f"k{number}" for number in range(25)]
+
+    async def write(pipe: str, first: int, order: list[str]) -> None:
+        (declared,) = pipe_to(pipe, postgres.declared()).destinations
+        assert isinstance(declared, ConnectorDestination)
+        kind, read = read_settings(declared)
+        pipe_writer = kind.open(read, WriterContext("s", pipe, "d", 16, 10.0))
+        for offset in range(first, 2 * rounds + 2, 2):
+            await pipe_writer.write([outbound(key, offset) for key in order])
+        await pipe_writer.close()
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(write("one", 0, keys), write("two", 1, keys[::-1]))
+    assert await postgres.rows() == dict.fromkeys(keys, 2 * rounds + 1)
 
 
 async def test_a_table_that_is_swapped_makes_no_dead_letter(
