@@ -1,18 +1,23 @@
 """With two colours a source is read by one of them, and the other goes on where that one stopped."""
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.support.collect.collected_stream import CollectedStream, collected_stream, ids_of, until
+from tests.support.collect.collected_stream import CollectedStream, collected_stream, fields, ids_of, until
 from tests.support.stream_process import readyz
 
 from hifi.delivery.colours import Colour, Colours, ColourState
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import ControlTopics
+from hifi_collect.topic.topic_reader import BATCH_RECORDS, WRITING_BATCHES
 
 RECORDS = 300
+BACKLOG = 75_000
+MOST_REPEATED = (WRITING_BATCHES + 1) * BATCH_RECORDS
+"""Of a partition: each batch commits what was written before it."""
 
 
 async def write(stream: CollectedStream, control: ControlTopics, blue: int) -> None:
@@ -52,3 +57,31 @@ async def test_only_the_colour_with_the_larger_share_reads_and_the_other_one_goe
         assert len(raw) == 2 * RECORDS
         log_text = await asyncio.to_thread(log.read_text)
         assert log_text.count('"source-begun"') == 2
+
+
+@pytest.mark.more
+async def test_the_other_colour_repeats_three_batches_of_a_partition_at_most_when_the_reading_one_is_killed(
+    kafka: str, log: Path
+) -> None:
+    """As many on any machine, in a topic without a pause: of Kafka as of Debezium, which has one partition."""
+    async with collected_stream(kafka, log) as stream:
+        control = ControlTopics(f"{stream.topics.stream}-control")
+        await create_topics(kafka, control, partitions=1, replication=1)
+        await stream.put(range(BACKLOG))
+        await write(stream, control, 10_000)
+        processes = {}
+        for name in ("green", "blue"):
+            processes[name], _ = await stream.start(
+                "collect", colours=control.control, colour=name, instance=f"collect-{name}"
+            )
+        await stream.publish(stream.pipe())
+        await stream.read(stream.topics.raw, lambda records: len(records) > BACKLOG // 10)
+        await stream.kill(processes["blue"])
+        begun = len(ids_of(await stream.all(stream.topics.raw)))
+        await write(stream, control, 0)
+        raw = await stream.read(stream.topics.raw, lambda records: len(ids_of(records)) == BACKLOG)
+        counts = Counter(fields(record)["ce_id"] for record in raw)
+        repeated = Counter(name.rsplit(b"/", 1)[0] for name, count in counts.items() if count > 1)
+        print(f"{repeated.total()} of {begun} events were read again: {sorted(repeated.values())}")
+        assert max(counts.values()) <= 2
+        assert all(count <= MOST_REPEATED for count in repeated.values())

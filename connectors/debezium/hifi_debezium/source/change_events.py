@@ -1,8 +1,8 @@
 """The events of a topic that Debezium writes: its changes. The connector is declared and watched.
 
 Rows that a TRUNCATE or a new snapshot has left out are deleted by events in the order of the topic. Their positions are
-the offsets of the changes that told of them last: each row that was there before is gone after, so those of a later
-TRUNCATE or snapshot are higher.
+the offsets of the changes that told of them last: each row of the table that was there before is gone after, so those
+of a later TRUNCATE or snapshot are higher.
 """
 
 import asyncio
@@ -137,7 +137,7 @@ class ChangeEvents(TopicEvents):
             try:
                 if event.sweep is not None:
                     return await self._deletes(self._reader, record, event.sweep)
-                await self._renew_unended(record.offset)
+                await self._renew_unended(record.offset, begins=bool(event.key_records))
             except (KafkaError, OSError, Retryable) as error:
                 logger.warning("source-not-swept", pipe=self._pipe, error=repr(error))
                 await asyncio.sleep(backoff_s(failures))
@@ -145,8 +145,13 @@ class ChangeEvents(TopicEvents):
             else:
                 return ()
 
-    async def _renew_unended(self, offset: int) -> None:
+    async def _renew_unended(self, offset: int, *, begins: bool) -> None:
         """Begin another snapshot if the one before a record has not ended.
+
+        Args:
+            offset: of the record.
+            begins: a snapshot begins with it, which may be the one that was asked for. Else Debezium makes none: a
+                task that was ending may have made the slot again after it was dropped.
 
         Raises:
             Retryable: Kafka Connect or the database does not answer.
@@ -154,7 +159,7 @@ class ChangeEvents(TopicEvents):
         """
         marks = await self._keys.marks()
         begun = _offset(marks, BEGUN)
-        settled = max(_offset(marks, name) for name in (ENDED, _RENEWED, _UNENDED))
+        settled = max(_offset(marks, name) for name in (ENDED, _UNENDED, *([_RENEWED] if begins else [])))
         if not settled < begun < offset:
             return
         logger.error("snapshot-not-ended", pipe=self._pipe, begun=begun, offset=offset)
@@ -182,10 +187,11 @@ class ChangeEvents(TopicEvents):
         following = list[tuple[str, list[SourceEvent]]]()
         self._swept = []
         async for partition, lefts in self._keys.left(tables):
-            if lefts:
-                deletes = [reader.deleted(record, sweep, left) for left in lefts]
-                following.append((f"swept/{partition}", deletes))
-                self._swept += map(gone, lefts)
+            self._swept += map(gone, lefts)
+            # By table: a TRUNCATE of one leaves lower positions in others, which a later sweep has.
+            for table in sorted({left.table for left in lefts}):
+                deletes = [reader.deleted(record, sweep, left) for left in lefts if left.table == table]
+                following.append((f"swept/{partition}/{table}", deletes))
         rows = sum(len(deletes) for _, deletes in following)
         if sweep.why == "snapshot":
             self._may_miss = self._may_keep = ""

@@ -38,10 +38,10 @@ from hifi_collect.topic.deleted_records import DeletedRecords
 from hifi_collect.topic.partition_offsets import partition_name, watch_offsets
 
 _RETRY_S: Final = 0.5
-_BATCH_RECORDS: Final = 4000
+BATCH_RECORDS: Final = 4000
 """Largest number of records that are written at once: each batch waits for two answers of Kafka."""
 _FETCH_BYTES: Final = 4 * 1024 * 1024
-_WRITING_BATCHES: Final = 2
+WRITING_BATCHES: Final = 2
 """Batches of a partition that are being written while the next one is made: reading and writing overlap."""
 _REGISTRY: Final = "schema registry"
 
@@ -112,8 +112,8 @@ class KafkaTopicReader:
             ConsumerOptions(
                 [source.topic],
                 settings.topics.group(f"collect.{pipe}"),
-                batch_records=_BATCH_RECORDS,
-                pending_records=2 * _BATCH_RECORDS,
+                batch_records=BATCH_RECORDS,
+                pending_records=2 * BATCH_RECORDS,
                 partition_fetch_bytes=_FETCH_BYTES,
                 foreign=True,
                 security=source.security,
@@ -324,7 +324,7 @@ class KafkaTopicReader:
     @staticmethod
     async def _earlier_written(reading: _PartitionReading) -> None:
         """Wait until few enough batches are being written: a commit has room for few accepted times."""
-        while len(reading.writing) >= _WRITING_BATCHES:
+        while len(reading.writing) >= WRITING_BATCHES:
             await asyncio.wait([reading.writing[0]])
             reading.writing.popleft().result()  # nothing is written after a batch that was not
 
