@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import os
 import random
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+os.environ.setdefault("HIFI_EGRESS_ALLOW", "loopback")  # as commands of hifi do
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "connectors" / "postgres"))
 
