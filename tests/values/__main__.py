@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import os
 import random
 import sys
 import tempfile
@@ -22,6 +23,7 @@ ICEBERG = "iceberg"
 
 def main() -> int:
     """Print a line for each pair; 1 if a value differs."""
+    os.environ.setdefault("HIFI_EGRESS_ALLOW", "loopback")  # as commands of hifi do
     parser = argparse.ArgumentParser(prog="make roundtrips")
     parser.add_argument("--values", type=int, default=2_000, help="of each pair, at least")
     parser.add_argument("--seed", type=int, default=random.randrange(10**9), help="the first seed")
