@@ -19,13 +19,11 @@ class ManageSettings(ServiceSettings, ControlSettings):
         "",
         description="Names with a dot that they have, separated by commas; that of `HIFI_MANAGE_URL` is one.",
     )
-    manage_url: str = Field(
-        "", pattern="^(https?://.+)?$", description="Public URL of manage's console, for sign-in and links."
-    )
+    manage_url: str = Field("", pattern="^(https?://.+)?$", description="Public URL of manage's console.")
     manage_versions: int = Field(50, ge=1, description="Newest versions of each pipe that the API shows.")
     manage_audit_entries: int = Field(1000, ge=1, description="Newest audit entries that the API shows.")
     observe_url: str = Field(
         "",
         pattern="^(https?://.+)?$",
-        description="Public URL of observe's console, for sign-in and links.",
+        description="Public URL of observe's console.",
     )
