@@ -19,6 +19,7 @@ from hifi_cli.commands import (
     diff,
     down,
     event,
+    keys,
     lost,
     minutes,
     pipes,
@@ -91,6 +92,7 @@ app.add_typer(schema.app, name="schema", rich_help_panel=_PIPES)
 app.command(rich_help_panel=_PIPES)(send.send)
 app.add_typer(deploy.app, name="deploy", rich_help_panel=_PIPES)
 app.add_typer(principal.app, name="principal", rich_help_panel=_PIPES)
+app.add_typer(keys.app, name="keys", rich_help_panel=_PIPES)
 app.command(rich_help_panel=_PIPES)(audit.audit)
 app.command(rich_help_panel=_PIPES)(backup.backup)
 app.command(rich_help_panel=_PIPES)(restore.restore)

@@ -23,6 +23,7 @@ from hifi_cli.backup.state import (
     RELEASES,
     SCHEMAS,
     SOURCE_POSITIONS,
+    WRITE_KEYS,
     State,
     StateRecord,
     check,
@@ -118,12 +119,15 @@ async def _write_stream(
 ) -> dict[str, int]:
     names, pipes = stream_topics(topics), list(_pipes(state, published))
     positions = [_position(position) for position in state.of(SOURCE_POSITIONS)]
+    keys = state.of(WRITE_KEYS)
     async with _transaction(bootstrap, f"{topics.stream}.restore") as transaction:
         for record in pipes:
             await transaction.add(names[PIPES], record)
         for position in positions:
             await transaction.add(names[SOURCE_POSITIONS], position.record(), position.partition)
-    return _present({PIPES: len(pipes), SOURCE_POSITIONS: len(positions)})
+        for key in keys:
+            await transaction.add(names[WRITE_KEYS], key.record())
+    return _present({PIPES: len(pipes), SOURCE_POSITIONS: len(positions), WRITE_KEYS: len(keys)})
 
 
 def _pipes(state: State, published: RegistrySnapshot) -> list[Record]:

@@ -21,6 +21,7 @@ from hifi.runtime.errors import Misconfigured
 
 PIPES: Final = "pipes"
 SOURCE_POSITIONS: Final = "source-positions"
+WRITE_KEYS: Final = "write-keys"
 DECLARED: Final = "declared"
 RELEASES: Final = "releases"
 REQUESTS: Final = "requests"
@@ -30,7 +31,7 @@ PRINCIPALS: Final = "principals"
 AUDIT: Final = "audit"
 SCHEMAS: Final = "schemas"
 _NEWEST_BY_KEY: Final = frozenset(
-    {PIPES, SOURCE_POSITIONS, RELEASES, ROLLOUTS, DEPLOYMENTS, PRINCIPALS, SCHEMAS}
+    {PIPES, SOURCE_POSITIONS, WRITE_KEYS, RELEASES, ROLLOUTS, DEPLOYMENTS, PRINCIPALS, SCHEMAS}
 )
 """Compacted topics, of which the newest record of each key counts."""
 _NEW_STREAM: Final = frozenset({PRINCIPALS, AUDIT, SOURCE_POSITIONS})
@@ -39,7 +40,11 @@ _NEW_STREAM: Final = frozenset({PRINCIPALS, AUDIT, SOURCE_POSITIONS})
 
 def stream_topics(topics: Topics) -> dict[str, str]:
     """Name in backups to the topic, on the stream's Kafka."""
-    return {PIPES: topics.pipes, SOURCE_POSITIONS: topics.source_positions}
+    return {
+        PIPES: topics.pipes,
+        SOURCE_POSITIONS: topics.source_positions,
+        WRITE_KEYS: topics.write_keys,
+    }
 
 
 def control_topics(control: ControlTopics) -> dict[str, str]:

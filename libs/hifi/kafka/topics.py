@@ -210,6 +210,16 @@ class Topics:
         return f"{self.stream}.pipes"
 
     @property
+    def write_keys(self) -> str:
+        """Hashes of issued write keys."""
+        return f"{self.stream}.write-keys"
+
+    @property
+    def key_uses(self) -> str:
+        """Their last uses."""
+        return f"{self.stream}.key-uses"
+
+    @property
     def minutes(self) -> str:
         """Closed minutes, current figures, and the positions from which observe reads on."""
         return f"{self.stream}.minutes"
@@ -309,6 +319,8 @@ class Topics:
             ),
             Topic(self.ids, retention_ms=IDS_RETENTION_MS),
             Topic(self.pipes, "pipe; of a revision: with number", partitions=1, compacted=True),
+            Topic(self.write_keys, "id", partitions=1, compacted=True),
+            Topic(self.key_uses, "id", partitions=1, compacted=True),
             Topic(self.minutes, "kind, pipe, minute, partition", compacted=True),
             Topic(self.alarms, "alarm or silence"),
             Topic(self.collect_leader, partitions=1),
@@ -341,7 +353,7 @@ class PrincipalTopics:
 
     @property
     def last_used(self) -> str:
-        """When the token of each principal was used last."""
+        """Last uses of tokens."""
         return f"{self.control}.last-used"
 
     def all(self) -> list[Topic]:

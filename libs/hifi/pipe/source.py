@@ -28,7 +28,7 @@ class HttpSource(StrictModel):
 
     kind: Literal["http"] = Field("http", description="Kind.")
 
-    keys: list[WriteKey] = Field(min_length=1, description="Write keys; a sender needs one.")
+    keys: list[WriteKey] = Field([], min_length=1, description="Write keys, beside issued ones.")
     formats: list[Format] = Field(
         default=[Format.CLOUDEVENTS, Format.JSON], min_length=1, description="Accepted formats."
     )

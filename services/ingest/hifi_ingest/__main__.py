@@ -13,6 +13,7 @@ from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
 from hifi_ingest.http.app import App
 from hifi_ingest.http.context import IngestContext
+from hifi_ingest.http.issued_keys import FollowedKeys
 from hifi_ingest.http.write_keys import WriteKeys
 from hifi_ingest.lifecycle import follow_backlog, serve_requests, share_quotas
 from hifi_ingest.settings import IngestSettings
@@ -24,7 +25,8 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
     app = App(health)
     registry = PipeRegistry(settings.kafka, topics, health)
     check = TopicCheck(settings.kafka, [topics.raw, topics.accepted], registry.partition_count, health)
-    keys = WriteKeys(registry, health, settings.ingest_keys_refresh_s)
+    issued = FollowedKeys(settings.kafka, topics, health)
+    keys = WriteKeys(registry, issued, health, settings.ingest_keys_refresh_s)
     buffer_bytes = settings.ingest_buffer_bytes
     producer = Producer(
         settings.kafka, settings.instance, buffer_bytes=buffer_bytes, in_step=True, health=health
@@ -32,7 +34,7 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
     async with contextlib.AsyncExitStack() as serving:
         # Requests are refused, with a reason, until everything has started.
         await serving.enter_async_context(serve_requests(app, settings, health))
-        async with running(service, registry, check, keys, producer):
+        async with running(service, registry, check, issued, keys, producer):
             context = IngestContext(settings, registry, keys, producer, health)
             app.open(context)
             health.state = "running"
@@ -43,6 +45,7 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
                     context.admission.adjust,
                     lambda: follow_backlog(settings, context, health),
                     lambda: share_quotas(settings, context),
+                    issued.report_uses,
                 ],
             ):
                 await service.stopping.wait()

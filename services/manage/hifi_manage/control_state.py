@@ -18,6 +18,7 @@ from hifi.delivery.destination_state import DestinationStates
 from hifi.kafka.last_uses import LastUses
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import TopicFollower
+from hifi.pipe.issued_key import IssuedKey, IssuedKeys
 from hifi.pipe.registry import PipeRegistry
 from hifi.record.record import Record
 from hifi.runtime.health import Health
@@ -43,6 +44,8 @@ class ControlState:
         self.registry = PipeRegistry(settings.kafka, settings.topics, health)
         self.principals = Principals()
         self.uses = LastUses()
+        self.keys = IssuedKeys()
+        self.key_uses = LastUses()
         self.audit = Audit(settings.manage_audit_entries)
         self.destinations = DestinationStates()
         self.schemas = SchemaStore(kafka, topics.schemas, topics.registrar, name)
@@ -62,8 +65,18 @@ class ControlState:
                     topics.last_used: self.uses.take,
                 },
             ),
-            TopicFollower(settings.kafka, name, {settings.topics.destinations: self.destinations.take}),
+            TopicFollower(
+                settings.kafka,
+                name,
+                {
+                    settings.topics.destinations: self.destinations.take,
+                    settings.topics.write_keys: self.keys.take,
+                    settings.topics.key_uses: self.key_uses.take,
+                },
+            ),
         ]
+        self._stream_producer = Producer(settings.kafka, name, health=health)
+        self._key_topic = settings.topics.write_keys
         self._read_s: float | None = None
         self._writing_uses: asyncio.Task[None] | None = None
 
@@ -75,6 +88,7 @@ class ControlState:
     async def start(self) -> None:
         """Connect and read everything; retries until Kafka answers."""
         await self._producer.start()
+        await self._stream_producer.start()
         await self._log.start()
         await self.schemas.start()
         for follower in self._followers:
@@ -93,6 +107,7 @@ class ControlState:
             await follower.stop()
         await self.schemas.stop()
         await self._log.stop()
+        await self._stream_producer.stop()
         await self._producer.stop()
 
     async def catch_up(self) -> None:
@@ -150,6 +165,21 @@ class ControlState:
         """
         write = partial(self._write, self._topics.requests, request.record())
         await self._audit_log.changed(entry, write, lambda _: request.number)
+
+    async def change_keys(
+        self, entry: AuditEntry, keys: Sequence[IssuedKey], revoked: Sequence[str] = ()
+    ) -> None:
+        """Issue write keys, or put them in the place of those with their ids, and revoke others.
+
+        Raises:
+            Problem: 503, Kafka does not answer.
+        """
+        records = [key.record() for key in keys]
+        records += [Record(identity.encode(), None, []) for identity in revoked]
+        write = partial(self._stream_producer.send_and_wait, self._key_topic, 0, records)
+        await self._audit_log.changed(entry, write, lambda _: [key.json() for key in keys])
+        for record in records:
+            self.keys.take(record.key, record.value, 0)
 
     async def change_schemas(self, entry: AuditEntry, plan: Plan) -> RegistryChange:
         """Change the schema registry.

@@ -21,9 +21,7 @@ class ManageSettings(ServiceSettings, ControlSettings):
         "",
         description="Names with a dot that they have, separated by commas; that of `HIFI_MANAGE_URL` is one.",
     )
-    manage_url: str = Field(
-        "", pattern="^(https?://.+)?$", description="Public URL of manage's console, for sign-in and links."
-    )
+    manage_url: str = Field("", pattern="^(https?://.+)?$", description="Public URL of manage's console.")
     manage_tls_certificate_file: Path | None = Field(
         None, description="PEM file with the certificate chain for TLS; read again when it changes."
     )
@@ -33,5 +31,5 @@ class ManageSettings(ServiceSettings, ControlSettings):
     observe_url: str = Field(
         "",
         pattern="^(https?://.+)?$",
-        description="Public URL of observe's console, for sign-in and links.",
+        description="Public URL of observe's console.",
     )

@@ -78,12 +78,12 @@ class ObserveSettings(ServiceSettings, ControlSettings, ColourControlSettings, R
     observe_url: str = Field(
         "",
         pattern="^(https?://.+)?$",
-        description="Public URL of observe's console, for sign-in and links.",
+        description="Public URL of observe's console.",
     )
     manage_url: str = Field(
         "",
         pattern="^(https?://.+)?$",
-        description="Public URL of manage's console, for sign-in and links.",
+        description="Public URL of manage's console.",
     )
     observe_webhook: str = Field("", description="URL that alarms are posted to.")
     observe_webhook_secret: str = Field(

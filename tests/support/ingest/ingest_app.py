@@ -6,13 +6,16 @@ from typing import Any
 from tests.support.ingest.ingest_harness import KEY, pipe
 
 from hifi.kafka.producer import Producer
+from hifi.pipe.issued_key import IssuedKey, IssuedKeys, issued_key
 from hifi.pipe.revision import PipeRevision
 from hifi.runtime.health import Health
 from hifi_ingest.http.app import App
 from hifi_ingest.http.context import IngestContext
-from hifi_ingest.http.write_keys import WriteKeys
+from hifi_ingest.http.write_keys import Grant, WriteKeys
 from hifi_ingest.settings import IngestSettings
 
+PAGE = "https://shop.example"
+PAGE_KEY, PROGRAM_KEY = "key-of-a-page" * 3, "key-of-a-program" * 3
 PIPES = {
     "flights": PipeRevision(pipe(), 1),
     "orders": PipeRevision(pipe("orders", KEY + "2", id="id", time="time", partition_key="a.b"), 2),
@@ -26,13 +29,30 @@ class FakeRegistry:
         return PIPES.get(name)
 
 
+class Issued:
+    """Keys that were issued for the pipe `flights`: for a page, and for programs."""
+
+    def __init__(self) -> None:
+        self.keys = IssuedKeys()
+        for key, origins in ((PAGE_KEY, [PAGE]), (PROGRAM_KEY, [])):
+            issued = issued_key(key, "flights", origins=origins, expires_us=None, author="t", at_us=1)
+            self.keys.take(issued.id.encode(), issued.record().value, 0)
+
+    def of_hash(self, sha256: str) -> IssuedKey | None:
+        return self.keys.of_hash(sha256, 2)
+
+    def allows_origin(self, origin: bytes) -> bool:
+        return self.keys.allows_origin(origin.decode(), 2)
+
+
 class FakeKeys(WriteKeys):
     def __init__(self) -> None:
         self._digests = {
-            hashlib.sha256((KEY + end).encode()).hexdigest(): {name: None}
+            hashlib.sha256((KEY + end).encode()).hexdigest(): {name: Grant()}
             for end, name in (("", "flights"), ("2", "orders"))
         }
         self._cache = self  # type: ignore[assignment]
+        self._issued = Issued()  # type: ignore[assignment]
 
     def get(self) -> Any:
         return self._digests

@@ -207,6 +207,8 @@ def _control_access(
             reads=[
                 topics.pipes,
                 topics.destinations,
+                topics.write_keys,
+                topics.key_uses,
                 control.declared,
                 control.rollouts,
                 control.principals,
@@ -215,6 +217,7 @@ def _control_access(
                 control.schemas,
             ],
             writes=[
+                topics.write_keys,
                 control.declared,
                 control.requests,
                 control.audit,
@@ -246,8 +249,8 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
     return {
         "ingest": Access(
             # It reads what the other processes of ingest report, to share quotas with them.
-            reads=[topics.pipes, topics.accepted],
-            writes=[topics.raw, topics.accepted],
+            reads=[topics.pipes, topics.accepted, topics.write_keys],
+            writes=[topics.raw, topics.accepted, topics.key_uses],
             # It refuses events while the stages behind it are late.
             describes=[topics.normalized, topics.enriched, retries],
             describes_groups=[topics.group(service) for service in ("normalize", "enrich", "egest")],
@@ -328,7 +331,11 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
             groups=[topics.group("observe")],
             describes_groups=[everything],
         ),
-        PUBLISHER: Access(reads=[topics.pipes], writes=[topics.pipes], creates=[everything]),
+        PUBLISHER: Access(
+            reads=[topics.pipes, topics.write_keys, topics.key_uses],
+            writes=[topics.pipes, topics.write_keys],
+            creates=[everything],
+        ),
         OPERATOR: Access(
             reads=[everything], writes=[*replayed, topics.destinations], describes_groups=[everything]
         ),

@@ -1,5 +1,6 @@
 """The ASGI app of ingest. Requests with events are handled directly, the other pages by Starlette."""
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -31,6 +32,8 @@ _PIPES: Final = "/v1/pipes/"
 _PIPE_EVENTS: Final = "/events"
 _CONDITION: Final = "accepting events"
 _CHALLENGE: Final = ("www-authenticate", 'Bearer realm="hifi", Basic realm="hifi", charset="UTF-8"')
+_PREFLIGHT_S: Final = 600
+_HEADER_NAMES: Final = re.compile(rb"[A-Za-z0-9, -]{0,1000}")
 _PAUSED_RETRY_S: Final = 10
 """When the sender of a paused pipe should try again, seconds."""
 _ADMITTED: Final = "admitted"
@@ -111,7 +114,7 @@ class App:
         try:
             admitted = self._admit(scope, pipe_name)
         except Problem as problem:
-            return self._refusal(problem)
+            return self._for_pages(scope, self._refusal(problem))
         except Exception:  # noqa: BLE001 - the app meets it again and answers 500
             return None
         # Many requests may pass here before the app is called for the first of them, so it counts from here on.
@@ -125,6 +128,9 @@ class App:
         if not events:
             await self._pages(scope, receive, send)
             return
+        if scope["method"] == "OPTIONS" and (preflight := self._preflight(scope)) is not None:
+            await _send(send, preflight)
+            return
         try:
             response = await self._handle_events(scope, receive, pipe_name)
             self.count(response[0])
@@ -136,6 +142,7 @@ class App:
             logger.exception("request-failed")
             response = Problem(500, "ingest failed on this request; see its log for the cause").parts()
             self.count(500)
+        response = self._for_pages(scope, response)
         await _send(send, response, head=scope["method"] == "HEAD")
 
     def _admit(self, scope: Scope, pipe_name: str | None) -> "_Admitted":
@@ -203,6 +210,28 @@ class App:
         context.accepted_events(name).inc(len(events))
         return _accepted([event.id for event in events])
 
+    def _preflight(self, scope: Scope) -> ResponseParts | None:
+        """The answer to a browser that asks whether a page may send (CORS); None: the page may not."""
+        status, body, headers = self._for_pages(scope, (200, b"", []))
+        if not headers:
+            return None
+        asked = dict(scope["headers"]).get(b"access-control-request-headers", b"")
+        allowed = asked if _HEADER_NAMES.fullmatch(asked) else b""
+        headers += [
+            (b"access-control-allow-methods", b"POST"),
+            (b"access-control-allow-headers", allowed),
+            (b"access-control-max-age", b"%d" % _PREFLIGHT_S),
+        ]
+        return status, body, headers
+
+    def _for_pages(self, scope: Scope, response: ResponseParts) -> ResponseParts:
+        """The response, which a page may read if some write key is for its origin (CORS)."""
+        origin = dict(scope["headers"]).get(b"origin")
+        if origin is None or self.context is None or not self.context.keys.allows_origin(origin):
+            return response
+        status, body, headers = response
+        return status, body, [*headers, (b"access-control-allow-origin", origin), (b"vary", b"origin")]
+
     def _refusal(self, problem: Problem) -> ResponseParts:
         """The response of a refused request, which is counted."""
         if isinstance(problem, PipePaused):
@@ -250,7 +279,7 @@ def _authorized_pipe(
     any other pipe is 404, whether it exists or not.
 
     Raises:
-        Problem: 401 or 404.
+        Problem: 401, 403 or 404.
     """
     granted = context.keys.pipes(headers.get(b"authorization"))
     existing = [pipe for pipe in (context.registry.get(name) for name in granted) if pipe is not None]
@@ -263,7 +292,10 @@ def _authorized_pipe(
             raise Problem(404, "this write key has no pipe of that name")
     if len(pipes) > 1:
         raise Problem(404, "this write key has several pipes: send to /v1/pipes/{pipe}/events")
-    return pipes[0], granted[pipes[0].pipe.pipe]
+    grant = granted[pipes[0].pipe.pipe]
+    if grant.origins and headers.get(b"origin", b"").decode("latin-1") not in grant.origins:
+        raise Problem(403, "this write key is for pages of other origins; send with a key for programs")
+    return pipes[0], grant.quota
 
 
 def _accepted(ids: Sequence[bytes]) -> ResponseParts:

@@ -33,6 +33,7 @@ _RESPONSES: Final = {
         "The request or some of its events are invalid; no event was accepted. `events` lists the invalid ones."
     ),
     "401": _error("The write key is missing or unknown.", "WWW-Authenticate"),
+    "403": _error("The write key is for pages of other origins."),
     "404": _error("The write key has no such pipe, or has several and the path names none."),
     "405": _error("Events are sent by POST.", "Allow"),
     "408": _error("The request was not received in time."),

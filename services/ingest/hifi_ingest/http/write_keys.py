@@ -1,4 +1,4 @@
-"""Authenticate senders by write key: which key may write to which pipes.
+"""Authenticate senders by write key: which key, of a pipe's file or issued, may write to which pipes.
 
 Only SHA-256 digests are kept and compared. The time of a lookup reveals nothing about a key, since a guess that is
 nearly right has an entirely different digest.
@@ -9,7 +9,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from hifi.pipe.limit_check import require_granted
 from hifi.pipe.registry import PipeRegistry
@@ -18,9 +18,19 @@ from hifi.runtime.cache import Cache
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
 from hifi_ingest.admission.quotas import KeyQuota
+from hifi_ingest.http.issued_keys import FollowedKeys
 
-PipesByKey = Mapping[str, KeyQuota | None]
-"""Names of the pipes that a key may write to, and its quota there."""
+
+class Grant(NamedTuple):
+    """What a key may do in a pipe."""
+
+    quota: KeyQuota | None = None
+    origins: tuple[str, ...] = ()
+    """Pages that may send with the key; empty: programs, and pages of any origin."""
+
+
+PipesByKey = Mapping[str, Grant]
+"""Names of the pipes that a key may write to."""
 KeysByDigest = Mapping[str, PipesByKey]
 """SHA-256 of a key (hex) to its pipes."""
 
@@ -31,10 +41,20 @@ logger = log.get(__name__)
 
 
 class WriteKeys:
-    """The keys of all published pipes. Keys are read again when a pipe changes and after `refresh_s` seconds."""
+    """The keys of all published pipes. Keys are read again when a pipe changes and after `refresh_s` seconds.
 
-    def __init__(self, registry: PipeRegistry, health: Health, refresh_s: float) -> None:
+    Args:
+        registry: of the pipes.
+        issued: keys that were issued.
+        health: gets a warning for each key that cannot be read.
+        refresh_s: seconds.
+    """
+
+    def __init__(
+        self, registry: PipeRegistry, issued: FollowedKeys, health: Health, refresh_s: float
+    ) -> None:
         self._registry = registry
+        self._issued = issued
         self._health = health
         self._unreadable: dict[str, str] = {}
         self._cache: Cache[KeysByDigest] = Cache("write keys", self._load, refresh_s=refresh_s)
@@ -54,7 +74,16 @@ class WriteKeys:
         key = None if authorization is None else key_from_header(authorization)
         if key is None:
             return _NO_PIPES
-        return self._cache.get().get(hashlib.sha256(key).hexdigest(), _NO_PIPES)
+        digest = hashlib.sha256(key).hexdigest()
+        declared = self._cache.get().get(digest, _NO_PIPES)
+        issued = self._issued.of_hash(digest)
+        if issued is None or issued.pipe in declared:
+            return declared
+        return {**declared, issued.pipe: Grant(origins=issued.origins)}
+
+    def allows_origin(self, origin: bytes) -> bool:
+        """Whether a page of an origin may send with any key."""
+        return self._issued.allows_origin(origin)
 
     def _on_registry_change(self) -> None:
         task = asyncio.ensure_future(self._cache.refresh())
@@ -65,7 +94,7 @@ class WriteKeys:
         return await asyncio.to_thread(self._read)
 
     def _read(self) -> KeysByDigest:
-        by_digest: dict[str, dict[str, KeyQuota | None]] = {}
+        by_digest: dict[str, dict[str, Grant]] = {}
         unreadable: dict[str, str] = {}
         for published in self._registry.all():
             name = published.pipe.pipe
@@ -77,7 +106,7 @@ class WriteKeys:
                     unreadable[f"write key {index} of {name}"] = str(error)
                 else:
                     quota = KeyQuota(digest[:_NAME_DIGITS], key.quota) if key.quota else None
-                    by_digest.setdefault(digest, {})[name] = quota
+                    by_digest.setdefault(digest, {})[name] = Grant(quota)
         self._report(unreadable)
         return by_digest
 

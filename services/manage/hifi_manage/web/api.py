@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TypeVar
 
 import orjson
+from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -18,8 +20,9 @@ from hifi.control.principals.oidc.login import OidcLogin
 from hifi.control.principals.principal import Principal
 from hifi.control.principals.sign_in import SignIn, link_response
 from hifi.control.request import RequestKind, request_about
+from hifi.pipe.issued_key import IssuedKey, issued_key, new_key, rotated
 from hifi.pipe.model import Pipe
-from hifi.runtime.clock import now_us
+from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import version
 from hifi.runtime.http.openapi import document, json_response
@@ -42,10 +45,14 @@ from hifi_manage.web.operations import API, NEEDS, OPERATIONS
 from hifi_manage.web.registry import PATH as REGISTRY_PATH
 from hifi_manage.web.registry import registry_application
 from hifi_manage.web.views import (
+    KeyList,
+    KeyRequest,
+    NewKey,
     PipeList,
     PipeRollout,
     PrincipalList,
     ProblemList,
+    RotationRequest,
     TrialRequest,
     VersionList,
     audit_view,
@@ -54,6 +61,8 @@ from hifi_manage.web.views import (
     version_view,
     version_with_body,
 )
+
+_Body = TypeVar("_Body", bound=BaseModel)
 
 
 def application(
@@ -204,6 +213,78 @@ class ManagementApi:
         answer: PipeRollout = {"pipe": name, "rollout": status}
         return json_response(answer)
 
+    async def keys(self, request: Request, _: Principal) -> Response:
+        """GET the issued write keys of a pipe."""
+        return self._keys_of(self._declared_or_in_force(request))
+
+    async def issue_key(self, request: Request, principal: Principal) -> Response:
+        """POST: issue a write key of a pipe."""
+        name = self._require_keys_here(request)
+        wish = await _parsed(request, KeyRequest)
+        now, secret = now_us(), new_key()
+        expires_us = None if wish.expires_s is None else now + int(wish.expires_s * MICROSECONDS)
+        try:
+            key = issued_key(
+                secret,
+                name,
+                origins=wish.origins,
+                expires_us=expires_us,
+                author=principal.name,
+                at_us=now,
+            )
+        except Misconfigured as error:
+            raise Problem(400, f"{error}.", title="Invalid origin") from None
+        entry = AuditEntry(principal.name, "issue the write key", f"write-key/{key.id}", now)
+        await self._state.change_keys(entry, [key])
+        return _new_key(secret, key)
+
+    async def rotate_key(self, request: Request, principal: Principal) -> Response:
+        """POST: issue a write key in place of another one, which goes on for the overlap."""
+        before = self._issued(self._require_keys_here(request), request)
+        wish = await _parsed(request, RotationRequest)
+        now, secret = now_us(), new_key()
+        key, expiring = rotated(before, secret, wish.overlap_s, principal.name, now)
+        entry = AuditEntry(
+            principal.name, "rotate the write key", f"write-key/{before.id}", now, before.json()
+        )
+        await self._state.change_keys(entry, [key, expiring])
+        return _new_key(secret, key)
+
+    async def revoke_key(self, request: Request, principal: Principal) -> Response:
+        """DELETE: revoke a write key."""
+        name = self._require_keys_here(request)
+        before = self._issued(name, request)
+        entry = AuditEntry(
+            principal.name, "revoke the write key", f"write-key/{before.id}", now_us(), before.json()
+        )
+        await self._state.change_keys(entry, [], [before.id])
+        return self._keys_of(name)
+
+    def _keys_of(self, name: str) -> Response:
+        uses = self._state.key_uses
+        answer: KeyList = {
+            "keys": [key.json(uses.at_us(key.id, key.at_us)) for key in self._state.keys.of_pipe(name)]
+        }
+        return json_response(answer)
+
+    def _require_keys_here(self, request: Request) -> str:
+        """Name of the request's pipe, whose keys this service may change.
+
+        Raises:
+            Problem: 404, there is no such pipe; 409, its keys are those of two colours.
+        """
+        if self._state.registry.coloured:
+            raise Problem(
+                409, "Both colours need the same write keys: use `hifi keys`, which writes to both."
+            )
+        return self._declared_or_in_force(request)
+
+    def _issued(self, name: str, request: Request) -> IssuedKey:
+        key = self._state.keys.by_id.get(request.path_params["key"])
+        if key is None or key.pipe != name:
+            raise Problem(404, f"{name} has no such issued write key.", title="No such write key")
+        return key
+
     async def link(self, _: Request, principal: Principal) -> Response:
         """POST: make a link that opens the console signed in as the caller."""
         return link_response(self._gate, principal)
@@ -332,6 +413,24 @@ class ManagementApi:
             if str(declaration.number) == number:
                 return declaration
         raise Problem(404, f"{name} has no version {number} among its newest ones.", title="No such version")
+
+
+async def _parsed(request: Request, kind: type[_Body]) -> _Body:
+    """The body of a request; an empty body is an empty object.
+
+    Raises:
+        Problem: 400, it is not of this kind; 413, it is too large.
+    """
+    try:
+        return kind.model_validate_json(await body_of(request) or b"{}")
+    except ValidationError as error:
+        invalid = "; ".join(f"{'.'.join(map(str, field['loc']))}: {field['msg']}" for field in error.errors())
+        raise Problem(400, f"{invalid}.", title="Invalid body") from None
+
+
+def _new_key(secret: str, key: IssuedKey) -> Response:
+    answer: NewKey = {"secret": secret, "key": key.json()}
+    return json_response(answer, 201, {"cache-control": "no-store"})
 
 
 def _not_found(name: str) -> Problem:

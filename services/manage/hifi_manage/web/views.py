@@ -1,8 +1,8 @@
 """Pipes, versions, the audit and test events as JSON: the types of the API's bodies, and what makes them."""
 
-from typing import Annotated, Any, NotRequired, cast
+from typing import Annotated, Any, Final, NotRequired, cast
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from hifi.control.declaration import NONE, Declaration, DeclaredState, Origin
@@ -11,11 +11,14 @@ from hifi.control.principals.audit import AuditEntry
 from hifi.control.principals.principal import ListedPrincipalJson, Principal, RevokedPersonJson
 from hifi.control.rollout_status import RolloutStatus
 from hifi.delivery.destination_state import DestinationName, DestinationState
+from hifi.pipe.issued_key import IssuedKeyJson
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import PipeRevision
 from hifi_manage.control_state import ControlState
 from hifi_manage.pipe_text import TextProblem
 from hifi_manage.trial import Trial, TrialDelivery
+
+_LONGEST_S: Final = 100 * 365 * 86400.0
 
 Yaml = Annotated[str, Field(description="The same as YAML.")]
 
@@ -131,6 +134,40 @@ class PrincipalList(TypedDict):
 
     principals: list[ListedPrincipalJson]
     revoked: list[RevokedPersonJson]
+
+
+class KeyList(TypedDict):
+    """Write keys of a pipe that were issued, without the keys."""
+
+    keys: list[IssuedKeyJson]
+
+
+class NewKey(TypedDict):
+    """A write key that was issued."""
+
+    secret: Annotated[str, Field(description="The key, which is shown only now.")]
+    key: IssuedKeyJson
+
+
+class KeyRequest(BaseModel):
+    """A write key to issue."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    origins: list[str] = Field([], description="Pages that may send with it; empty: programs.")
+    expires_s: float | None = Field(
+        None, gt=0, le=_LONGEST_S, description="Time until it expires; null: it does not."
+    )
+
+
+class RotationRequest(BaseModel):
+    """How to replace a write key."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    overlap_s: float = Field(
+        7 * 86400, ge=0, le=_LONGEST_S, description="Time for which the key before goes on."
+    )
 
 
 class AuditEntries(TypedDict):

@@ -45,6 +45,8 @@ def _writers(topic: str) -> set[str]:
         (PRINCIPALS.principals, {"publisher"}),
         (PRINCIPALS.audit, {"publisher", "observe", "operator"}),
         (PRINCIPALS.last_used, {"observe"}),
+        (TOPICS.write_keys, {"publisher"}),
+        (TOPICS.key_uses, {"ingest"}),
     ],
 )
 def test_only_these_may_write_a_topic(topic: str, writers: set[str]) -> None:

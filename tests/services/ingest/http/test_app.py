@@ -7,7 +7,7 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.ingest.ingest_app import app
+from tests.support.ingest.ingest_app import PAGE, PAGE_KEY, PROGRAM_KEY, app
 from tests.support.ingest.ingest_harness import KEY, FakeProducer, Ingest
 
 from hifi_ingest.http.app import App
@@ -237,3 +237,76 @@ async def test_the_gate_refuses_what_the_app_would_and_lets_the_rest_pass() -> N
     await asgi_app(scope, receive, send)
     assert requests.in_progress == 0
     assert sent[0]["status"] < 500
+
+
+async def sent(
+    key: str, *headers: tuple[bytes, bytes], method: str = "POST", path: str = "/v1/pipes/flights/events"
+) -> tuple[int, dict[bytes, bytes]]:
+    status, answered, _ = await call(
+        app(FakeProducer({})),
+        method,
+        path,
+        [
+            (b"authorization", f"Bearer {key}".encode()),
+            (b"content-type", b"application/json"),
+            (b"content-length", b"2"),
+            *headers,
+        ],
+        [b"{}"],
+    )
+    return status, answered
+
+
+@pytest.mark.parametrize(
+    ("key", "origin", "expected"),
+    [
+        (PROGRAM_KEY, None, 202),
+        (PROGRAM_KEY, "https://other.example", 202),
+        (PAGE_KEY, PAGE, 202),
+        *(
+            (PAGE_KEY, origin, 403)
+            for origin in (
+                None,
+                "null",
+                "",
+                "http://shop.example",
+                PAGE + ":8443",
+                PAGE + "/",
+                "https://shop.exampl",
+            )
+        ),
+        (KEY, None, 202),
+        (KEY, PAGE, 202),
+        ("unknown-key" * 4, PAGE, 401),
+    ],
+)
+async def test_a_key_for_pages_is_for_those_only(key: str, origin: str | None, expected: int) -> None:
+    headers = [] if origin is None else [(b"origin", origin.encode())]
+    status, answered = await sent(key, *headers)
+    assert status == expected
+    readable = answered.get(b"access-control-allow-origin")
+    assert readable == (PAGE.encode() if origin == PAGE else None)
+    assert (await sent(key, *headers, path="/v1/pipes/orders/events"))[0] == (
+        401 if key.startswith("unknown") else 404
+    )
+
+
+@pytest.mark.parametrize("origin", [PAGE, "https://other.example", "null"])
+async def test_a_browser_is_told_which_pages_may_send(origin: str) -> None:
+    asked = (b"access-control-request-headers", b"authorization,content-type")
+    status, answered = await sent("", (b"origin", origin.encode()), asked, method="OPTIONS")
+    if origin == PAGE:
+        assert status == 200
+        assert answered[b"access-control-allow-origin"] == PAGE.encode()
+        assert answered[b"access-control-allow-headers"] == asked[1]
+        assert answered[b"access-control-allow-methods"] == b"POST"
+    else:
+        assert (status, b"access-control-allow-origin" in answered) == (405, False)
+
+
+async def test_names_of_headers_that_are_none_are_not_repeated() -> None:
+    for asked in (b"a\r\nset-cookie: x=y", b"x" * 1001, b"*"):
+        _, answered = await sent(
+            "", (b"origin", PAGE.encode()), (b"access-control-request-headers", asked), method="OPTIONS"
+        )
+        assert answered[b"access-control-allow-headers"] == b""

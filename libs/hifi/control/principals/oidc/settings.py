@@ -59,35 +59,27 @@ class OidcSettings(BaseSettings):
     issuer: str = Field(
         "",
         pattern="^(https?://[^?#]+)?$",
-        description="URL of the OpenID Connect provider, `https`, or `http` on loopback; empty: none.",
+        description="URL of the provider: `https`, or loopback.",
     )
-    client_id: str = Field(
-        "", description="hifi's client id at it; its redirect URI is `URL/sign-in/oidc/callback`."
-    )
-    client_secret_file: Path | None = Field(
-        None, description="File with the client's secret; none, or an empty one: a public client."
-    )
+    client_id: str = Field("", description="Client id; redirect URI: `URL/sign-in/oidc/callback`.")
+    client_secret_file: Path | None = Field(None, description="File with its secret; empty: a public client.")
     roles: Annotated[tuple[RoleGrant, ...], NoDecode, BeforeValidator(_read_roles)] = Field(
         (),
-        description="Roles of groups, `ROLE[/PIPE]=GROUP,…`, such as `viewer=*,operator/orders=sales`; `*`: everybody.",
+        description="Roles, `ROLE[/PIPE]=GROUP,…`, such as `viewer=*,operator/orders=sales`; `*`: everybody.",
     )
-    roles_claim: str = Field(
-        "groups", description="Claim with the groups or roles; dots lead into objects: `realm_access.roles`."
-    )
+    roles_claim: str = Field("groups", description="Claim with the groups, such as `realm_access.roles`.")
     name_claim: str = Field(
         "sub",
-        description="Claim that names a person in the audit, as `oidc:NAME`; it must be one that nobody can change.",
+        description="Claim that names people; it must be one that they cannot change.",
     )
     scopes: str = Field("openid profile email", description="Scopes to ask for.")
     session_s: float = Field(
         0,
         ge=0,
         le=7 * 86400,
-        description="How long a sign-in lasts; 0: as long as the id token, at most 12 h.",
+        description="Length of a session; 0: that of the id token, at most 12 h.",
     )
-    ca_file: Path | None = Field(
-        None, description="Certificate authorities of the provider; default: the system's."
-    )
+    ca_file: Path | None = Field(None, description="Its certificate authorities; default: the system's.")
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:

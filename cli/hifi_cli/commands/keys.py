@@ -1,0 +1,273 @@
+"""hifi keys: write keys that are issued beside those in pipe files."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from hifi.kafka.last_uses import LastUses
+from hifi.kafka.producer import Producer
+from hifi.kafka.topic_follower import TopicFollower
+from hifi.kafka.topics import Topics
+from hifi.pipe.issued_key import IssuedKey, IssuedKeys, issued_key, new_key, rotated
+from hifi.pipe.registry import read_registry
+from hifi.record.record import Record
+from hifi.runtime.clock import MICROSECONDS, now_us
+from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.units import seconds
+from hifi_cli.display.console import console, print_json
+from hifi_cli.display.tables import print_table, table
+from hifi_cli.error_reporting import report_errors
+from hifi_cli.mesh_state.audited_command import author
+from hifi_cli.mesh_state.target import Target, audit_topics, kafka_targets
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
+from hifi_infra.kafka.first_principal import write_token
+
+app = typer.Typer(help="Issue, rotate, revoke and list write keys.")
+_CLIENT = "hifi-keys"
+_ANSWER_S = 15
+PipeName = Annotated[str, typer.Argument(metavar="PIPE", help="Name of the pipe.")]
+KeyId = Annotated[str, typer.Argument(metavar="ID", help="Id of the key, as `hifi keys list` shows it.")]
+KeyFile = Annotated[
+    Path,
+    typer.Option("--key-file", metavar="FILE", help="New file for the key, or a file that has it already."),
+]
+
+
+class _State(NamedTuple):
+    """The issued keys of a stream, and their uses."""
+
+    keys: IssuedKeys
+    uses: LastUses
+
+
+@app.command()
+@report_errors
+async def issue(
+    pipe: PipeName,
+    key_file: KeyFile,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option("--origin", metavar="URL", help="Only for pages of this origin. Can be repeated."),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option("--expires", metavar="DURATION", help="Time until it expires, such as 90d.")
+    ] = None,
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
+) -> None:
+    """Issue a write key of a pipe; ingest accepts it within seconds. Only a hash is stored.
+
+    Examples:
+      hifi keys issue orders --key-file shop.key
+      hifi keys issue clicks --origin https://shop.example --expires 90d --key-file page.key
+    """
+    targets, now = _targets(data, kafka, stream), now_us()
+    await _require_published(targets, pipe)
+    expires_us = None if expires is None else now + int(_duration_s("--expires", expires) * MICROSECONDS)
+    issued = issued_key(
+        await asyncio.to_thread(_read_or_make, key_file),
+        pipe,
+        origins=origin or (),
+        expires_us=expires_us,
+        author=author(),
+        at_us=now,
+    )
+    for target in targets:
+        before = (await _read(target)).keys.by_id.get(issued.id)
+        if before is not None and before.pipe != pipe:
+            raise Misconfigured(f"the key in {key_file} is one of the pipe {before.pipe}; give each its own")
+    await _write("issue the write key", targets, {issued.id: None}, [issued], data, kafka, stream)
+    _say(f"Issued {issued.id} for {pipe}; the key is in {key_file}.")
+
+
+@app.command()
+@report_errors
+async def rotate(
+    key: KeyId,
+    key_file: KeyFile,
+    overlap: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long the key before goes on, such as 7d.")
+    ] = "7d",
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
+) -> None:
+    """Issue a key for the same pipe and origins, and let the one before expire after the overlap.
+
+    Examples:
+      hifi keys rotate 3f2a91c04be7 --overlap 2d --key-file shop-2.key
+    """
+    targets = _targets(data, kafka, stream)
+    before = (await _of_id(targets[0], key)).json()
+    after, expiring = rotated(
+        await _of_id(targets[0], key),
+        await asyncio.to_thread(_read_or_make, key_file),
+        _duration_s("--overlap", overlap),
+        author(),
+        now_us(),
+    )
+    await _write(
+        "rotate the write key",
+        targets,
+        {key: before, after.id: None},
+        [after, expiring],
+        data,
+        kafka,
+        stream,
+    )
+    _say(f"Issued {after.id} for {after.pipe}; {key} expires in {overlap}; the new key is in {key_file}.")
+
+
+@app.command()
+@report_errors
+async def revoke(key: KeyId, data: Data = DEFAULT_DATA, kafka: Kafka = None, stream: Stream = None) -> None:
+    """Revoke a write key: ingest refuses it within seconds.
+
+    Examples:
+      hifi keys revoke 3f2a91c04be7
+    """
+    targets = _targets(data, kafka, stream)
+    before = await _of_id(targets[0], key)
+    await _write("revoke the write key", targets, {key: before.json()}, [], data, kafka, stream)
+    _say(f"Revoked {key} of {before.pipe}.")
+
+
+@app.command("list")
+@report_errors
+async def list_keys(
+    pipe: Annotated[str | None, typer.Argument(metavar="PIPE", help="Of this pipe only.")] = None,
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List the issued write keys: pipe, origins, when they expire and were used last.
+
+    Examples:
+      hifi keys list orders
+    """
+    states = [await _read(target) for target in _targets(data, kafka, stream)]
+    listed = [issued for issued in states[0].keys.by_id.values() if pipe in (None, issued.pipe)]
+    listed.sort(key=lambda issued: (issued.pipe, issued.at_us))
+    rows = []
+    for issued in listed:
+        uses = [state.uses.at_us(issued.id, issued.at_us) for state in states]
+        rows.append(issued.json(max(filter(None, uses), default=None)))
+    if as_json:
+        print_json(rows)
+        return
+    shown = table("id", "pipe", "origins", "expires", "last used", "issued by")
+    for row in rows:
+        shown.add_row(
+            row["id"],
+            row["pipe"],
+            ", ".join(row["origins"]) or "programs",
+            _time(row["expires_us"]),
+            _time(row["last_used_us"]),
+            row["author"],
+        )
+    print_table(shown, console)
+
+
+def _targets(data: Path, kafka: str | None, stream: str | None) -> list[Target]:
+    """The mesh, or both colours, which have the same keys."""
+    return list(kafka_targets(data, kafka, stream).values())
+
+
+async def _require_published(targets: list[Target], pipe: str) -> None:
+    for target in targets:
+        published = (await read_registry(target.kafka, target.topics)).pipes.get(pipe)
+        if published is None or published.pipe.source.kind != "http":
+            raise Misconfigured(f"no pipe {pipe} with a source of the kind `http` is published")
+
+
+async def _of_id(target: Target, key: str) -> IssuedKey:
+    issued = (await _read(target)).keys.by_id.get(key)
+    if issued is None:
+        raise Misconfigured(f"there is no issued key {key}; `hifi keys list` lists those that exist")
+    return issued
+
+
+async def _read(target: Target) -> _State:
+    state, topics = _State(IssuedKeys(), LastUses()), target.topics
+    follower = TopicFollower(
+        target.kafka, _CLIENT, {topics.write_keys: state.keys.take, topics.key_uses: state.uses.take}
+    )
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            await follower.start()
+    except TimeoutError as error:
+        raise Retryable(
+            f"Kafka at {target.kafka} does not answer, or has no topic {topics.write_keys}"
+        ) from error
+    finally:
+        await follower.stop()
+    return state
+
+
+async def _write(
+    what: str,
+    targets: list[Target],
+    before: dict[str, object],
+    keys: list[IssuedKey],
+    data: Path,
+    kafka: str | None,
+    stream: str | None,
+) -> None:
+    """Write keys to all targets, between the entries of the audit; an id of `before` that has no key is revoked."""
+    written = {issued.id: issued for issued in keys}
+    records = [
+        written[identity].record() if identity in written else Record(identity.encode(), None, [])
+        for identity in before
+    ]
+    audit = audit_topics(data, kafka, stream)
+    subjects = {f"write-key/{identity}": was for identity, was in before.items()}
+    async with audit.audited(what, subjects) as after:
+        for target in targets:
+            await _send(target.kafka, target.topics, records)
+        after |= {f"write-key/{identity}": issued.json() for identity, issued in written.items()}
+
+
+async def _send(kafka: str, topics: Topics, records: list[Record]) -> None:
+    producer = Producer(kafka, _CLIENT)
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            await producer.start()
+            await producer.send_and_wait(topics.write_keys, 0, records)
+    except TimeoutError as error:
+        raise Retryable(f"Kafka at {kafka} does not answer") from error
+    finally:
+        await producer.stop()
+
+
+def _read_or_make(file: Path) -> str:
+    if not file.exists():
+        key = new_key()
+        write_token(file, key)
+        return key
+    try:
+        return file.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misconfigured(f"--key-file {file} cannot be read: {error}") from None
+
+
+def _duration_s(option: str, text: str) -> float:
+    try:
+        return float(seconds(text))
+    except ValueError:
+        raise Misconfigured(f"{option} {text}: write a duration such as 12h or 30d") from None
+
+
+def _time(at_us: int | None) -> str:
+    if at_us is None:
+        return "never"
+    return datetime.fromtimestamp(at_us / MICROSECONDS, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def _say(text: str) -> None:
+    console.print(text, highlight=False, soft_wrap=True)
