@@ -8,7 +8,7 @@ from typing import Final
 from hifi.control.principals.audit import AuditEntry, AuditOutcome
 from hifi.delivery.several_logs import refused_destinations, require_fit_for_colours
 from hifi.kafka.fenced_writer import FencedWriter, Overtaken, Transaction
-from hifi.kafka.topics import ControlTopics, Topics
+from hifi.kafka.topics import PrincipalTopics, Topics
 from hifi.pipe import rollout
 from hifi.pipe.registry import RegistrySnapshot, read_registry
 from hifi.pipe.revision import PipeRecord, read_key
@@ -42,7 +42,7 @@ async def restore(
     state: State,
     bootstrap: str,
     topics: Topics,
-    control: tuple[str, ControlTopics] | None,
+    control: tuple[str, PrincipalTopics] | None,
     entry: AuditEntry,
     *,
     force: bool,
@@ -57,7 +57,7 @@ async def restore(
         state: of the backup.
         bootstrap: the stream's Kafka.
         topics: of the stream, which exists.
-        control: Kafka and topics of the control plane; None: there is none.
+        control: Kafka and topics of the control plane, or of principals and audit only; None: neither is written.
         entry: for the audit: who restores what.
         force: whether the stream may contain something. The backup's pipes, releases and principals then replace
             those with the same name; others stay.
@@ -72,7 +72,8 @@ async def restore(
         Retryable: Kafka did not acknowledge everything; the text says what was written.
     """
     check(state)
-    if control is None and any(record.topic in CONTROL for record in state.records):
+    here = () if control is None else control_topics(control[1])
+    if any(record.topic in CONTROL and record.topic not in here for record in state.records):
         raise Misconfigured(
             "the backup has records of a control plane and the mesh has none: start it with `hifi up --control`"
         )
@@ -161,11 +162,11 @@ def _position(position: StateRecord) -> StateRecord:
 
 
 async def _write_control(
-    state: State, present: State, bootstrap: str, control: ControlTopics, entry: AuditEntry
+    state: State, present: State, bootstrap: str, control: PrincipalTopics, entry: AuditEntry
 ) -> dict[str, int]:
     topics = control_topics(control)
     numbers = RestoredNumbers(declared_numbers(present))
-    written = dict.fromkeys(CONTROL, 0)
+    written = dict.fromkeys(topics, 0)
 
     async with _transaction(bootstrap, f"{control.control}.restore") as transaction:
         for declaration in state.of(DECLARED):
@@ -175,7 +176,7 @@ async def _write_control(
         for release in state.of(RELEASES):
             numbers.releases[release.offset] = await transaction.append(topics[RELEASES], release.record())
             written[RELEASES] += 1
-        for topic in CONTROL:
+        for topic in topics:
             # A registry that has schemas keeps them: no id may get another meaning.
             has_schemas = topic == SCHEMAS and present.of(SCHEMAS)
             if topic not in (DECLARED, RELEASES) and not has_schemas:

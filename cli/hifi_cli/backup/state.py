@@ -13,7 +13,7 @@ from hifi.control.declaration import Declarations
 from hifi.control.principals.audit import Audit
 from hifi.control.principals.principal import Principals
 from hifi.control.releases import deployment, desired_release
-from hifi.kafka.topics import ControlTopics, Topics
+from hifi.kafka.topics import ControlTopics, PrincipalTopics, Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import PipeRecord, RevisionBody, read_key, revision_key
 from hifi.record.record import Record
@@ -47,16 +47,21 @@ def stream_topics(topics: Topics) -> dict[str, str]:
     }
 
 
-def control_topics(control: ControlTopics) -> dict[str, str]:
-    """Name in backups to the topic, on the control plane's Kafka; what refers to a record comes after it."""
+def control_topics(control: PrincipalTopics) -> dict[str, str]:
+    """Name in backups to the topic, on the control plane's Kafka; what refers to a record comes after it.
+
+    A stream without a control plane has principals and an audit all the same.
+    """
+    every_stream = {PRINCIPALS: control.principals, AUDIT: control.audit}
+    if not isinstance(control, ControlTopics):
+        return every_stream
     return {
         DECLARED: control.declared,
         RELEASES: control.releases,
         REQUESTS: control.requests,
         ROLLOUTS: control.rollouts,
         DEPLOYMENTS: control.deployments,
-        PRINCIPALS: control.principals,
-        AUDIT: control.audit,
+        **every_stream,
         SCHEMAS: control.schemas,
     }
 

@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 from hifi.kafka.admin import partition_counts
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
-from hifi.kafka.topics import ControlTopics, Topics
+from hifi.kafka.topics import ControlTopics, PrincipalTopics, Topics
 from hifi.pipe.registry import STREAM_KEY
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Misconfigured
@@ -40,14 +40,14 @@ class _Cluster:
 
 
 async def read_state(
-    bootstrap: str, topics: Topics, control: tuple[str, ControlTopics] | None = None
+    bootstrap: str, topics: Topics, control: tuple[str, PrincipalTopics] | None = None
 ) -> State:
     """Read everything at one moment: if something changes meanwhile, all is read again.
 
     Args:
         bootstrap: the stream's Kafka.
         topics: of the stream.
-        control: Kafka and topics of the control plane; None: there is none.
+        control: Kafka and topics of the control plane, or of principals and audit only; None: neither is read.
 
     Raises:
         Misconfigured: Kafka does not answer, has no such stream, or the state changed all the time for a minute.
@@ -75,7 +75,7 @@ async def read_state(
         )
     return State(
         topics.stream,
-        control[1].control if control else "",
+        control[1].control if control and isinstance(control[1], ControlTopics) else "",
         partitions[0],
         now_us(),
         [record for record in records if record.key != _STREAM_KEY],

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from hifi.kafka.admin import partition_counts
 from hifi.kafka.security.access import Acl, access
 from hifi.kafka.security.acl_admin import create_acls
 from hifi.kafka.topics import ControlTopics, Topics
@@ -15,7 +16,7 @@ from hifi_cli.display.console import console
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.display.yaml import print_yaml
 from hifi_cli.error_reporting import report_errors
-from hifi_cli.mesh_state.target import kafka_target, stream_topics
+from hifi_cli.mesh_state.target import Target, kafka_target, stream_topics
 from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Stream
 
 DEFAULT_PRINCIPAL = "User:{stream}.{service}"
@@ -103,9 +104,21 @@ async def apply(
     """
     target = kafka_target(data, kafka, stream)
     entries = principals(target.topics, principal, control)
-    created = await create_acls(target.kafka, entries)
+    created = await _audited(target, entries)
     total = sum(map(len, entries.values()))
     console.print(f"{created} of {total} entries were missing and have been created.", highlight=False)
+
+
+async def _audited(target: Target, entries: Mapping[str, Sequence[Acl]]) -> int:
+    """Create the entries, with one in the audit once the stream has it: the first ones come before its topics."""
+    audit = target.principals
+    if not await partition_counts(audit.kafka, [audit.topics.audit]):
+        return await create_acls(target.kafka, entries)
+    subject = f"acls/{target.topics.stream}"
+    async with audit.audited("create access control entries", {subject: None}) as after:
+        created = await create_acls(target.kafka, entries)
+        after[subject] = {"created": created}
+    return created
 
 
 def principals(topics: Topics, template: str, control: str = "") -> Mapping[str, Sequence[Acl]]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hifi.kafka.topics import ControlTopics
+from hifi.kafka.topics import PrincipalTopics
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.backup import backup_file
 from hifi_cli.backup.state_reader import read_state
@@ -43,9 +43,11 @@ async def backup(
     console.print(f"Wrote {file}: {len(content):,} bytes.", highlight=False, soft_wrap=True)
 
 
-def control_of(target: Target) -> tuple[str, ControlTopics] | None:
-    """Kafka and topics of the mesh's control plane; None: it has none."""
-    return None if target.control is None else (target.control.kafka, target.control.topics)
+def control_of(target: Target) -> tuple[str, PrincipalTopics]:
+    """Kafka and topics of the mesh's control plane; if it has none, those of its principals and audit."""
+    if target.control is None:
+        return target.principals.kafka, target.principals.topics
+    return target.control.kafka, target.control.topics
 
 
 def print_counts(counts: Mapping[str, int]) -> None:

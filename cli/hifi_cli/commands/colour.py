@@ -1,21 +1,23 @@
 """hifi colour: divide the requests between the two colours of a stream."""
 
 import asyncio
-from collections.abc import Awaitable
+import contextlib
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
 from hifi.control.action import ActionKind
 from hifi.control.releases.desired_release import INSTALLED
-from hifi.delivery.colours import NAMES, WHOLE_SHARE, other
-from hifi.runtime.errors import Misconfigured
+from hifi.delivery.colours import NAMES, WHOLE_SHARE, Colours, other
+from hifi.kafka.topics import principal_topics
+from hifi.runtime.errors import HifiError, Misconfigured
 from hifi.runtime.settings import load
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.error_reporting import report_errors
-from hifi_cli.mesh_state.audited_command import author
+from hifi_cli.mesh_state.audited_command import audited_command, author
 from hifi_cli.mesh_state.target import stream_topics
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data
 from hifi_infra.colours.colour_settings import ColourSettings
@@ -24,6 +26,8 @@ from hifi_infra.colours.operations import ColourOperations
 from hifi_infra.colours.runtime import ColourFolders
 from hifi_infra.containers.colour_projects import ColourProjects
 from hifi_infra.mesh import running
+
+T = TypeVar("T")
 
 app = typer.Typer(help="Divide the requests between the two colours of a stream.")
 Name = Annotated[str, typer.Argument(metavar="COLOUR", help=f"One of {', '.join(NAMES)}.")]
@@ -35,6 +39,8 @@ Recovery = Annotated[
     bool, typer.Option("--recovery", help="One colour is broken: do not wait until both are stable.")
 ]
 _DONE: Final = "Done. `hifi colour status` shows both colours."
+_SUBJECT: Final = "colours"
+"""Of the entries in the audit."""
 Within = Annotated[float, typer.Option("--within", min=1, metavar="SECONDS", help="Longest time to wait.")]
 
 
@@ -107,7 +113,8 @@ async def shift(
     first = round(share * WHOLE_SHARE / 100)
     shares = {_checked(name): first, other(name): WHOLE_SHARE - first}
     kind = ActionKind.RECOVER if recovery else ActionKind.SHIFT
-    await _done(_operations(data, forced=force).shift(shares, reason, kind=kind))
+    operations = _operations(data, forced=force)
+    await _done(operations, "shift requests", lambda: operations.shift(shares, reason, kind=kind))
 
 
 @app.command()
@@ -121,7 +128,8 @@ async def split(
       hifi colour split
     """
     half = WHOLE_SHARE // 2
-    await _done(_operations(data, forced=force).shift(dict.fromkeys(NAMES, half), reason))
+    operations = _operations(data, forced=force)
+    await _done(operations, "split requests", lambda: operations.shift(dict.fromkeys(NAMES, half), reason))
 
 
 @app.command()
@@ -142,7 +150,8 @@ async def drain(
     Examples:
       hifi colour drain blue
     """
-    await _done(_operations(data, forced=force).drain(_checked(name), reason, within, _tell))
+    operations = _operations(data, forced=force)
+    await _done(operations, f"drain {name}", lambda: operations.drain(_checked(name), reason, within, _tell))
 
 
 @app.command()
@@ -162,7 +171,8 @@ async def sleep(
     Examples:
       hifi colour sleep blue
     """
-    await _done(_operations(data, forced=force).sleep(_checked(name), reason, within, _tell))
+    operations = _operations(data, forced=force)
+    await _done(operations, f"sleep {name}", lambda: operations.sleep(_checked(name), reason, within, _tell))
 
 
 @app.command()
@@ -218,15 +228,38 @@ async def wake(
     """
     folder = str(Path(release).resolve()) if release and release != INSTALLED else release
     change = SetupChange(partitions or 0, kafka_version, folder, read_settings(settings or []))
-    aside = await _operations(data).wake(_checked(name), reason, within, change)
+    operations = _operations(data)
+    aside = await _audited(
+        operations, f"wake {name}", lambda: operations.wake(_checked(name), reason, within, change)
+    )
     if aside is not None:
         _tell(f"{name} has a new stream. The old one, with its dead letters and minutes, is in {aside}")
     _tell(_DONE)
 
 
-async def _done(step: Awaitable[None]) -> None:
-    await step
+async def _done(operations: ColourOperations, what: str, step: Callable[[], Awaitable[None]]) -> None:
+    await _audited(operations, what, step)
     _tell(_DONE)
+
+
+async def _audited(operations: ColourOperations, what: str, step: Callable[[], Awaitable[T]]) -> T:
+    """Take a step, with its entry in the audit: the colours before and after it, also where it failed half-way."""
+    topics = principal_topics(operations.topics.stream)
+    before = {_SUBJECT: _shown(await operations.colours())}
+    async with audited_command(operations.control_kafka, topics, what, before) as after:
+        try:
+            return await step()
+        finally:
+            with contextlib.suppress(HifiError):
+                after[_SUBJECT] = _shown(await operations.colours())
+
+
+def _shown(colours: Colours) -> dict[str, Any]:
+    """State, share and setup of each colour, for the audit."""
+    return {
+        name: f"{colour.state.value} {colour.share / 100:g} % {colour.setup.text()}".rstrip()
+        for name, colour in colours.colours.items()
+    }
 
 
 def _tell(text: str) -> None:

@@ -74,7 +74,7 @@ async def share(
     target = _without_control(kafka_target(data, kafka, stream), f"hifi rollout force {pipe}")
     published = await read_registry(target.kafka, target.topics)
     records = rollout.change_share(published, pipe, round(percent * WHOLE / 100))
-    await _write(target, published, pipe, f"give {percent:g} % of the keys the next revision", records)
+    await _write(target, published, pipe, "change the share of the next revision", records)
     console.print(f"{percent:g} % of the keys of {pipe} get the next revision.", highlight=False)
 
 
@@ -210,8 +210,16 @@ async def _write(
     target: Target, published: RegistrySnapshot, pipe: str, what: str, records: list[Record]
 ) -> None:
     """Publish a change of a rollout that people drive, with its entries in the audit."""
-    before = published.pipes[pipe].rollout
-    subject, was = f"pipe/{pipe}", None if before is None else f"{before.share / 100:g} %"
-    async with target.principals.audited(what, {subject: was}) as after:
+    subject = f"pipe/{pipe}"
+    async with target.principals.audited(what, {subject: _shown(published, pipe)}) as after:
         await publish(target.kafka, target.topics, records)
-        after[subject] = what
+        after[subject] = _shown(await read_registry(target.kafka, target.topics), pipe)
+
+
+def _shown(published: RegistrySnapshot, pipe: str) -> str:
+    """The revisions of a pipe and the share of the next one, for the audit."""
+    revision = published.pipes[pipe]
+    shown = f"revision {revision.number}"
+    if revision.rollout is not None:
+        shown += f", {revision.rollout.share / 100:g} % revision {revision.rollout.next.number}"
+    return shown

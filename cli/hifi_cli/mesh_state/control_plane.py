@@ -221,10 +221,10 @@ class ControlPlane:
                 f"no release of {service} was deployed; `hifi deploy status` lists those that were"
             )
         subject = f"service/{service}"
-        async with self._audited(f"{kind.value} the deployment", {subject: status.release}):
-            await self._write(
-                self.topics.requests, [deployment_request(status, kind, author(), now_us()).record()]
-            )
+        request = deployment_request(status, kind, author(), now_us())
+        async with self._audited(f"{kind.value} the deployment", {subject: status.state.value}) as after:
+            await self._write(self.topics.requests, [request.record()])
+            after[subject] = f"asked to {kind.value}"
         return status
 
     def _audited(self, what: str, before: Mapping[str, Any]) -> AbstractAsyncContextManager[dict[str, Any]]:

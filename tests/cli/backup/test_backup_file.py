@@ -6,12 +6,13 @@ import pytest
 from hifi.control.declaration import Declaration
 from hifi.control.principals.audit import AuditEntry
 from hifi.control.request import Request, RequestKind
+from hifi.kafka.topics import ControlTopics, principal_topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import NextRevision, body_record, pipe_record
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.backup import backup_file
 from hifi_cli.backup.restored_numbers import RestoredNumbers
-from hifi_cli.backup.state import State, StateRecord, check, effective
+from hifi_cli.backup.state import State, StateRecord, check, control_topics, effective
 
 PIPE = Pipe.model_validate(
     {
@@ -118,3 +119,13 @@ def test_references_follow_the_records_that_they_name():
     assert about is not None
     assert about.value["number"] == 51
     assert numbers.referring(asked(3)) is None
+
+
+def test_a_stream_without_a_control_plane_has_principals_and_audit_in_its_backup() -> None:
+    assert control_topics(principal_topics("s")) == {
+        "principals": "s-control.principals",
+        "audit": "s-control.audit",
+    }
+    with_control_plane = control_topics(ControlTopics("s-control"))
+    assert with_control_plane.items() >= control_topics(principal_topics("s")).items()
+    assert len(with_control_plane) == 8

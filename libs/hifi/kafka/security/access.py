@@ -124,7 +124,7 @@ def colours_access(topics: Topics, control: ControlTopics | None) -> Mapping[str
     return {
         COLOURS: Access(
             reads=[control.colours, control.actions, control.health],
-            writes=[control.colours, control.actions],
+            writes=[control.colours, control.actions, control.audit],
             transactional_ids=[control.actor],
         )
     }

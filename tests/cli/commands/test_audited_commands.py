@@ -1,0 +1,299 @@
+"""Every command that changes something names in the audit who ran it, with what was before and after.
+
+The commands are those of the application: one without a row here fails `test_each_command_has_a_row`.
+"""
+
+import asyncio
+import getpass
+import json
+import socket
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import AsyncMock
+
+import pytest
+from tests.committed import until_readable
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from hifi.control.principals.audit import AuditEntry, AuditOutcome
+from hifi.control.principals.principal_store import audit_entries
+from hifi.kafka.producer import Producer
+from hifi.kafka.topics import ControlTopics, PrincipalTopics, Topics, principal_topics
+from hifi.record.fields import packed
+from hifi.record.record import Record
+from hifi.runtime.errors import Retryable
+from hifi_cli.app import app
+from hifi_cli.commands import acl, pipes
+from hifi_infra.kafka.stream_setup import prepare
+
+PERSON = f"{getpass.getuser()}@{socket.gethostname()}"
+PIPE = """\
+pipe: {name}
+source: {{keys: [{{env: KEY_{name}}}]}}
+destinations: [{{name: {destination}, url: 'http://127.0.0.1:9/'}}]
+"""
+READS = {
+    "status": "",
+    "top": "",
+    "minutes": "",
+    "lost": "",
+    "event": "",
+    "skew": "",
+    "sources": "",
+    "check": "",
+    "diff": "",
+    "audit": "",
+    "version": "",
+    "schema avro": "",
+    "acl show": "",
+    "topics show": "",
+    "colour status": "",
+    "dead list": "",
+    "rollout status": "",
+    "destinations list": "",
+    "deploy status": "",
+    "principal list": "",
+    "pipes": "",
+    "backup": "it writes a file of whoever runs it",
+    "console": "the link is of the principal that asks, and can do what its token can",
+    "send": "events are counted by ingest, under their write key",
+    "demo": "a mesh of its own, which ends with it",
+    "rate": "as `demo`",
+    "up": "it starts processes of this machine; `apply` has what it publishes",
+    "down": "it ends processes of this machine",
+}
+"""Commands that change nothing in a stream, with a reason where that is not plain."""
+CHANGES = {
+    "apply",
+    "dead show",
+    "dead replay",
+    "rollout share",
+    "rollout promote",
+    "rollout abort",
+    "rollout pause",
+    "rollout resume",
+    "rollout force",
+    "destinations park",
+    "destinations resume",
+    "destinations expire",
+    "pipes pause",
+    "pipes resume",
+    "deploy start",
+    "deploy abort",
+    "deploy pause",
+    "deploy resume",
+    "deploy force",
+    "principal create",
+    "principal revoke",
+    "restore",
+}
+"""Commands that this module runs."""
+ELSEWHERE = {
+    "acl apply": "tests/cli/commands/test_audited_commands.py::test_created_access_entries_are_in_the_audit",
+    "colour shift": "tests/infra/colours/test_audit.py",
+    "colour split": "tests/infra/colours/test_audit.py",
+    "colour drain": "tests/infra/colours/test_audit.py",
+    "colour sleep": "tests/infra/colours/test_audit.py",
+    "colour wake": "tests/infra/colours/test_audit.py",
+}
+"""Commands that change something, and the test of their entries."""
+ROOT = Path(__file__).parents[3]
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Every command of the application."""
+    below = getattr(command, "commands", {})
+    if path and (not below or command.invoke_without_command):
+        yield " ".join(path)
+    for name, subcommand in below.items():
+        yield from commands(subcommand, (*path, name))
+
+
+def test_each_command_has_a_row() -> None:
+    assert sorted(commands(get_command(app))) == sorted([*READS, *CHANGES, *ELSEWHERE])
+    for place in ELSEWHERE.values():
+        file, _, name = place.partition("::")
+        assert name in (ROOT / file).read_text()
+
+
+class AuditedStream:
+    """A stream, with a control plane or without, in which commands run."""
+
+    def __init__(self, kafka: str, folder: Path, *, control: bool) -> None:
+        self.kafka, self.folder = kafka, folder
+        self.topics = Topics(f"s{uuid.uuid4().hex[:8]}")
+        name = f"{self.topics.stream}-control"
+        self.control: PrincipalTopics = (
+            ControlTopics(name) if control else principal_topics(self.topics.stream)
+        )
+        asyncio.run(prepare(kafka, self.topics, 1, self.control))
+        self.seen: set[str] = set()
+        self.ran: set[str] = set()
+
+    def declare(self, *destinations: str) -> Path:
+        """Write the pipe `p`, or more, with these destinations."""
+        folder = self.folder / f"{self.topics.stream}-pipes"
+        folder.mkdir(exist_ok=True)
+        for name, destination in zip(("p", "q"), destinations, strict=False):
+            (folder / f"{name}.yaml").write_text(PIPE.format(name=name, destination=destination))
+        return folder
+
+    def run(self, command: str, *arguments: object, status: int = 0) -> list[AuditEntry]:
+        """Run a command; returns its new entries in the audit, without those before it."""
+        control = {"HIFI_CONTROL": self.control.control} if isinstance(self.control, ControlTopics) else {}
+        options = ["--kafka", self.kafka, "--stream", self.topics.stream]
+        done = CliRunner().invoke(app, [*command.split(), *map(str, arguments), *options], env=control)
+        assert done.exit_code == status, done.output
+        self.ran.add(command)
+        asyncio.run(until_readable(self.kafka, self.control.audit))
+        entries = asyncio.run(audit_entries(self.kafka, self.control))
+        new = [entry for entry in entries if entry.id not in self.seen]
+        self.seen |= {entry.id for entry in new}
+        assert new, f"`hifi {command}` leaves no entry in the audit"
+        assert {entry.principal for entry in new} == {PERSON}
+        assert {entry.outcome for entry in new} == {AuditOutcome.DONE if not status else AuditOutcome.REFUSED}
+        return new
+
+    def write(self, topic: str, record: Record) -> None:
+        async def write() -> None:
+            producer = Producer(self.kafka, "test")
+            await producer.start()
+            await producer.send_and_wait(topic, 0, [record])
+            await producer.stop()
+
+        asyncio.run(write())
+
+
+def told(entries: list[AuditEntry]) -> tuple[str, str, Any, Any]:
+    """What the only entry says."""
+    [entry] = entries
+    return entry.what, entry.subject, entry.before, entry.after
+
+
+def test_each_change_is_in_the_audit_with_before_and_after(
+    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    stream = AuditedStream(kafka, tmp_path, control=False)
+    quick = ("--quick",)
+    applied = told(stream.run("apply", stream.declare("d"), *quick))
+    assert applied == ("apply", "pipe/p", None, 1)
+
+    for share, rollout in ((10, "abort"), (20, "promote")):
+        destination = f"d{share}"
+        stream.run("apply", stream.declare(destination), *quick, "--share", share)
+        changed = told(stream.run("rollout share", "p", 50))
+        following = 2 if rollout == "abort" else 3
+        rolling = f"revision 1, 50 % revision {following}"
+        assert changed[1:] == ("pipe/p", f"revision 1, {share} % revision {following}", rolling)
+        ended = told(stream.run(f"rollout {rollout}", "p"))
+        current = 1 if rollout == "abort" else following
+        assert ended[1:] == ("pipe/p", rolling, f"revision {current}")
+
+    states = [
+        told(stream.run(f"destinations {verb}", "p", "d20"))[1:] for verb in ("park", "expire", "resume")
+    ]
+    subject = "destination/p/d20"
+    assert states == [
+        (subject, "active", "parked"),
+        (subject, "parked", "expiring"),
+        (subject, "expiring", "active"),
+    ]
+    pauses = [told(stream.run(f"pipes {verb}", "p"))[1:] for verb in ("pause", "resume")]
+    assert pauses == [("pipe/p", "active", "paused"), ("pipe/p", "paused", "active")]
+
+    stream.write(stream.topics.dead_letter, dead_letter())
+    assert told(stream.run("dead show", "0:0", "--value")) == (
+        "read event data",
+        "pipe/p",
+        None,
+        {"dead_letters": ["0:0"]},
+    )
+    assert told(stream.run("dead replay", "--all"))[:2] == ("replay dead letters", "pipe/all")
+
+    created = told(stream.run("principal create", "ann", "--role", "viewer", "--token-file", tmp_path / "t"))
+    assert created[:3] == ("create", "principal/ann", None)
+    assert created[3]["role"] == "viewer"
+    replaced = told(stream.run("principal create", "ann", "--role", "admin", "--token-file", tmp_path / "u"))
+    assert (replaced[2]["role"], replaced[3]["role"]) == ("viewer", "admin")
+    revoked = told(stream.run("principal revoke", "ann"))
+    assert (revoked[:2], revoked[2]["role"]) == (("revoke", "principal/ann"), "admin")
+
+    controlled = AuditedStream(kafka, tmp_path, control=True)
+    declared = told(controlled.run("apply", controlled.declare("d"), *quick))
+    assert declared[:3] == ("declare by file", "pipe/p", None)
+    for kind in ("pause", "resume", "force", "abort"):
+        asked = told(controlled.run(f"rollout {kind}", "p"))
+        assert asked[:2] == (f"{kind} the rollout", "pipe/p")
+        assert asked[2] == asked[3] == declared[3], "the number of the declaration"
+    assert told(controlled.run("deploy start", "normalize", "installed"))[1:] == (
+        "service/normalize",
+        None,
+        "installed",
+    )
+    for kind in ("pause", "resume", "force", "abort"):
+        asked = told(controlled.run(f"deploy {kind}", "normalize"))
+        assert asked[:2] == (f"{kind} the deployment", "service/normalize")
+        assert asked[3] == f"asked to {kind}"
+
+    backup = tmp_path / "backup.ndjson"
+    options = ["--kafka", kafka, "--stream", stream.topics.stream]
+    assert CliRunner().invoke(app, ["backup", str(backup), *options]).exit_code == 0
+    new = AuditedStream(kafka, tmp_path, control=False)
+    restored = new.run("restore", backup)[-1]
+    assert (restored.what, restored.subject) == ("restore", f"stream/{new.topics.stream}")
+    assert stream.ran | controlled.ran | new.ran == CHANGES
+
+
+def test_a_refused_change_is_in_the_audit_and_the_command_lists_all(
+    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = AuditedStream(kafka, tmp_path, control=False)
+    stream.run("apply", stream.declare("d"), "--quick")
+    monkeypatch.setattr(pipes, "publish", AsyncMock(side_effect=Retryable("Kafka is away")))
+    [entry] = stream.run("pipes pause", "p", status=1)
+    assert (entry.before, entry.after, entry.reason) == ("active", None, "Kafka is away")
+    options = ["--kafka", kafka, "--stream", stream.topics.stream]
+    listed = json.loads(CliRunner().invoke(app, ["audit", "--json", *options]).stdout)
+    entries = asyncio.run(audit_entries(kafka, stream.control))
+    assert len(listed) == 2
+    assert listed == [json.loads(json.dumps(entry.json())) for entry in entries]
+
+
+def test_created_access_entries_are_in_the_audit(
+    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Kafka of this test has no authorizer."""
+    monkeypatch.setattr(acl, "create_acls", AsyncMock(return_value=3))
+    stream = AuditedStream(kafka, tmp_path, control=False)
+    created = told(stream.run("acl apply"))
+    assert created == (
+        "create access control entries",
+        f"acls/{stream.topics.stream}",
+        None,
+        {"created": 3},
+    )
+    no_topics = ["--kafka", kafka, "--stream", f"s{uuid.uuid4().hex[:8]}"]
+    assert CliRunner().invoke(app, ["acl", "apply", *no_topics]).exit_code == 0
+
+
+def dead_letter() -> Record:
+    """A dead letter of egest for the pipe `p`, as Kafka has it."""
+    headers = packed(
+        {
+            "hifi_pipe": b"p",
+            "hifi_revision": b"1",
+            "hifi_revision_offset": b"0",
+            "hifi_accepted": b"1764000000000000",
+            "hifi_minute": b"29400000",
+            "hifi_seq": b"00000000000000ab:1",
+            "hifi_in": b"1764000000000001",
+            "ce_id": b"1",
+            "hifi_service": b"normalize",
+            "hifi_reason": b"schema",
+        }
+    )
+    return Record(b"k", b"{}", headers)

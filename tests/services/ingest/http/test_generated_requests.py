@@ -1,0 +1,20 @@
+"""Ingest answers requests made from its OpenAPI document as the document says."""
+
+import orjson
+import pytest
+from ingest_harness import KEY, Ingest
+from tests.support.generated_requests import LONG, SHORT, Requests
+
+from hifi_ingest.http.openapi import DOCUMENT
+
+
+@pytest.mark.parametrize("examples", [SHORT, pytest.param(LONG, marks=pytest.mark.more)])
+async def test_each_answer_is_described_and_none_is_an_error_of_the_server(
+    running: Ingest, examples: int
+) -> None:
+    sent = Requests(
+        running.url, orjson.loads(DOCUMENT), {"authorization": f"Bearer {KEY}"}, {"pipe": "flights"}
+    )
+    assert "\n".join(await sent.problems(examples)) == ""
+    accepted = {operation for operation, status in sent.statuses if status == 202}
+    assert accepted == {"POST /v1/events", "POST /v1/pipes/{pipe}/events"}

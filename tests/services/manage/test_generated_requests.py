@@ -1,0 +1,27 @@
+"""Manage answers requests made from its OpenAPI document as the document says."""
+
+import pytest
+from managed_stream import Managed, body
+from tests.support.generated_requests import LONG, SHORT, Requests
+
+from hifi.runtime.http.openapi import document
+from hifi_manage.web.operations import API, OPERATIONS
+
+
+@pytest.mark.parametrize("examples", [SHORT, pytest.param(LONG, marks=pytest.mark.more)])
+async def test_each_answer_is_described_and_none_is_an_error_of_the_server(
+    managed: Managed, examples: int
+) -> None:
+    declared = await managed.call(0, "PUT", "/pipes/flights", body("crm"), {"if-none-match": "*"})
+    assert declared.status == 201, declared.content
+    described = document(OPERATIONS, "1", API)
+    number = str(declared.content["declared"]["number"])
+    sent = Requests(
+        managed.urls[0].removesuffix("/api/v1"),
+        described,
+        {"authorization": f"Bearer {managed.tokens['ann']}"},
+        {"pipe": "flights", "number": number, "kind": "pause"},
+    )
+    assert "\n".join(await sent.problems(examples)) == ""
+    answered = {operation for operation, status in sent.statuses if status < 300}
+    assert answered >= {f"GET {operation.path}" for operation in OPERATIONS if operation.method == "GET"}

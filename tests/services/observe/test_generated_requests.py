@@ -1,0 +1,35 @@
+"""Observe answers requests made from its OpenAPI document as the document says."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from tests.observe_principal import as_principal
+from tests.support.generated_requests import LONG, SHORT, Requests
+
+from hifi.runtime.http.openapi import document
+from hifi_observe.web.operations import API, OPERATIONS
+
+sys.path.insert(0, str(Path(__file__).parent))
+from stream_double import new_stream
+from test_service import ask, past_minute, until
+
+
+@pytest.mark.parametrize("examples", [SHORT, pytest.param(LONG, marks=pytest.mark.more)])
+async def test_each_answer_is_described_and_none_is_an_error_of_the_server(kafka: str, examples: int) -> None:
+    minute = past_minute()
+    async with new_stream(kafka) as stream:
+        await stream.events(0, minute, 20, lose={"normalized": [3], "receipts": [7]})
+        await stream.commit(0)
+        async with stream.observing() as (_, url):
+            await until(url, f"/api/v1/pipes/flights/minutes/{minute}", lambda body: body.get("in") == 20)
+            described = document(OPERATIONS, "1", API)
+            assert (await ask(url, "/openapi.json"))["paths"] == described["paths"]
+            sent = Requests(url, described, as_principal("admin"), {"pipe": "flights", "minute": str(minute)})
+            assert "\n".join(await sent.problems(examples)) == ""
+    answered = {operation for operation, status in sent.statuses if status == 200}
+    # A stream with one colour has no minutes over both, and no generated id is that of an event.
+    others = {"colours", "event"}
+    assert answered >= {
+        f"{operation.method} {operation.path}" for operation in OPERATIONS if operation.name not in others
+    }
