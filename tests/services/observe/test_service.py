@@ -23,6 +23,7 @@ from hifi.delivery.destination_state import (
 )
 from hifi.kafka.admin import create_topics
 from hifi.kafka.topics import Topics, parse_tiers, principal_topics
+from hifi.pipe.lookup_problems import problems_note
 from hifi.record.headers import BREAKER, DESTINATION, OUTCOME, PIPE, REASON, SERVICE, SOURCE, STATUS, TO
 from hifi.record.record import Record
 from hifi.runtime.clock import now_us
@@ -58,6 +59,26 @@ async def until(url: str, path: str, good: Callable[[Any], bool], within_s: floa
 
 def past_minute() -> int:
     return now_us() // 60_000_000 - 3
+
+
+async def test_a_lookup_that_keeps_its_old_table_is_an_alarm_until_it_is_right_again(stream: Stream) -> None:
+    minute = past_minute()
+    await asyncio.gather(*(stream.events(partition, minute, 5) for partition in range(2)))
+    note = problems_note({"flights/airlines": "it has 0 rows instead of 16", "gone/airlines": "it is empty"})
+    await asyncio.gather(*(stream.commit(partition, "enrich", note=note) for partition in range(2)))
+
+    def lookups(body: Any) -> list[tuple[str, str, str]]:
+        return [
+            (alarm["pipe"], alarm["subject"], alarm["cause"])
+            for alarm in body["active"]
+            if alarm["kind"] == "lookup"
+        ]
+
+    async with stream.observing() as (_, url):
+        body = await until(url, "/api/v1/alarms", lookups)
+        assert lookups(body) == [("flights", "airlines", "it has 0 rows instead of 16")]
+        await asyncio.gather(*(stream.commit(partition, "enrich") for partition in range(2)))
+        await until(url, "/api/v1/alarms", lambda body: not lookups(body))
 
 
 async def test_the_very_events_that_were_lost_are_named_at_their_hop(stream: Stream) -> None:

@@ -44,6 +44,7 @@ KINDS: Final = {
         AlarmKind("observe-behind", "Observe is behind: the figures it shows are old.", 15, 30),
         AlarmKind("source-deleted", "Records of a source were deleted before they were read.", 0, 3600),
         AlarmKind("source-held", "A source keeps more for hifi than it should.", 60, 120),
+        AlarmKind("lookup", "A lookup table is empty, or keeps an old copy.", 5, 30),
         AlarmKind("unreadable-record", "A control record cannot be read; services skip it.", 0, 0),
         AlarmKind("offsets-lost", "Kafka deleted records before observe read them.", 0, 3600),
     )

@@ -291,6 +291,11 @@ RUNBOOKS: Final = {
             "For a pipe that is gone, drop the slot: `SELECT pg_drop_replication_slot('NAME')`.",
         ),
     ),
+    "lookup": Runbook(
+        "Enrich keeps the last good copy of a lookup table, or the table has no rows.",
+        ("The file or table was emptied or cut, a column became null, or it cannot be read.",),
+        ("Correct it; the next refresh ends the alarm. If the loss is meant, declare `shrink: 1`.",),
+    ),
     "unreadable-record": Runbook(
         (
             "A record of a control topic, such as `pipes` or `destinations`, cannot be read. Services skip it and "
