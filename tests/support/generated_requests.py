@@ -16,6 +16,7 @@ from hypothesis.errors import Unsatisfiable
 from hypothesis.strategies import SearchStrategy
 from schemathesis import Case, GenerationMode
 from schemathesis.core.failures import FailureGroup
+from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_headers_conformance,
@@ -67,6 +68,7 @@ class Requests:
         problems: dict[str, None] = {}
         with requests.Session() as session:
             for prepared in schema.get_all_operations():
+                assert isinstance(prepared, Ok), prepared
                 operation = prepared.ok()
                 for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
                     for case in _cases(operation.as_strategy(mode), examples):
@@ -75,7 +77,7 @@ class Requests:
                             problems[problem] = None
         return list(problems)
 
-    def _use_existing(self, case: Case) -> None:
+    def _use_existing(self, case: Case[Any]) -> None:
         """Give every second request to an operation the values that exist."""
         self._asked[case.operation.label] = asked = self._asked.get(case.operation.label, 0) + 1
         if asked % 2:
@@ -84,7 +86,7 @@ class Requests:
                 {name: self.path_values[name] for name in parameters if name in self.path_values}
             )
 
-    def _problem(self, case: Case, session: requests.Session) -> str | None:
+    def _problem(self, case: Case[Any], session: requests.Session) -> str | None:
         label = case.operation.label
         answer = case.call(self.url, session, {**self.headers}, timeout=_TIMEOUT_S)
         key = (label, answer.status_code)
@@ -99,9 +101,9 @@ class Requests:
         return None
 
 
-def _cases(strategy: SearchStrategy[Case], examples: int) -> list[Case]:
+def _cases(strategy: SearchStrategy[Case[Any]], examples: int) -> list[Case[Any]]:
     """The same cases of an operation in each run; none, if there is no invalid request."""
-    cases: list[Case] = []
+    cases: list[Case[Any]] = []
 
     @seed(7)
     @settings(
@@ -113,7 +115,7 @@ def _cases(strategy: SearchStrategy[Case], examples: int) -> list[Case]:
         verbosity=Verbosity.quiet,
     )
     @given(case=strategy)
-    def take(case: Case) -> None:
+    def take(case: Case[Any]) -> None:
         cases.append(case)
 
     with contextlib.suppress(Unsatisfiable):

@@ -24,7 +24,7 @@ async def enrich(service: Service, settings: EnrichSettings) -> None:
         tables = LookupTables(scratch, service.health)
         engine = SparkEngine(settings, topics, registry, tables, scratch)
         election = LeaderElection(settings, topics.group("enrich-leader"), topics.enrich_leader)
-        supervisor = Supervisor(service, settings, topics, registry, engine, election)
+        supervisor = Supervisor(service, settings, topics, registry, engine, election, tables)
         tables.on_change(supervisor.lookups_changed)
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(engine.stop)

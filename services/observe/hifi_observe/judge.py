@@ -2,6 +2,7 @@
 
 import asyncio
 
+from hifi_observe.alarms import conditions
 from hifi_observe.alarms.alarm import Key
 from hifi_observe.alarms.alarm_notifier import AlarmNotifier
 from hifi_observe.alarms.alarm_raiser import AlarmRaiser
@@ -54,13 +55,16 @@ class StreamJudge:
             settings, settings.topics, partitions, WINDOW_S, self._alarms.refused.add
         )
         tasks.create_task(self._alarms.follow_destinations())
-        tasks.create_task(self._alarms.run(self.stability.judge, [self._drifted_fields]))
+        tasks.create_task(self._alarms.run(self.stability.judge, [self._drifted_fields, self._lookups]))
         tasks.create_task(self._alarms.tell_owners())
         tasks.create_task(self.notifier.post())
         tasks.create_task(reconnect("dead-letters", dead_letters.run))
         if self.stability.reporter is not None:
             tasks.create_task(reconnect("verdicts", self.stability.reporter.report))
             tasks.create_task(reconnect("actions", self.stability.reporter.follow_actions))
+
+    def _lookups(self) -> dict[Key, str]:
+        return conditions.lookups(self._stream.partitions.lookup_problems, self._stream.pipes.names())
 
     def _drifted_fields(self) -> dict[Key, str]:
         return self.skews.step(self._stream.pipes.watched_fields())

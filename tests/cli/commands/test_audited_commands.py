@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from tests.committed import until_readable
+from tests.support.committed import until_readable
 from typer.main import get_command
 from typer.testing import CliRunner
 

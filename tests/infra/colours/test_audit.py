@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.infra.colours.coloured_kafka import ColoursUnderTest
+from tests.support.colours.coloured_kafka import ColoursUnderTest
 
 from hifi.control.principals.audit import AuditOutcome
 from hifi.control.principals.principal_store import audit_entries

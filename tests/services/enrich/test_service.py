@@ -18,8 +18,10 @@ from tests.support.enrich.running_instance import (
     running_enrich,
 )
 from tests.support.enrich.spark_bench import make_headers, make_pipe
+from tests.support.small_disk import filled, small_disk
 
 from hifi.kafka.group_offsets import GroupOffsets
+from hifi.pipe.lookup_problems import problems_of
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import deletion_record, pipe_record
 from hifi.record.fields import fields
@@ -436,6 +438,30 @@ async def test_the_start_waits_for_a_missing_lookup_and_a_changed_one_takes_effe
         file.write_text("broken")
         again = await stream.send(b'{"c":"A"}')
         assert (await stream.outcomes(again))[again[0]][0].value == b'{"c":"A","name":"Ada"}'
+        await instance.until(lambda: "p/names" in instance.tables.problems)
+        problems = dict(instance.tables.problems)
+        async with asyncio.timeout(TIMEOUT_S):  # without further events
+            while problems_of((await stream.notes()).values()) != problems:
+                await asyncio.sleep(0.1)
+        file.write_text("code,name\nA,Ada\n")
+        async with asyncio.timeout(TIMEOUT_S):
+            while problems_of((await stream.notes()).values()):
+                await asyncio.sleep(0.1)
+
+
+async def test_while_the_disk_of_the_checkpoint_is_full_events_wait_and_none_is_a_dead_letter(
+    kafka: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = await LiveStream(kafka).create(make_pipe("p", derive={"x": "1"}))
+    with small_disk(tmp_path / "small", "2m") as disk:
+        async with running_enrich(stream, spark, disk) as instance:
+            await stream.outcomes(await stream.send(b'{"n":1}'))
+            with filled(disk):
+                numbers = await stream.send(*[b'{"n":2}'] * 10)
+                await instance.until_state("waiting")
+            outcomes = await stream.outcomes(numbers)
+            assert {outcomes[number][0].value for number in numbers} == {b'{"n":2,"x":1}'}
+            await instance.until_state("running")
 
 
 async def test_an_event_on_which_sql_nests_too_deeply_is_a_dead_letter_and_its_neighbours_pass(

@@ -1,6 +1,8 @@
 """The service lake on a real Kafka and Spark: each event becomes one row and gets one receipt."""
 
+import asyncio
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,12 @@ import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 from tests.support.lake.lake_stream import LakeStream, order
+from tests.support.small_disk import filled, small_disk
 
 from hifi.record.record import Record
 
 pytestmark = pytest.mark.timeout(300)
+NOT_READY = 503
 FIELDS = {"id": "int", "total": "double"}
 
 
@@ -115,6 +119,38 @@ async def test_two_logs_with_equal_partitions_and_offsets_write_one_table_each_e
     assert len({(row["hifi_partition"], row["hifi_offset"]) for row in rows}) == 30
     assert receipts == [{(first + n, "delivered"): 1 for n in range(30)} for first in (0, 100)]
     assert blue.unreferenced_files() == []
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "small", "32m") as folder:
+        yield folder
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("full", ["warehouse", "checkpoint"])
+async def test_while_a_disk_is_full_deliveries_wait_and_then_each_event_is_one_row(
+    kafka: str, tmp_path: Path, disk: Path, full: str
+) -> None:
+    warehouse = disk / "warehouse" if full == "warehouse" else None
+    stream = await LakeStream(kafka, tmp_path, warehouse).create(FIELDS)
+    settings: dict[str, Any] = {} if warehouse else {"lake_temp": disk}
+    stream.start(**settings)
+    try:
+        await stream.enrich([stream.record(number, order(number, 1)) for number in range(10)])
+        await stream.until(lambda rows: rows.num_rows == 10)
+        with filled(disk):
+            await stream.enrich([stream.record(number, order(number, 1)) for number in range(10, 20)])
+            async with asyncio.timeout(120):
+                while stream.ready()[0] != NOT_READY or "No space left" not in stream.log.read_text():
+                    await asyncio.sleep(0.2)
+            assert stream.rows().num_rows == 10
+        rows = await stream.until(lambda rows: rows.num_rows >= 20)
+        receipts = await stream.until_receipts(20)
+    finally:
+        stream.stop()
+    assert sorted(rows["id"].to_pylist()) == [*range(20)]
+    assert receipts == {(number, "delivered"): 1 for number in range(20)}
 
 
 @pytest.mark.more

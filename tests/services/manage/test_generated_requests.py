@@ -1,8 +1,8 @@
 """Manage answers requests made from its OpenAPI document as the document says."""
 
 import pytest
-from managed_stream import Managed, body
 from tests.support.generated_requests import LONG, SHORT, Requests
+from tests.support.manage.managed_stream import Managed, body
 
 from hifi.runtime.http.openapi import document
 from hifi_manage.web.operations import API, OPERATIONS

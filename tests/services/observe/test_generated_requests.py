@@ -1,18 +1,13 @@
 """Observe answers requests made from its OpenAPI document as the document says."""
 
-import sys
-from pathlib import Path
-
 import pytest
-from tests.observe_principal import as_principal
 from tests.support.generated_requests import LONG, SHORT, Requests
+from tests.support.observe.api_requests import ask, past_minute, until
+from tests.support.observe.stream_double import new_stream
+from tests.support.observe_principal import as_principal
 
 from hifi.runtime.http.openapi import document
 from hifi_observe.web.operations import API, OPERATIONS
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stream_double import new_stream
-from test_service import ask, past_minute, until
 
 
 @pytest.mark.parametrize("examples", [SHORT, pytest.param(LONG, marks=pytest.mark.more)])

@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
+from tests.support.observe.api_requests import ask, past_minute, until
 from tests.support.observe.owner_webhook import SECRET, hook
 from tests.support.observe.stream_double import Stream, new_stream
 from tests.support.observe_principal import OPERATOR, VIEWER, as_principal
@@ -25,6 +26,7 @@ from hifi.delivery.destination_state import (
 )
 from hifi.kafka.admin import create_topics
 from hifi.kafka.topics import Topics, parse_tiers, principal_topics
+from hifi.pipe.lookup_problems import problems_note
 from hifi.record.headers import BREAKER, DESTINATION, OUTCOME, PIPE, REASON, SERVICE, SOURCE, STATUS, TO
 from hifi.record.record import Record
 from hifi.runtime.clock import now_us
@@ -36,25 +38,24 @@ async def stream(kafka: str):
         yield stream
 
 
-async def ask(url: str, path: str) -> Any:
-    async with aiohttp.ClientSession(headers=VIEWER) as session, session.get(url + path) as answer:
-        return await answer.json(content_type=None)
+async def test_a_lookup_that_keeps_its_old_table_is_an_alarm_until_it_is_right_again(stream: Stream) -> None:
+    minute = past_minute()
+    await asyncio.gather(*(stream.events(partition, minute, 5) for partition in range(2)))
+    note = problems_note({"flights/airlines": "it has 0 rows instead of 16", "gone/airlines": "it is empty"})
+    await asyncio.gather(*(stream.commit(partition, "enrich", note=note) for partition in range(2)))
 
+    def lookups(body: Any) -> list[tuple[str, str, str]]:
+        return [
+            (alarm["pipe"], alarm["subject"], alarm["cause"])
+            for alarm in body["active"]
+            if alarm["kind"] == "lookup"
+        ]
 
-async def until(url: str, path: str, good: Callable[[Any], object], within_s: float = 90) -> Any:
-    """The answer as soon as it is good."""
-    body = None
-    try:
-        async with asyncio.timeout(within_s):
-            while not good(body := await ask(url, path)):
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        pytest.fail(f"{path} stayed {body}")
-    return body
-
-
-def past_minute() -> int:
-    return now_us() // 60_000_000 - 3
+    async with stream.observing() as (_, url):
+        body = await until(url, "/api/v1/alarms", lookups)
+        assert lookups(body) == [("flights", "airlines", "it has 0 rows instead of 16")]
+        await asyncio.gather(*(stream.commit(partition, "enrich") for partition in range(2)))
+        await until(url, "/api/v1/alarms", lambda body: not lookups(body))
 
 
 async def test_the_very_events_that_were_lost_are_named_at_their_hop(stream: Stream) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.support.enrich.spark_bench import make_headers
 
 from hifi.kafka.admin import create_topics
-from hifi.kafka.group_offsets import GroupOffsets
+from hifi.kafka.group_offsets import GroupOffsets, StartOffsets
 from hifi.kafka.leader_election import LeaderElection
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
@@ -104,10 +104,17 @@ class LiveStream:
                 await asyncio.sleep(0.2)
 
     async def committed(self) -> dict[int, int]:
+        return (await self._start_offsets()).offsets
+
+    async def notes(self) -> dict[int, str]:
+        """What enrich keeps beside its committed offsets."""
+        return (await self._start_offsets()).notes
+
+    async def _start_offsets(self) -> StartOffsets:
         async with GroupOffsets(
             self.kafka, self.topics.group("enrich"), self.topics.normalized, PARTITIONS
         ) as offsets:
-            return (await offsets.start()).offsets
+            return await offsets.start()
 
     async def caught_up(self) -> None:
         """Wait until everything in `normalized` is committed."""
@@ -139,7 +146,7 @@ class EnrichInstance:
             self.settings, stream.topics.group("enrich-leader"), stream.topics.enrich_leader
         )
         self.supervisor = Supervisor(
-            self.service, self.settings, stream.topics, self.registry, self.engine, self.election
+            self.service, self.settings, stream.topics, self.registry, self.engine, self.election, self.tables
         )
         self.tables.on_change(self.supervisor.lookups_changed)
         self._spark = spark

@@ -161,8 +161,8 @@ class Stream:
         await self.write("accepted", partition, [{}], [orjson.dumps(tally)])
         return batch
 
-    async def commit(self, partition: int, *services: str) -> None:
-        """The services commit all that there is."""
+    async def commit(self, partition: int, *services: str, note: str = "") -> None:
+        """The services commit all that there is, with a note beside the offsets."""
         reads = {"normalize": "raw", "enrich": "normalized", "egest": "enriched"}
         for service in services or reads:
             consumer = AIOKafkaConsumer(
@@ -172,7 +172,7 @@ class Stream:
             tp = TopicPartition(f"{self.topics.stream}.{reads[service]}", partition)
             consumer.assign([tp])
             end = (await consumer.end_offsets([tp]))[tp]
-            await consumer.commit({tp: OffsetAndMetadata(end, "")})
+            await consumer.commit({tp: OffsetAndMetadata(end, note)})
             await consumer.stop()
 
     @asynccontextmanager

@@ -46,6 +46,10 @@ class LookupTables:
         self._caches: dict[str, Cache[LookupTable]] = {}
         self._broadcast: dict[str, _BroadcastTable] = {}
         self._all: tuple[dict[str, LookupTable], JavaObject] | None = None
+        self.problems: dict[str, str] = {}
+        """Lookup (`pipe/name`) to the reason why its table is not as it should be."""
+        self.problems_changed = asyncio.Event()
+        """Set when `problems` changed."""
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call the listener, in the event loop, after a refresh that changed a table."""
@@ -174,7 +178,15 @@ class LookupTables:
     def _show(self, name: str, reason: str | None) -> None:
         """Show why a table is not as it should be; None: it is."""
         self._health.warn(name, reason)
-        metrics.LOOKUP_PROBLEMS.labels(name.removeprefix("lookup ")).set(reason is not None)
+        lookup = name.removeprefix("lookup ")
+        metrics.LOOKUP_PROBLEMS.labels(lookup).set(reason is not None)
+        if self.problems.get(lookup) == reason:
+            return
+        if reason is None:
+            del self.problems[lookup]
+        else:
+            self.problems[lookup] = reason
+        self.problems_changed.set()
 
     def _notify(self, _: LookupTable) -> None:
         for listener in self._listeners:

@@ -9,14 +9,17 @@ from aiokafka.errors import KafkaError
 from hifi.kafka.group_offsets import GroupOffsets, StartOffsets
 from hifi.kafka.leader_election import LeaderElection
 from hifi.kafka.topics import Topics
+from hifi.pipe.lookup_problems import problems_note
 from hifi.pipe.model import QueryTrigger
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime import log, metrics
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.errors import Retryable
 from hifi.spark.spark_session import SparkExited
+from hifi_enrich.lookup.tables import LookupTables
 from hifi_enrich.plan.dataframe import newer_offset
 from hifi_enrich.poison.offset_notes import crash_note, crashes, unfinished_trial
+from hifi_enrich.poison.poisoned_pipes import SEPARATOR
 from hifi_enrich.poison.quarantine import PoisonQuarantine, is_kafka_failure
 from hifi_enrich.query.engine import SparkEngine
 from hifi_enrich.query.query_run import FinishedBatch
@@ -30,6 +33,7 @@ FAILURES_BEFORE_SEARCH: Final = 2
 """Failures at the same offsets after which the search for a poison record starts."""
 _BACKOFF_S: Final = (0.2, 1.0, 2.0, 5.0, 10.0)
 _REVISION_TIMEOUT_S: Final = 30.0
+_TELL_AGAIN_S: Final = 1.0
 
 logger = log.get(__name__)
 
@@ -46,6 +50,7 @@ class QueryRunner:
         election: LeaderElection,
         plans: PlanUpdater,
         status: QueryStatus,
+        tables: LookupTables,
     ) -> None:
         self._settings = settings
         self._topics = topics
@@ -54,6 +59,7 @@ class QueryRunner:
         self._election = election
         self._plans = plans
         self._status = status
+        self._tables = tables
         self._poisoned = plans.poisoned
         self._failures = 0
         """Failures since the last finished batch, except for those of Kafka."""
@@ -110,7 +116,7 @@ class QueryRunner:
         """Run the query once, and do what its end requires."""
         start = await offsets.start()
         self._poisoned.read(start.notes.values())
-        offsets.remark = self._poisoned.note()
+        offsets.remark = self._remark()
         self._failures = max(self._failures, *(crashes(note) for note in start.notes.values()), 0)
         interrupted = any(unfinished_trial(note) is not None for note in start.notes.values())
         if self._failures >= FAILURES_BEFORE_SEARCH or interrupted:
@@ -119,7 +125,8 @@ class QueryRunner:
         await self._plans.update()
         await self._engine.destroy_unused()
         start = StartOffsets(
-            await skip_written(self._settings.kafka, self._topics, start.offsets), start.notes
+            await skip_written(self._settings.kafka, self._topics, start.offsets),
+            {partition: note.partition(SEPARATOR)[0] for partition, note in start.notes.items()},
         )
         await offsets.commit(start.offsets, start.notes)
         self._reached = dict(start.offsets)
@@ -175,6 +182,7 @@ class QueryRunner:
         stoppers = [
             asyncio.create_task(self._stop_when_due(monitor)),
             asyncio.create_task(self._stop_when_plan_changed(monitor)),
+            asyncio.create_task(self._tell_lookup_problems(offsets)),
         ]
         try:
             return await monitor.run()
@@ -217,6 +225,23 @@ class QueryRunner:
                 metrics.QUERY_RESTARTS.labels("plan-changed").inc()
                 monitor.request_stop(StopReason.PLAN_CHANGED)
                 return
+
+    async def _tell_lookup_problems(self, offsets: GroupOffsets) -> None:
+        """Commit again when the problems of lookups change, so that observe learns of them without new events."""
+        while True:
+            await self._tables.problems_changed.wait()
+            self._tables.problems_changed.clear()
+            offsets.remark = self._remark()
+            if not self._election.leading.is_set():
+                continue
+            try:
+                await offsets.commit(self._reached)
+            except (KafkaError, TimeoutError):
+                self._tables.problems_changed.set()
+                await asyncio.sleep(_TELL_AGAIN_S)
+
+    def _remark(self) -> str:
+        return problems_note(self._tables.problems) + self._poisoned.note()
 
     async def _recover(self, error: str) -> None:
         """Do what the failure of a query requires before the next run."""
@@ -275,7 +300,7 @@ class QueryRunner:
             revision = self._registry.get(pipe)
             if revision is not None:
                 poisoned = self._poisoned.add(pipe, revision.offset)
-                offsets.remark = self._poisoned.note()
+                offsets.remark = self._remark()
                 logger.error("pipe-poisoned", pipe=pipe, revision=revision.number, records=poisoned)
 
         quarantine = PoisonQuarantine(self._settings, self._topics, offsets, self._engine.write_range, count)

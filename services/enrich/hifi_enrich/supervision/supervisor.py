@@ -7,6 +7,7 @@ from hifi.kafka.topics import Topics
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime import log
 from hifi.runtime.service import Service
+from hifi_enrich.lookup.tables import LookupTables
 from hifi_enrich.query.engine import SparkEngine
 from hifi_enrich.query.warm_up import WARM_UP_TIMEOUT_S
 from hifi_enrich.settings import EnrichSettings
@@ -29,12 +30,15 @@ class Supervisor:
         registry: PipeRegistry,
         engine: SparkEngine,
         election: LeaderElection,
+        tables: LookupTables,
     ) -> None:
         self._engine = engine
         self._election = election
         self._status = QueryStatus(service)
         self._plans = PlanUpdater(registry, engine, self._status)
-        self._runner = QueryRunner(settings, topics, registry, engine, election, self._plans, self._status)
+        self._runner = QueryRunner(
+            settings, topics, registry, engine, election, self._plans, self._status, tables
+        )
         self._standby = Standby(engine, election, self._plans, self._runner, self._status)
         self._status.starting("Spark has not been started yet")
 

@@ -47,6 +47,7 @@ KINDS: Final = {
         AlarmKind(
             "source-rows", "Rows of a source were removed at once, or its rows may be incomplete.", 0, 120
         ),
+        AlarmKind("lookup", "A lookup table is empty, or keeps an old copy.", 5, 30),
         AlarmKind("unreadable-record", "A control record cannot be read; services skip it.", 0, 0),
         AlarmKind("offsets-lost", "Kafka deleted records before observe read them.", 0, 3600),
     )

@@ -152,6 +152,22 @@ def unreadable(records: Iterable[UnreadableRecord]) -> dict[Key, str]:
     return conditions
 
 
+def lookups(problems: Mapping[str, str], pipes: Iterable[str]) -> dict[Key, str]:
+    """Find the lookups whose table is empty or could not be reloaded, each with the reason.
+
+    Args:
+        problems: lookup (`pipe/name`) to the reason, as enrich noted it.
+        pipes: names of those that exist.
+    """
+    declared = frozenset(pipes)
+    return {
+        ("lookup", pipe, name): reason
+        for lookup, reason in sorted(problems.items())
+        for pipe, _, name in (lookup.partition("/"),)
+        if pipe in declared
+    }
+
+
 def _minutes(store: MinuteStore, pipe: str, closed: int, now_us: int) -> dict[Key, str]:
     conditions: dict[Key, str] = {}
     since_us = now_us - RECENT_MINUTES * 60_000_000

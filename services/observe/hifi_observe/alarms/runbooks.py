@@ -303,6 +303,11 @@ RUNBOOKS: Final = {
             "If the alarm names a slot, drop it: `SELECT pg_drop_replication_slot('NAME')`. All rows come again.",
         ),
     ),
+    "lookup": Runbook(
+        "Enrich keeps the last good copy of a lookup table, or the table has no rows.",
+        ("The file or table was emptied or cut, a column became null, or it cannot be read.",),
+        ("Correct it; the next refresh ends the alarm. If the loss is meant, declare `shrink: 1`.",),
+    ),
     "unreadable-record": Runbook(
         (
             "A record of a control topic, such as `pipes` or `destinations`, cannot be read. Services skip it and "

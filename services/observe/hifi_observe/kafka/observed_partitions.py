@@ -1,6 +1,7 @@
 """The partition numbers that this instance observes, over reconnections."""
 
 import asyncio
+from collections.abc import Mapping
 
 from hifi.kafka.admin import topic_names
 from hifi.runtime.clock import monotonic_s
@@ -62,6 +63,11 @@ class ObservedPartitions:
     def answered_s(self) -> float:
         """When Kafka last answered, monotonic clock."""
         return self._created_s if self._reader is None else self._reader.answered_s
+
+    @property
+    def lookup_problems(self) -> Mapping[str, str]:
+        """Lookup (`pipe/name`) to the reason why its table is not as it should be."""
+        return {} if self._reader is None else self._reader.lookup_problems
 
     async def run(self) -> None:
         """Read all topics into ledgers and publish the minutes that close, until cancelled.

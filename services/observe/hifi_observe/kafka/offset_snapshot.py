@@ -1,16 +1,19 @@
 """Read offset snapshots from Kafka, in the order that makes losses certain (see `ledger/closing.py`)."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from hifi.kafka.security import client_options
 from hifi.kafka.topics import Topics
+from hifi.pipe.lookup_problems import problems_of
 from hifi.runtime.clock import now_us
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.closing import LakeRead, OffsetSnapshot
+
+_ENRICH: Final = "enrich"
 
 
 def read_topics(topics: Topics) -> list[str]:
@@ -27,6 +30,8 @@ class OffsetSnapshotReader:
         self._admin = AIOKafkaAdminClient(**client_options(bootstrap))
         self._topics = topics
         self._names = read_topics(topics)
+        self.lookup_problems: dict[str, str] = {}
+        """Lookup (`pipe/name`) to the reason why its table is not as it should be, as enrich last noted."""
 
     async def start(self) -> None:
         """Connect.
@@ -61,9 +66,10 @@ class OffsetSnapshotReader:
         )
         committed: dict[tuple[str, int], int] = {}
         for service in sorted(set(stage.READERS.values())):
-            for tp, group_offset in (
-                await self._admin.list_consumer_group_offsets(self._topics.group(service))
-            ).items():
+            offsets = await self._admin.list_consumer_group_offsets(self._topics.group(service))
+            if service == _ENRICH:
+                self.lookup_problems = problems_of(group.metadata for group in offsets.values())
+            for tp, group_offset in offsets.items():
                 name = tp.topic.removeprefix(self._topics.stream + ".")
                 if stage.READERS.get(stage.kind_of(name)) == service:
                     committed[name, tp.partition] = group_offset.offset

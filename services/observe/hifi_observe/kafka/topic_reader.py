@@ -1,7 +1,7 @@
 """Read every topic of the partition numbers that this instance observes into their ledgers."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from aiokafka.errors import IllegalStateError, KafkaError
@@ -83,6 +83,11 @@ class TopicReader:
         self._amended_s = 0.0
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """The error because of which this reader must stop."""
+
+    @property
+    def lookup_problems(self) -> Mapping[str, str]:
+        """Lookup (`pipe/name`) to the reason why its table is not as it should be."""
+        return self._snapshots.lookup_problems
 
     async def run(self) -> None:
         """Join the group and read until cancelled.

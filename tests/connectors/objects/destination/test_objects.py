@@ -26,6 +26,7 @@ from tests.support.egest.egest_stream import (
 )
 from tests.support.objects.object_stores import ObjectBucket, ObjectFolder, rows_of
 from tests.support.retrier.running_retrier import retrying
+from tests.support.small_disk import small_disk
 
 from hifi.delivery.installed_kinds import InvalidDestination, read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
@@ -180,21 +181,13 @@ async def test_numbers_keep_their_digits_or_are_refused(object_folder: ObjectFol
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 128 KiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)], check=False, capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip("no file system can be mounted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "small", "128k") as folder:
+        yield folder
 
 
-async def test_while_the_disk_is_full_deliveries_wait_and_each_row_is_there_once(small_disk: Path) -> None:
-    full = ObjectFolder(small_disk / "objects")
+async def test_while_the_disk_is_full_deliveries_wait_and_each_row_is_there_once(disk: Path) -> None:
+    full = ObjectFolder(disk / "objects")
     full_writer = writer(full)
     batches = [[outbound(at, pad="x" * 5000) for at in range(first, first + 4)] for first in range(0, 80, 4)]
 
@@ -210,7 +203,7 @@ async def test_while_the_disk_is_full_deliveries_wait_and_each_row_is_there_once
     assert full.offsets() == list(range(written * 4)), "no object is cut"
     with pytest.raises(Retryable, match="No space left"):
         await full_writer.write(batches[written])
-    subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
+    subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True)
     for batch in batches[written - 1 :]:
         await full_writer.write(batch)
     assert full.offsets() == list(range(80))

@@ -128,9 +128,11 @@ async def test_a_reload_that_would_empty_or_null_a_table_is_not_taken_over(
         watched.file.write_text(reloaded)
     await until(lambda: reason in watched.health.warnings.get("lookup p/a", ""))
     assert watched.name() == "American"
+    assert reason in watched.tables.problems["p/a"]
+    assert watched.tables.problems_changed.is_set()
     watched.file.write_text("code,name\nAA,Mexican\n")
     await until(lambda: watched.name() == "Mexican")
-    assert watched.health.warnings == {}
+    assert watched.health.warnings == watched.tables.problems == {}
     await watched.tables.stop()
 
 

@@ -57,20 +57,27 @@ def test_a_pipe_may_have_hundreds_of_fields_and_long_chains_of_derived_ones(
     assert json.loads(written.value) == data | added
 
 
-def test_a_pipe_that_spark_fails_to_analyse_is_broken_and_affects_no_other_pipe(bench: SparkBench) -> None:
-    conf, setting = bench.catalyst.pipe_session.conf, "spark.sql.analyzer.maxIterations"
-    compiler = PipeCompiler(bench.catalyst)
-    bench.plan([make_pipe("good")], compiler=compiler)
-    before = conf.get(setting)
-    conf.set(setting, "2")
-    try:
-        pipes = [make_pipe("deep", fields={"n": "int"}, derive={"x": "n + 1.5"}), make_pipe("good")]
-        plan = bench.plan(pipes, compiler=compiler)
-    finally:
-        conf.set(setting, before or "100")
+class FailsOnANumber:
+    """Fails in Java, as Spark does where it has a defect, on a plan with the number 1.5."""
+
+    def __init__(self, catalyst: Any) -> None:
+        self._java, self._exact = catalyst.jvm, catalyst._exact_arithmetic
+
+    def exact(self, plan: Any) -> Any:
+        if "1.5" in plan.toString():
+            self._java.java.util.ArrayList().get(0)
+        return self._exact.exact(plan)
+
+
+def test_a_pipe_that_spark_fails_to_analyse_is_broken_and_affects_no_other_pipe(
+    bench: SparkBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench.catalyst, "_exact_arithmetic", FailsOnANumber(bench.catalyst))
+    pipes = [make_pipe("deep", fields={"n": "int"}, derive={"x": "n + 1.5"}), make_pipe("good")]
+    plan = bench.plan(pipes, compiler=PipeCompiler(bench.catalyst))
     deep, good = bench.run(plan, [(b"k", b"{}", 0, make_headers(name)) for name in ("deep", "good")])
     assert deep.reason == "pipe-broken"
-    assert "Spark fails to analyse it" in deep.detail
+    assert "Spark fails to analyse it: java.lang.IndexOutOfBoundsException" in deep.detail
     assert good.reason is None
 
 

@@ -2,8 +2,8 @@
 
 import orjson
 import pytest
-from ingest_harness import KEY, Ingest
 from tests.support.generated_requests import LONG, SHORT, Requests
+from tests.support.ingest.ingest_harness import KEY, Ingest
 
 from hifi_ingest.http.openapi import DOCUMENT
 

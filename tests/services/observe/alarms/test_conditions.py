@@ -8,7 +8,14 @@ from tests.support.observe.simulated_mesh import Row, identity
 from hifi.record.fields import packed
 from hifi.record.headers import DESTINATION, OUTCOME, RAW, REASON, SERVICE
 from hifi_observe.alarms.alarm import Key
-from hifi_observe.alarms.conditions import PAUSED_S, RECENT_MINUTES, SKIPPED_S, Thresholds, find_conditions
+from hifi_observe.alarms.conditions import (
+    PAUSED_S,
+    RECENT_MINUTES,
+    SKIPPED_S,
+    Thresholds,
+    find_conditions,
+    lookups,
+)
 from hifi_observe.ledger.breaker_reports import ReceiptAnswer
 from hifi_observe.ledger.closing import ClosingRules
 from hifi_observe.ledger.partition_ledger import PartitionLedger
@@ -43,6 +50,14 @@ def closed(minute: int) -> MinuteStore:
     marker: dict[str, Any] = {"minute": minute, "gaps": {}}
     store.take(record_keys.closed(0), orjson.dumps(marker))
     return store
+
+
+def test_a_lookup_with_a_problem_is_told_with_its_pipe_and_reason_while_the_pipe_exists() -> None:
+    problems = {"flights/airlines": "it has 0 rows instead of 16", "gone/airlines": "it is empty"}
+    assert lookups(problems, ["flights", "orders"]) == {
+        ("lookup", "flights", "airlines"): "it has 0 rows instead of 16"
+    }
+    assert lookups({}, ["flights"]) == {}
 
 
 def test_a_loss_in_an_older_minute_is_reported_for_a_while() -> None:
