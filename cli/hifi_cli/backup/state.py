@@ -14,6 +14,7 @@ from hifi.control.principals.audit import Audit
 from hifi.control.principals.principal import Principals
 from hifi.control.releases import deployment, desired_release
 from hifi.kafka.topics import ControlTopics, PrincipalTopics, Topics
+from hifi.pipe.issued_key import IssuedKeys
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import PipeRecord, RevisionBody, read_key, revision_key
 from hifi.record.record import Record
@@ -230,6 +231,9 @@ _CHECKS: Final[Mapping[str, Callable[[StateRecord], object]]] = {
     ROLLOUTS: lambda record: rollout_status.decode(orjson.dumps(record.value)),
     DEPLOYMENTS: lambda record: deployment.decode(orjson.dumps(record.value)),
     PRINCIPALS: lambda record: Principals().take(
+        record.key.encode(), orjson.dumps(record.value), record.offset
+    ),
+    WRITE_KEYS: lambda record: IssuedKeys().take(
         record.key.encode(), orjson.dumps(record.value), record.offset
     ),
     AUDIT: lambda record: Audit().take(None, orjson.dumps(record.value), record.offset),

@@ -77,6 +77,7 @@ def test_a_file_that_was_cut_or_changed_is_refused(whole, change, said):
         (StateRecord("declared", 0, 3, "flights", {"pipe": {"no": "pipe"}, "replaces": -1}), "offset 3"),
         (StateRecord("source-positions", 0, 3, "flights;0", {}), "highest"),
         (StateRecord("principals", 0, 3, "ann", {"name": "ann"}), "'ann' of principals"),
+        (StateRecord("write-keys", 0, 3, "3f2a", {"id": "3f2a"}), "not the record of a write key"),
     ],
 )
 def test_a_record_that_cannot_be_restored_is_named(record, said):

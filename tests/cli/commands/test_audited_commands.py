@@ -56,6 +56,7 @@ READS = {
     "destinations list": "",
     "deploy status": "",
     "principal list": "",
+    "keys list": "",
     "pipes": "",
     "backup": "it writes a file of whoever runs it",
     "console": "the link is of the principal that asks, and can do what its token can",
@@ -88,6 +89,10 @@ CHANGES = {
     "deploy force",
     "principal create",
     "principal revoke",
+    "principal restore",
+    "keys issue",
+    "keys rotate",
+    "keys revoke",
     "restore",
 }
 """Commands that this module runs."""
@@ -221,6 +226,25 @@ def test_each_change_is_in_the_audit_with_before_and_after(
     assert (replaced[2]["role"], replaced[3]["role"]) == ("viewer", "admin")
     revoked = told(stream.run("principal revoke", "ann"))
     assert (revoked[:2], revoked[2]["role"]) == (("revoke", "principal/ann"), "admin")
+
+    person = "principal/oidc:bob"
+    assert told(stream.run("principal revoke", "oidc:bob"))[:2] == ("revoke", person)
+    assert told(stream.run("principal restore", "oidc:bob"))[1] == person
+
+    issued = told(stream.run("keys issue", "p", "--key-file", tmp_path / "key"))
+    assert (issued[0], issued[2], issued[3]["pipe"]) == ("issue the write key", None, "p")
+    key = issued[1].removeprefix("write-key/")
+    rotated = {
+        entry.subject: (entry.what, entry.before, entry.after)
+        for entry in stream.run("keys rotate", key, "--key-file", tmp_path / "next")
+    }
+    what, before, after = rotated.pop(issued[1])
+    assert (what, before["expires_us"]) == ("rotate the write key", None)
+    assert after["expires_us"] is not None
+    [(subject, (_, before, after))] = rotated.items()
+    assert (before, after["pipe"]) == (None, "p")
+    ended = told(stream.run("keys revoke", subject.removeprefix("write-key/")))
+    assert (ended[:2], ended[2]["pipe"], ended[3]) == (("revoke the write key", subject), "p", None)
 
     controlled = AuditedStream(kafka, tmp_path, control=True)
     declared = told(controlled.run("apply", controlled.declare("d"), *quick))
