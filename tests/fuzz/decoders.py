@@ -108,7 +108,7 @@ def request(data: bytes) -> None:
                 event.id.decode()
                 kinds = [value for name, value in event.headers if name == "content-type"]
                 if kinds and is_json(kinds[0]) and event.data:
-                    orjson.loads(event.data)
+                    exact_json.loads(event.data)
 
 
 def record(data: bytes) -> None:
@@ -166,7 +166,7 @@ def _rows(form: str, data: bytes) -> None:
                 last = row.number
                 assert row.reason or row.data is not None, "a row is neither read nor refused"
                 if not row.reason:
-                    assert isinstance(orjson.loads(row.data or b""), dict)
+                    assert isinstance(exact_json.loads(row.data or b""), dict)
             assert count <= _MOST_ROWS, "rows without end"
 
 

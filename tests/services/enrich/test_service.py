@@ -449,6 +449,7 @@ async def test_the_start_waits_for_a_missing_lookup_and_a_changed_one_takes_effe
                 await asyncio.sleep(0.1)
 
 
+@pytest.mark.more  # faster: full disks of object folders, tests/connectors/objects/destination
 async def test_while_the_disk_of_the_checkpoint_is_full_events_wait_and_none_is_a_dead_letter(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ async def stream(kafka: str):
         yield stream
 
 
+@pytest.mark.more  # the alarm ends after 30 s; its conditions: test_conditions.py
 async def test_a_lookup_that_keeps_its_old_table_is_an_alarm_until_it_is_right_again(stream: Stream) -> None:
     minute = past_minute()
     await asyncio.gather(*(stream.events(partition, minute, 5) for partition in range(2)))

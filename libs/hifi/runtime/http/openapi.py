@@ -26,13 +26,15 @@ class Operation:
     parameters: dict[str, str] = field(default_factory=dict)
     """Query parameters and their descriptions."""
     statuses: tuple[int, ...] = ()
-    """Response statuses other than 200."""
+    """Statuses of problems."""
     secured: bool = False
     """The operation needs the bearer token."""
     body: Any = None
     """Type of the request body; None: there is none."""
     answer: Any = None
     """Type of the JSON of the response; None: it is not described. Members that the type does not have may change."""
+    successes: tuple[int, ...] = (200,)
+    """Statuses of that response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,10 @@ def _operation(operation: Operation, api: ApiDescription, schemas: Schemas) -> d
         "operationId": operation.name,
         "summary": operation.summary,
         "parameters": parameters,
-        "responses": {"200": {"description": "JSON.", "content": {"application/json": {"schema": answer}}}}
+        "responses": {
+            str(status): {"description": "JSON.", "content": {"application/json": {"schema": answer}}}
+            for status in operation.successes
+        }
         | {
             str(status): {"description": api.statuses[status], "content": problem}
             for status in operation.statuses

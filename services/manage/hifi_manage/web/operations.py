@@ -69,8 +69,11 @@ def _operation(
     statuses: tuple[int, ...],
     body: Any = None,
     parameters: dict[str, str] | None = None,
+    successes: tuple[int, ...] = (200,),
 ) -> Operation:
-    return Operation(method, f"/api/v1{path}", name, summary, parameters or {}, statuses, True, body, answer)
+    return Operation(
+        method, f"/api/v1{path}", name, summary, parameters or {}, statuses, True, body, answer, successes
+    )
 
 
 OPERATIONS: Final = (
@@ -92,6 +95,7 @@ OPERATIONS: Final = (
         (*_WRITE, 413, 422),
         Pipe,
         _CHANGE,
+        (200, 201),
     ),
     _operation(
         "DELETE",
@@ -187,6 +191,7 @@ OPERATIONS: Final = (
         NewKey,
         (400, 401, 403, 404, 409, 413, 503),
         KeyRequest,
+        successes=(201,),
     ),
     _operation(
         "POST",
@@ -196,6 +201,7 @@ OPERATIONS: Final = (
         NewKey,
         (400, 401, 403, 404, 409, 413, 503),
         RotationRequest,
+        successes=(201,),
     ),
     _operation(
         "DELETE",
