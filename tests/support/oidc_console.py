@@ -100,6 +100,6 @@ def new_browser() -> aiohttp.ClientSession:
 async def fetched(
     browser: aiohttp.ClientSession, url: str, method: str = "GET", headers: Mapping[str, str] | None = None
 ) -> tuple[int, str, Mapping[str, str]]:
-    """Status, text and headers of an answer, without next_page redirects."""
+    """Status, text and headers of an answer, without following redirects."""
     async with browser.request(method, url, headers=headers, allow_redirects=False) as answer:
         return answer.status, await answer.text(), answer.headers
