@@ -20,7 +20,7 @@ from hifi.control.principals.principal import (
 )
 from hifi.kafka.last_uses import LastUses
 from hifi.kafka.producer import Producer
-from hifi.kafka.topic_follower import TopicFollower
+from hifi.kafka.topic_follower import Take, TopicFollower
 from hifi.kafka.topics import PrincipalTopics
 from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured, Retryable
@@ -36,12 +36,7 @@ async def read_principals(bootstrap: str, topics: PrincipalTopics) -> Principals
         Retryable: Kafka does not answer.
     """
     all_principals = Principals()
-    async with _answering(bootstrap):
-        follower = TopicFollower(bootstrap, _CLIENT, {topics.principals: all_principals.take})
-        try:
-            await follower.start()
-        finally:
-            await follower.stop()
+    await _read(bootstrap, topics.principals, all_principals.take)
     return all_principals
 
 
@@ -52,12 +47,7 @@ async def read_last_uses(bootstrap: str, topics: PrincipalTopics) -> LastUses:
         Retryable: Kafka does not answer.
     """
     uses = LastUses()
-    async with _answering(bootstrap):
-        follower = TopicFollower(bootstrap, _CLIENT, {topics.last_used: uses.take})
-        try:
-            await follower.start()
-        finally:
-            await follower.stop()
+    await _read(bootstrap, topics.last_used, uses.take)
     return uses
 
 
@@ -80,12 +70,7 @@ async def audit_entries(bootstrap: str, topics: PrincipalTopics) -> list[AuditEn
         Retryable: Kafka does not answer.
     """
     audit = Audit()
-    async with _answering(bootstrap):
-        follower = TopicFollower(bootstrap, _CLIENT, {topics.audit: audit.take})
-        try:
-            await follower.start()
-        finally:
-            await follower.stop()
+    await _read(bootstrap, topics.audit, audit.take)
     return list(audit.entries.values())
 
 
@@ -246,6 +231,16 @@ async def _write(
                 await producer.send_and_wait(topic, 0, [message])
         finally:
             await producer.stop()
+
+
+async def _read(bootstrap: str, topic: str, take: Take) -> None:
+    """Pass all records of a topic on to `take`."""
+    async with _answering(bootstrap):
+        follower = TopicFollower(bootstrap, _CLIENT, {topic: take})
+        try:
+            await follower.start()
+        finally:
+            await follower.stop()
 
 
 @contextlib.asynccontextmanager
