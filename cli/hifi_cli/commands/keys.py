@@ -102,9 +102,9 @@ async def rotate(
       hifi keys rotate 3f2a91c04be7 --overlap 2d --key-file shop-2.key
     """
     targets = _targets(data, kafka, stream)
-    before = (await _of_id(targets[0], key)).json()
+    before = await _of_id(targets[0], key)
     after, expiring = rotated(
-        await _of_id(targets[0], key),
+        before,
         await asyncio.to_thread(_read_or_make, key_file),
         _duration_s("--overlap", overlap),
         author(),
@@ -113,7 +113,7 @@ async def rotate(
     await _write(
         "rotate the write key",
         targets,
-        {key: before, after.id: None},
+        {key: before.json(), after.id: None},
         [after, expiring],
         data,
         kafka,
