@@ -8,14 +8,12 @@ from typing import Annotated, NamedTuple
 import typer
 
 from hifi.kafka.last_uses import LastUses
-from hifi.kafka.producer import Producer
-from hifi.kafka.topic_follower import TopicFollower
-from hifi.kafka.topics import Topics
+from hifi.kafka.visit import answering, read_topics, write_records
 from hifi.pipe.issued_key import IssuedKey, IssuedKeys, issued_key, new_key, rotated
 from hifi.pipe.registry import read_registry
 from hifi.record.record import Record
 from hifi.runtime.clock import MICROSECONDS, now_us
-from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.errors import Misconfigured
 from hifi.runtime.units import seconds
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
@@ -27,7 +25,6 @@ from hifi_infra.kafka.first_principal import write_token
 
 app = typer.Typer(help="Issue, rotate, revoke and list write keys.")
 _CLIENT = "hifi-keys"
-_ANSWER_S = 15
 PipeName = Annotated[str, typer.Argument(metavar="PIPE", help="Name of the pipe.")]
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="Id of the key, as `hifi keys list` shows it.")]
 KeyFile = Annotated[
@@ -195,18 +192,10 @@ async def _of_id(target: Target, key: str) -> IssuedKey:
 
 async def _read(target: Target) -> _State:
     state, topics = _State(IssuedKeys(), LastUses()), target.topics
-    follower = TopicFollower(
-        target.kafka, _CLIENT, {topics.write_keys: state.keys.take, topics.key_uses: state.uses.take}
-    )
-    try:
-        async with asyncio.timeout(_ANSWER_S):
-            await follower.start()
-    except TimeoutError as error:
-        raise Retryable(
-            f"Kafka at {target.kafka} does not answer, or has no topic {topics.write_keys}"
-        ) from error
-    finally:
-        await follower.stop()
+    async with answering(f"Kafka at {target.kafka} does not answer, or has no topic {topics.write_keys}"):
+        await read_topics(
+            target.kafka, _CLIENT, {topics.write_keys: state.keys.take, topics.key_uses: state.uses.take}
+        )
     return state
 
 
@@ -229,20 +218,9 @@ async def _write(
     subjects = {f"write-key/{identity}": was for identity, was in before.items()}
     async with audit.audited(what, subjects) as after:
         for target in targets:
-            await _send(target.kafka, target.topics, records)
+            async with answering(f"Kafka at {target.kafka} does not answer"):
+                await write_records(target.kafka, _CLIENT, (target.topics.write_keys, records))
         after |= {f"write-key/{identity}": issued.json() for identity, issued in written.items()}
-
-
-async def _send(kafka: str, topics: Topics, records: list[Record]) -> None:
-    producer = Producer(kafka, _CLIENT)
-    try:
-        async with asyncio.timeout(_ANSWER_S):
-            await producer.start()
-            await producer.send_and_wait(topics.write_keys, 0, records)
-    except TimeoutError as error:
-        raise Retryable(f"Kafka at {kafka} does not answer") from error
-    finally:
-        await producer.stop()
 
 
 def _read_or_make(file: Path) -> str:

@@ -1,13 +1,10 @@
 """What commands ask of the control plane: declare pipes, read how far they are, and stop or hasten a rollout."""
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final
-
-from aiokafka.errors import KafkaError
 
 from hifi.control import rollout_status, verdict
 from hifi.control.declaration import Declaration, Declarations, Origin, undeclared
@@ -18,9 +15,9 @@ from hifi.control.releases.desired_release import DesiredRelease
 from hifi.control.request import RequestKind, request_about
 from hifi.control.rollout_status import RolloutStatus, newest_statuses
 from hifi.control.verdict import Condition, Verdict
-from hifi.kafka.producer import Producer
-from hifi.kafka.topic_follower import TopicFollower
+from hifi.kafka.topic_follower import Take
 from hifi.kafka.topics import ControlTopics
+from hifi.kafka.visit import answering, read_topics, write_records
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import PipeRevision
 from hifi.record.record import Record
@@ -29,7 +26,6 @@ from hifi.runtime.errors import Misconfigured
 from hifi_cli.mesh_state.audited_command import audited_command, author
 
 _CLIENT: Final = "hifi-cli"
-_ANSWER_S: Final = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,28 +243,15 @@ class ControlPlane:
 
     async def _write(self, topic: str, records: Sequence[Record]) -> None:
         async with self._answering():
-            producer = Producer(self.kafka, _CLIENT)
-            await producer.start()
-            try:
-                await producer.send_and_wait(topic, 0, list(records))
-            finally:
-                await producer.stop()
+            await write_records(self.kafka, _CLIENT, (topic, records))
 
-    async def _read(self, topic: str, take: Callable[[bytes | None, bytes | None, int], None]) -> None:
+    async def _read(self, topic: str, take: Take) -> None:
         async with self._answering():
-            follower = TopicFollower(self.kafka, _CLIENT, {topic: take})
-            try:
-                await follower.start()
-            finally:
-                await follower.stop()
+            await read_topics(self.kafka, _CLIENT, {topic: take})
 
-    @contextlib.asynccontextmanager
-    async def _answering(self) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(_ANSWER_S):
-                yield
-        except (TimeoutError, KafkaError, OSError) as error:
-            raise Misconfigured(
-                f"the control plane's Kafka at {self.kafka} does not answer ({error!r}); is the mesh running, and is "
-                f"{self.topics.control} its control plane?"
-            ) from error
+    def _answering(self) -> AbstractAsyncContextManager[None]:
+        return answering(
+            f"the control plane's Kafka at {self.kafka} does not answer; is the mesh running, and is "
+            f"{self.topics.control} its control plane?",
+            Misconfigured,
+        )

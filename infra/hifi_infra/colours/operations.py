@@ -4,11 +4,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
-
-from aiokafka.errors import KafkaError
 
 from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
 from hifi.control.permission import Permission, permission
@@ -16,8 +15,8 @@ from hifi.control.steps import StepRight
 from hifi.control.verdict import Condition, Verdicts
 from hifi.delivery.colours import NAMES, WHOLE_SHARE, Colours, ColourState, other
 from hifi.delivery.several_logs import require_fit_for_colours
-from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics, Topics
+from hifi.kafka.visit import answering, read_topics
 from hifi.pipe.registry import read_registry
 from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi.runtime.errors import Misconfigured, Retryable
@@ -30,7 +29,6 @@ from hifi_infra.kafka.stream_setup import in_force
 
 ACTOR: Final = "colours"
 _STEP_S: Final = 60
-_ANSWER_S: Final = 20
 _POLL_S: Final = 0.5
 
 
@@ -302,12 +300,8 @@ class ColourOperations:
     async def _verdicts(self, name: str) -> Verdicts:
         verdicts = Verdicts()
         health = colour_topics(self.topics.stream, name).health
-        follower = TopicFollower(self.control_kafka, ACTOR, {health: verdicts.take})
         async with self._answering():
-            try:
-                await follower.start()
-            finally:
-                await follower.stop()
+            await read_topics(self.control_kafka, ACTOR, {health: verdicts.take})
         return verdicts
 
     @contextlib.asynccontextmanager
@@ -320,16 +314,12 @@ class ColourOperations:
         finally:
             await log.stop()
 
-    @contextlib.asynccontextmanager
-    async def _answering(self) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(_ANSWER_S):
-                yield
-        except (TimeoutError, KafkaError, OSError) as error:
-            raise Misconfigured(
-                f"the control plane's Kafka at {self.control_kafka} does not answer ({error!r}): nothing was "
-                "changed, and the front keeps its shares; check that `hifi up --colours` runs"
-            ) from error
+    def _answering(self) -> AbstractAsyncContextManager[None]:
+        return answering(
+            f"the control plane's Kafka at {self.control_kafka} does not answer: nothing was changed, and the front "
+            "keeps its shares; check that `hifi up --colours` runs",
+            Misconfigured,
+        )
 
 
 def _require(colours: Colours | None) -> Colours:

@@ -1,11 +1,9 @@
 """Create, revoke and list principals, each change with its record in the audit; and read and write the audit."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
-
-from aiokafka.errors import KafkaError
 
 from hifi.control.principals.audit import Audit, AuditEntry, AuditOutcome
 from hifi.control.principals.principal import (
@@ -20,13 +18,13 @@ from hifi.control.principals.principal import (
 )
 from hifi.kafka.last_uses import LastUses
 from hifi.kafka.producer import Producer
-from hifi.kafka.topic_follower import Take, TopicFollower
+from hifi.kafka.topic_follower import Take
 from hifi.kafka.topics import PrincipalTopics
+from hifi.kafka.visit import answering, read_topics, write_records
 from hifi.record.record import Record
-from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.errors import Misconfigured
 
 _CLIENT: Final = "hifi-principals"
-_ANSWER_S: Final = 15
 
 
 async def read_principals(bootstrap: str, topics: PrincipalTopics) -> Principals:
@@ -220,36 +218,21 @@ async def _write(
     bootstrap: str, topics: PrincipalTopics, record: Record, asked: AuditEntry, done: AuditEntry
 ) -> None:
     async with _answering(bootstrap):
-        producer = Producer(bootstrap, _CLIENT)
-        await producer.start()
-        try:
-            for topic, message in (
-                (topics.audit, asked.record()),
-                (topics.principals, record),
-                (topics.audit, done.record()),
-            ):
-                await producer.send_and_wait(topic, 0, [message])
-        finally:
-            await producer.stop()
+        await write_records(
+            bootstrap,
+            _CLIENT,
+            (topics.audit, [asked.record()]),
+            (topics.principals, [record]),
+            (topics.audit, [done.record()]),
+        )
 
 
 async def _read(bootstrap: str, topic: str, take: Take) -> None:
     """Pass all records of a topic on to `take`."""
-    async with _answering(bootstrap):
-        follower = TopicFollower(bootstrap, _CLIENT, {topic: take})
-        try:
-            await follower.start()
-        finally:
-            await follower.stop()
+    async with _answering(bootstrap, topic):
+        await read_topics(bootstrap, _CLIENT, {topic: take})
 
 
-@contextlib.asynccontextmanager
-async def _answering(bootstrap: str, topic: str | None = None) -> AsyncIterator[None]:
-    try:
-        async with asyncio.timeout(_ANSWER_S):
-            yield
-    except (TimeoutError, KafkaError, OSError) as error:
-        missing = f", or has no topic {topic}, which the setup job creates" if topic else ""
-        raise Retryable(
-            f"the control plane's Kafka at {bootstrap} does not answer{missing}: {error!r}"
-        ) from error
+def _answering(bootstrap: str, topic: str | None = None) -> AbstractAsyncContextManager[None]:
+    missing = f", or has no topic {topic}, which the setup job creates" if topic else ""
+    return answering(f"the control plane's Kafka at {bootstrap} does not answer{missing}")
