@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from tests.runners import run_twice
 
@@ -91,6 +91,10 @@ def groups() -> dict[str, list[str]]:
     return chosen | {"others": ["tests", *(f"--ignore={folder}" for folder in taken)]}
 
 
+Runs: TypeAlias = dict[str, tuple[list[str], dict[str, str]]]
+"""Name to pytest's arguments and additional environment variables."""
+
+
 def start(group: str, arguments: list[str], environment: dict[str, str]) -> "subprocess.Popen[bytes]":
     """Start pytest for one group with its output in the group's log."""
     command = run_twice.command(group, arguments)
@@ -100,18 +104,14 @@ def start(group: str, arguments: list[str], environment: dict[str, str]) -> "sub
         )
 
 
-def main(arguments: list[str]) -> int:
-    """Run all groups to their end."""
+def side_by_side(runs: Runs) -> int:
+    """Run all groups to their end, then a few failed tests again; returns the exit status."""
     LOGS.mkdir(parents=True, exist_ok=True)
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
     )  # so that `finally` ends the groups
     began = said = time.monotonic()
-    chosen = fast_groups() if "--fast" in arguments else groups()
-    runs: dict[str, tuple[list[str], dict[str, str]]] = {name: (paths, {}) for name, paths in chosen.items()}
-    if "--fast" not in arguments:
-        runs["uncompiled"] = ([*UNCOMPILED], {"HIFI_COMPILED": "0"})
-    running = {name: start(name, [*tests, *arguments], env) for name, (tests, env) in runs.items()}
+    running = {name: start(name, arguments, env) for name, (arguments, env) in runs.items()}
     ended: dict[str, int] = {}
     try:
         while running:
@@ -130,9 +130,17 @@ def main(arguments: list[str]) -> int:
             process.send_signal(signal.SIGINT)  # pytest then runs its teardown, which ends brokers and meshes
         for process in running.values():
             process.wait(60)
-    return run_twice.repeat(
-        {name: (ended[name], [*tests, *arguments], env) for name, (tests, env) in runs.items()}
-    )
+    return run_twice.repeat({name: (ended[name], *run) for name, run in runs.items()})
+
+
+def main(arguments: list[str]) -> int:
+    """Run all groups to their end."""
+    fast = "--fast" in arguments
+    chosen = fast_groups() if fast else groups()
+    runs: Runs = {name: ([*paths, *arguments], {}) for name, paths in chosen.items()}
+    if not fast:
+        runs["uncompiled"] = ([*UNCOMPILED, *arguments], {"HIFI_COMPILED": "0"})
+    return side_by_side(runs)
 
 
 if __name__ == "__main__":

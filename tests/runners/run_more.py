@@ -1,7 +1,8 @@
 """Runs what CI leaves out and writes the result to tests/more-runs.md: `make test-more`.
 
 These are the tests with the marker `more`, those in containers among them, and the pure tests of compiled modules with
-their sources as they are. The file keeps one row a run: when, of which commit, what came out.
+their sources as they are, in groups side by side. A few failed tests run again, alone. The file keeps one row a run:
+when, of which commit, what came out.
 
 Usage: `python -m tests.runners.run_more [ARGUMENT...]`; the arguments go to pytest. A run of whole files or folders is
 written down with their names, one with other arguments is not. With `--age` it prints how old the last whole run is,
@@ -13,14 +14,16 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from tests.runners import run_groups
+
 ROOT: Final = Path(__file__).parents[2]
 RUNS: Final = ROOT / "tests" / "more-runs.md"
-PYTEST: Final = Path(sys.executable).with_name("pytest")
 HEADER: Final = """# Runs of `make test-more`
 
 Written by `make test-more`; the newest run is the last row.
@@ -54,6 +57,10 @@ UNCOMPILED: Final = (
 )
 """Pure tests of the modules that `make setup` compiles. They run a second time, with the sources as they are."""
 IN_CONTAINERS: Final = "tests/containers"
+SERVICES: Final = tuple(
+    f"tests/services/{name}" for name in ("collect", "egest", "enrich", "ingest", "normalize", "retrier")
+)
+UNCOMPILED_GROUP: Final = "more-uncompiled"
 
 
 def commit() -> str:
@@ -63,10 +70,15 @@ def commit() -> str:
     return name + ("+" if changed else "")
 
 
-def row(at: datetime, name: str, summary: str, seconds: float, selected: Sequence[str] = ()) -> str:
-    """A row of the table. `summary` is the last line of pytest's output; `selected` are files and folders."""
-    counts = re.findall(r"(\d+ (?:passed|failed|errors?|skipped|xfailed|xpassed))", summary)
-    result = ", ".join(counts) or "no result"
+def row(
+    at: datetime, name: str, summaries: Sequence[str], seconds: float, selected: Sequence[str] = ()
+) -> str:
+    """A row of the table. `summaries` are the last lines of pytest's outputs; `selected` are files and folders."""
+    counts: Counter[str] = Counter()
+    for summary in summaries:
+        found = re.findall(r"(\d+) (passed|failed|error|skipped|xfailed|xpassed)", summary)
+        counts.update({outcome: int(number) for number, outcome in found} or {"group without a result": 1})
+    result = ", ".join(f"{counts[outcome]} {outcome}" for outcome in sorted(counts))
     result += f" of {', '.join(selected)}" if selected else ""
     return f"| {at:%Y-%m-%d %H:%M} | {name} | {result} | {seconds:.0f} |\n"
 
@@ -92,38 +104,40 @@ def build_images() -> None:
         subprocess.run(["infra/docker/images.sh"], cwd=ROOT, env=env, check=True)
 
 
-def run(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:
-    """Run pytest; returns its exit status and the last line of its output."""
-    process = subprocess.Popen(
-        [str(PYTEST), "--durations=10", "-ra", *arguments],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    last = ""
-    for line in process.stdout:
-        print(line, end="", flush=True)
-        last = line if line.strip() else last
-    return process.wait(), last
+def groups(arguments: Sequence[str]) -> run_groups.Runs:
+    """Group to pytest's arguments and variables: with arguments one, else all side by side."""
+    environment = {"HIFI_TEST_CONTAINERS": "1", "HIFI_TEST_TAG": TAG}
+    if arguments:
+        return {"more": (["-m", "more", *arguments], environment)}
+    left_out = [f"--ignore={folder}" for folder in (IN_CONTAINERS, *SERVICES)]
+    return {
+        "more-containers": (["-m", "more", IN_CONTAINERS], environment),
+        "more-services": (["-m", "more", *SERVICES], environment),
+        "more-others": (["-m", "more", "tests", *left_out], environment),
+        UNCOMPILED_GROUP: ([*UNCOMPILED], {"HIFI_COMPILED": "0"}),
+    }
+
+
+def last_line(group: str) -> str:
+    """The last line of pytest's output of a group, without that of a second run."""
+    lines = (run_groups.LOGS / f"{group}.log").read_text("utf-8", "replace").splitlines()
+    return next((line for line in reversed(lines) if line.strip()), "")
 
 
 def main(arguments: list[str]) -> int:
-    """Run them; the exit status is pytest's."""
+    """Run them; the exit status is pytest's, after a few failed ones ran again."""
     if arguments == ["--age"]:
         print(age(RUNS.read_text("utf-8"), datetime.now(UTC)))
         return 0
     at, name, began = datetime.now(UTC), commit(), time.monotonic()
     if not arguments or any(argument.startswith(IN_CONTAINERS) for argument in arguments):
         build_images()
-    status, last = run(["-m", "more", *arguments], {"HIFI_TEST_CONTAINERS": "1", "HIFI_TEST_TAG": TAG})
-    rows = row(at, name, last, time.monotonic() - began, arguments)
+    runs = groups(arguments)
+    status = run_groups.side_by_side(runs)
+    took_s = time.monotonic() - began
+    rows = row(at, name, [last_line(group) for group in runs if group != UNCOMPILED_GROUP], took_s, arguments)
     if not arguments:
-        began = time.monotonic()
-        uncompiled, last = run(UNCOMPILED, {"HIFI_COMPILED": "0"})
-        rows += row(at, name, last, time.monotonic() - began, ["compiled modules as sources"])
-        status = status or uncompiled
+        rows += row(at, name, [last_line(UNCOMPILED_GROUP)], took_s, ["compiled modules as sources"])
     if all((ROOT / argument).exists() for argument in arguments):
         text = RUNS.read_text("utf-8") if RUNS.exists() else HEADER
         RUNS.write_text(text + rows, "utf-8")

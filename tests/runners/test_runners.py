@@ -23,12 +23,22 @@ def test_each_test_belongs_to_exactly_one_group() -> None:
 def test_a_run_of_more_tests_is_a_row_of_the_table() -> None:
     at = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
     summary = "===== 1 failed, 7 passed, 2 skipped, 400 deselected in 61.20s (0:01:01) ====="
-    assert run_more.row(at, "abc+", summary, 61.2) == (
-        "| 2026-01-02 03:04 | abc+ | 1 failed, 7 passed, 2 skipped | 61 |\n"
+    assert run_more.row(at, "abc+", [summary, "2 passed, 1 error in 3 s"], 61.2) == (
+        "| 2026-01-02 03:04 | abc+ | 1 error, 1 failed, 9 passed, 2 skipped | 61 |\n"
     )
-    named = run_more.row(at, "abc", "1 passed in 2 s", 2.0, ["tests/a.py", "tests/b"])
+    named = run_more.row(at, "abc", ["1 passed in 2 s"], 2.0, ["tests/a.py", "tests/b"])
     assert named == "| 2026-01-02 03:04 | abc | 1 passed of tests/a.py, tests/b | 2 |\n"
-    assert "no result" in run_more.row(at, "abc", "INTERNALERROR", 1.0)
+    broken = run_more.row(at, "abc", ["INTERNALERROR", "1 passed in 2 s"], 1.0)
+    assert "1 group without a result, 1 passed" in broken
+
+
+def test_each_of_more_tests_belongs_to_exactly_one_group() -> None:
+    runs = run_more.groups([])
+    _, _, *others = runs["more-others"][0]
+    taken = [path for group in ("more-containers", "more-services") for path in runs[group][0][2:]]
+    assert others == ["tests", *(f"--ignore={path}" for path in taken)]
+    assert all((ROOT / path).is_dir() for path in taken)
+    assert set(run_more.groups(["tests/docs"])) == {"more"}
 
 
 def test_a_whole_run_that_is_older_than_a_week_is_a_warning() -> None:
