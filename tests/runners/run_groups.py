@@ -110,6 +110,7 @@ def side_by_side(runs: Runs) -> int:
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
     )  # so that `finally` ends the groups
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it otherwise
     began = said = time.monotonic()
     running = {name: start(name, arguments, env) for name, (arguments, env) in runs.items()}
     ended: dict[str, int] = {}

@@ -1,8 +1,8 @@
 """Runs what CI leaves out and writes the result to tests/more-runs.md: `make test-more`.
 
-These are the tests with the marker `more`, those in containers among them, and the pure tests of compiled modules with
-their sources as they are, in groups side by side. A few failed tests run again, alone. The file keeps one row a run:
-when, of which commit, what came out.
+These are the tests with the marker `more` and the pure tests of compiled modules with their sources as they are, in
+groups side by side, then those in containers. A few failed tests run again, alone. The file keeps one row a run: when,
+of which commit, what came out.
 
 Usage: `python -m tests.runners.run_more [ARGUMENT...]`; the arguments go to pytest. A run of whole files or folders is
 written down with their names, one with other arguments is not. With `--age` it prints how old the last whole run is,
@@ -60,6 +60,7 @@ IN_CONTAINERS: Final = "tests/containers"
 SERVICES: Final = tuple(
     f"tests/services/{name}" for name in ("collect", "egest", "enrich", "ingest", "normalize", "retrier")
 )
+CONTAINERS_GROUP: Final = "more-containers"
 UNCOMPILED_GROUP: Final = "more-uncompiled"
 
 
@@ -105,13 +106,13 @@ def build_images() -> None:
 
 
 def groups(arguments: Sequence[str]) -> run_groups.Runs:
-    """Group to pytest's arguments and variables: with arguments one, else all side by side."""
+    """Group to pytest's arguments and variables: one with arguments, else several."""
     environment = {"HIFI_TEST_CONTAINERS": "1", "HIFI_TEST_TAG": TAG}
     if arguments:
         return {"more": (["-m", "more", *arguments], environment)}
     left_out = [f"--ignore={folder}" for folder in (IN_CONTAINERS, *SERVICES)]
     return {
-        "more-containers": (["-m", "more", IN_CONTAINERS], environment),
+        CONTAINERS_GROUP: (["-m", "more", IN_CONTAINERS], environment),
         "more-services": (["-m", "more", *SERVICES], environment),
         "more-others": (["-m", "more", "tests", *left_out], environment),
         UNCOMPILED_GROUP: ([*UNCOMPILED], {"HIFI_COMPILED": "0"}),
@@ -133,9 +134,18 @@ def main(arguments: list[str]) -> int:
     if not arguments or any(argument.startswith(IN_CONTAINERS) for argument in arguments):
         build_images()
     runs = groups(arguments)
+    containers = {group: runs.pop(group) for group in list(runs) if group == CONTAINERS_GROUP}
     status = run_groups.side_by_side(runs)
+    if containers:  # whole meshes with several brokers leave no time for anything beside them
+        status = run_groups.side_by_side(containers) or status
     took_s = time.monotonic() - began
-    rows = row(at, name, [last_line(group) for group in runs if group != UNCOMPILED_GROUP], took_s, arguments)
+    rows = row(
+        at,
+        name,
+        [last_line(group) for group in (*runs, *containers) if group != UNCOMPILED_GROUP],
+        took_s,
+        arguments,
+    )
     if not arguments:
         rows += row(at, name, [last_line(UNCOMPILED_GROUP)], took_s, ["compiled modules as sources"])
     if all((ROOT / argument).exists() for argument in arguments):

@@ -467,7 +467,7 @@ def test_a_replay_asks_the_condition_as_it_is_now_and_refuses_what_is_not_declar
 
     def declare(when, name="books"):
         file.write_text(BOOKS.format(digest=digest, name=name, port=server.server_port, when=when))
-        code, output, errors = hifi("apply", tmp_path, "--data", up.data)
+        code, output, errors = hifi("apply", tmp_path, "--quick", "--data", up.data)
         assert code == 0, output + errors
 
     def send(*events):
