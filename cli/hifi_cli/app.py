@@ -1,61 +1,89 @@
-"""The command line `hifi`: all its commands."""
+"""The command line `hifi`: all its commands, each of which is imported only where it is needed."""
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
 from hifi.runtime import log
-from hifi_cli.commands import (
-    acl,
-    apply,
-    audit,
-    backup,
-    check,
-    colour,
-    dead,
-    demo,
-    deploy,
-    destinations,
-    diff,
-    down,
-    event,
-    keys,
-    lost,
-    minutes,
-    pipes,
-    principal,
-    rate,
-    restore,
-    rollout,
-    schema,
-    send,
-    status,
-    top,
-    topics,
-    up,
-)
-from hifi_cli.commands.console import console_link
-from hifi_cli.commands.skew import skew
-from hifi_cli.commands.sources import sources
-from hifi_cli.commands.version import version
 
-app = typer.Typer(
-    name="hifi",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    pretty_exceptions_show_locals=False,
-    help="""Run and inspect hifi meshes: event streams that deliver every accepted event and prove it.
+
+class _Command(NamedTuple):
+    """Where a command, or a group of commands, stands in the help and in the code."""
+
+    panel: str | None
+    module: str
+    """Below `hifi_cli.commands`."""
+    attribute: str
+    """The function of a command, or the Typer application of a group."""
+
+
+_RUN, _INSPECT, _PIPES, _KAFKA = "Run a mesh", "Inspect events", "Pipes and events", "Kafka"
+COMMANDS: Final = {
+    "demo": _Command(_RUN, "demo", "demo"),
+    "rate": _Command(_RUN, "rate", "rate"),
+    "up": _Command(_RUN, "up", "up"),
+    "down": _Command(_RUN, "down", "down"),
+    "status": _Command(_RUN, "status", "status"),
+    "console": _Command(_RUN, "console", "console_link"),
+    "colour": _Command(_RUN, "colour", "app"),
+    "top": _Command(_INSPECT, "top", "top"),
+    "minutes": _Command(_INSPECT, "minutes", "minutes"),
+    "lost": _Command(_INSPECT, "lost", "lost"),
+    "event": _Command(_INSPECT, "event", "event"),
+    "skew": _Command(_INSPECT, "skew", "skew"),
+    "sources": _Command(_INSPECT, "sources", "sources"),
+    "dead": _Command(_INSPECT, "dead", "app"),
+    "check": _Command(_PIPES, "check", "check"),
+    "diff": _Command(_PIPES, "diff", "diff"),
+    "apply": _Command(_PIPES, "apply", "apply"),
+    "rollout": _Command(_PIPES, "rollout", "app"),
+    "destinations": _Command(_PIPES, "destinations", "app"),
+    "pipes": _Command(_PIPES, "pipes", "app"),
+    "schema": _Command(_PIPES, "schema", "app"),
+    "send": _Command(_PIPES, "send", "send"),
+    "deploy": _Command(_PIPES, "deploy", "app"),
+    "principal": _Command(_PIPES, "principal", "app"),
+    "keys": _Command(_PIPES, "keys", "app"),
+    "audit": _Command(_PIPES, "audit", "audit"),
+    "backup": _Command(_PIPES, "backup", "backup"),
+    "restore": _Command(_PIPES, "restore", "restore"),
+    "acl": _Command(_KAFKA, "acl", "app"),
+    "topics": _Command(_KAFKA, "topics", "app"),
+    "version": _Command(None, "version", "version"),
+}
+
+
+def command_line(name: str | None = None) -> typer.Typer:
+    """The command line.
+
+    Args:
+        name: of its only command, which saves the import of the others; None: it has all commands.
+    """
+    app = typer.Typer(
+        name="hifi",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+        pretty_exceptions_show_locals=False,
+        help="""Run and inspect hifi meshes: event streams that deliver every accepted event and prove it.
 
 [bold]Start here[/bold]
   hifi demo                        run a mesh on real data and verify it
   hifi up --pipes examples/hello   run a mesh on this machine until Ctrl-C
   hifi send hello events.ndjson    send events to a pipe
   hifi status                      show services, backlog and pipes""",
-)
+    )
+    app.callback()(root)
+    for command_name, command in COMMANDS.items() if name is None else [(name, COMMANDS[name])]:
+        implementation = getattr(import_module(f"hifi_cli.commands.{command.module}"), command.attribute)
+        if isinstance(implementation, typer.Typer):
+            app.add_typer(implementation, name=command_name, rich_help_panel=command.panel)
+        else:
+            app.command(command_name, rich_help_panel=command.panel)(implementation)
+    return app
 
 
-@app.callback()
 def root(
     *,
     verbose: Annotated[
@@ -65,37 +93,3 @@ def root(
 ) -> None:
     """Apply the options that all commands share."""
     log.configure("cli", "hifi", level="info" if verbose else "critical")
-
-
-_RUN, _INSPECT, _PIPES, _KAFKA = "Run a mesh", "Inspect events", "Pipes and events", "Kafka"
-app.command(rich_help_panel=_RUN)(demo.demo)
-app.command(rich_help_panel=_RUN)(rate.rate)
-app.command(rich_help_panel=_RUN)(up.up)
-app.command(rich_help_panel=_RUN)(down.down)
-app.command(rich_help_panel=_RUN)(status.status)
-app.command("console", rich_help_panel=_RUN)(console_link)
-app.add_typer(colour.app, name="colour", rich_help_panel=_RUN)
-app.command(rich_help_panel=_INSPECT)(top.top)
-app.command(rich_help_panel=_INSPECT)(minutes.minutes)
-app.command(rich_help_panel=_INSPECT)(lost.lost)
-app.command(rich_help_panel=_INSPECT)(event.event)
-app.command(rich_help_panel=_INSPECT)(skew)
-app.command(rich_help_panel=_INSPECT)(sources)
-app.add_typer(dead.app, name="dead", rich_help_panel=_INSPECT)
-app.command(rich_help_panel=_PIPES)(check.check)
-app.command(rich_help_panel=_PIPES)(diff.diff)
-app.command(rich_help_panel=_PIPES)(apply.apply)
-app.add_typer(rollout.app, name="rollout", rich_help_panel=_PIPES)
-app.add_typer(destinations.app, name="destinations", rich_help_panel=_PIPES)
-app.add_typer(pipes.app, name="pipes", rich_help_panel=_PIPES)
-app.add_typer(schema.app, name="schema", rich_help_panel=_PIPES)
-app.command(rich_help_panel=_PIPES)(send.send)
-app.add_typer(deploy.app, name="deploy", rich_help_panel=_PIPES)
-app.add_typer(principal.app, name="principal", rich_help_panel=_PIPES)
-app.add_typer(keys.app, name="keys", rich_help_panel=_PIPES)
-app.command(rich_help_panel=_PIPES)(audit.audit)
-app.command(rich_help_panel=_PIPES)(backup.backup)
-app.command(rich_help_panel=_PIPES)(restore.restore)
-app.add_typer(acl.app, name="acl", rich_help_panel=_KAFKA)
-app.add_typer(topics.app, name="topics", rich_help_panel=_KAFKA)
-app.command()(version)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hifi_cli.app import app
+from hifi_cli import app
+from hifi_cli.app import command_line
 
 HIFI = Path(sys.executable).with_name("hifi")
 COMMANDS = (
@@ -31,13 +32,22 @@ COMMANDS = (
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_of_every_command_has_an_example(command):
-    result = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(command_line(), [*command.split(), "--help"], env={"COLUMNS": "200"})
     assert result.exit_code == 0
     assert re.search(rf"^ +(\S+=\S+ |.*\| )?hifi {command}( |$)", result.output, re.MULTILINE), result.output
 
 
+def test_a_command_alone_is_the_same_as_among_all_others():
+    """The program imports only the module of the command that is called."""
+    for name in app.COMMANDS:
+        alone, among_others = (
+            CliRunner().invoke(made, [name, "--help"]) for made in (command_line(name), command_line())
+        )
+        assert (alone.exit_code, alone.output) == (0, among_others.output)
+
+
 def test_without_a_command_the_help_says_where_to_start():
-    output = CliRunner().invoke(app, []).output
+    output = CliRunner().invoke(command_line(), []).output
     assert "Start here" in output
     assert "hifi demo" in output
 
@@ -51,6 +61,6 @@ def test_shell_completion_is_available():
 
 
 def test_version_lists_the_main_dependencies():
-    output = CliRunner().invoke(app, ["version", "--json"]).output
+    output = CliRunner().invoke(command_line(), ["version", "--json"]).output
     assert '"hifi-cli"' in output
     assert '"pyspark": "4.2.0"' in output

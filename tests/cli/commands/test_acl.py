@@ -7,13 +7,13 @@ from typer.testing import CliRunner
 
 from hifi.kafka.security.access import access
 from hifi.kafka.topics import Topics, principal_topics
-from hifi_cli.app import app
+from hifi_cli.app import command_line
 
 TOPICS = Topics("orders")
 
 
 def _output(arguments: str) -> str:
-    done = CliRunner().invoke(app, arguments.split())
+    done = CliRunner().invoke(command_line(), arguments.split())
     assert done.exit_code == 0, done.output
     return done.output
 
@@ -50,7 +50,7 @@ def test_principals_of_certificates_can_be_chosen() -> None:
 
 
 def test_a_template_that_gives_two_services_one_principal_is_refused() -> None:
-    done = CliRunner().invoke(app, ["acl", "show", "--principal", "User:hifi"])
+    done = CliRunner().invoke(command_line(), ["acl", "show", "--principal", "User:hifi"])
     assert done.exit_code != 0
 
 

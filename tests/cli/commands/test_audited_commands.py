@@ -25,7 +25,7 @@ from hifi.kafka.topics import ControlTopics, PrincipalTopics, Topics, principal_
 from hifi.record.fields import packed
 from hifi.record.record import Record
 from hifi.runtime.errors import Retryable
-from hifi_cli.app import app
+from hifi_cli.app import command_line
 from hifi_cli.commands import acl, pipes
 from hifi_infra.kafka.stream_setup import prepare
 
@@ -118,7 +118,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def test_each_command_has_a_row() -> None:
-    assert sorted(commands(get_command(app))) == sorted([*READS, *CHANGES, *ELSEWHERE])
+    assert sorted(commands(get_command(command_line()))) == sorted([*READS, *CHANGES, *ELSEWHERE])
     for place in ELSEWHERE.values():
         file, _, name = place.partition("::")
         assert name in (ROOT / file).read_text()
@@ -150,7 +150,9 @@ class AuditedStream:
         """Run a command; returns its new entries in the audit, without those before it."""
         control = {"HIFI_CONTROL": self.control.control} if isinstance(self.control, ControlTopics) else {}
         options = ["--kafka", self.kafka, "--stream", self.topics.stream]
-        done = CliRunner().invoke(app, [*command.split(), *map(str, arguments), *options], env=control)
+        done = CliRunner().invoke(
+            command_line(), [*command.split(), *map(str, arguments), *options], env=control
+        )
         assert done.exit_code == status, done.output
         self.ran.add(command)
         asyncio.run(until_readable(self.kafka, self.control.audit))
@@ -265,7 +267,7 @@ def test_each_change_is_in_the_audit_with_before_and_after(
 
     backup = tmp_path / "backup.ndjson"
     options = ["--kafka", kafka, "--stream", stream.topics.stream]
-    assert CliRunner().invoke(app, ["backup", str(backup), *options]).exit_code == 0
+    assert CliRunner().invoke(command_line(), ["backup", str(backup), *options]).exit_code == 0
     new = AuditedStream(kafka, tmp_path, control=False)
     restored = new.run("restore", backup)[-1]
     assert (restored.what, restored.subject) == ("restore", f"stream/{new.topics.stream}")
@@ -281,7 +283,7 @@ def test_a_refused_change_is_in_the_audit_and_the_command_lists_all(
     [entry] = stream.run("pipes pause", "p", status=1)
     assert (entry.before, entry.after, entry.reason) == ("active", None, "Kafka is away")
     options = ["--kafka", kafka, "--stream", stream.topics.stream]
-    listed = json.loads(CliRunner().invoke(app, ["audit", "--json", *options]).stdout)
+    listed = json.loads(CliRunner().invoke(command_line(), ["audit", "--json", *options]).stdout)
     entries = asyncio.run(audit_entries(kafka, stream.control))
     assert len(listed) == 2
     assert listed == [json.loads(json.dumps(entry.json())) for entry in entries]
@@ -301,7 +303,7 @@ def test_created_access_entries_are_in_the_audit(
         {"created": 3},
     )
     no_topics = ["--kafka", kafka, "--stream", f"s{uuid.uuid4().hex[:8]}"]
-    assert CliRunner().invoke(app, ["acl", "apply", *no_topics]).exit_code == 0
+    assert CliRunner().invoke(command_line(), ["acl", "apply", *no_topics]).exit_code == 0
 
 
 def dead_letter() -> Record:

@@ -4,7 +4,7 @@ from textwrap import dedent
 import pytest
 from typer.testing import CliRunner
 
-from hifi_cli.app import app
+from hifi_cli.app import command_line
 from hifi_cli.commands.up import _python_path
 from hifi_infra.mesh.running import RunningMesh, write
 
@@ -44,7 +44,7 @@ def pipes(tmp_path):
 
 
 def check(*arguments):
-    result = CliRunner().invoke(app, ["check", *arguments], env={"COLUMNS": "300"})
+    result = CliRunner().invoke(command_line(), ["check", *arguments], env={"COLUMNS": "300"})
     return result.exit_code, result.output
 
 
@@ -161,8 +161,10 @@ def test_a_folder_without_pipes_is_refused(tmp_path):
 
 def test_the_quotas_of_all_pipes_are_compared_with_the_rating_of_the_mesh(pipes):
     folder = pipes(GOOD.replace("keys: [{env: KEY}]", "keys: [{env: KEY}]\n  quota: {events: 81/s}"))
-    fits = CliRunner().invoke(app, ["check", "--quick", "--rating", "102", str(folder)])
+    fits = CliRunner().invoke(command_line(), ["check", "--quick", "--rating", "102", str(folder)])
     assert fits.exit_code == 0, fits.output
-    too_much = CliRunner().invoke(app, ["check", "--quick", str(folder)], env={"HIFI_RATING": "100"})
+    too_much = CliRunner().invoke(
+        command_line(), ["check", "--quick", str(folder)], env={"HIFI_RATING": "100"}
+    )
     assert too_much.exit_code == 1
     assert "the quotas of 1 pipe are 81 events/s together" in too_much.output

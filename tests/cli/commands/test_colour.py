@@ -54,7 +54,7 @@ def test_up_refuses_a_pipe_that_would_lose_events_before_anything_starts(hifi, t
 def test_apply_refuses_such_a_pipe_in_a_colour(hifi, kafka, rows) -> None:
     topics = Topics(f"s{uuid.uuid4().hex[:8]}")
     asyncio.run(prepare(kafka, topics, 1, principal_topics(topics.stream), coloured=True))
-    status, _, error = hifi("apply", rows, "--kafka", kafka, "--stream", topics.stream)
+    status, _, error = hifi("apply", rows, "--quick", "--kafka", kafka, "--stream", topics.stream)
     assert status == 1, error
     assert "the stream has two colours" in " ".join(error.split())
     assert asyncio.run(read_registry(kafka, topics)).pipes == {}

@@ -11,7 +11,7 @@ from hifi.kafka.topics import Topics, principal_topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish, stream_record
 from hifi.pipe.revision import pipe_record
-from hifi_cli.app import app
+from hifi_cli.app import command_line
 
 
 def test_a_destination_is_parked_and_resumed_by_name(kafka: str) -> None:
@@ -28,7 +28,7 @@ def test_a_destination_is_parked_and_resumed_by_name(kafka: str) -> None:
 
     def run(*words: str) -> tuple[int, str]:
         connection = ["--kafka", kafka, "--stream", topics.stream]
-        result = CliRunner().invoke(app, ["destinations", *words, *connection])
+        result = CliRunner().invoke(command_line(), ["destinations", *words, *connection])
         return result.exit_code, result.output
 
     asyncio.run(create())

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hifi.check.pipe_check import check_folder
-from hifi_cli.app import app
+from hifi_cli.app import command_line
 
 ID = {"id": {"type": "integer"}}
 
@@ -38,7 +38,7 @@ def write(folder: Path, declared: dict[str, Any]) -> Path:
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "400"})
+    result = CliRunner().invoke(command_line(), arguments, env={"COLUMNS": "400"})
     return result.exit_code, result.output
 
 

@@ -19,7 +19,7 @@ from hifi.kafka.topics import Topics
 from hifi.pipe.registry import publish, read_registry, stream_record
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
-from hifi_cli.app import app
+from hifi_cli.app import command_line
 from hifi_infra.kafka.credentials import ADMIN
 from hifi_infra.kafka.secured_stream import secure_stream
 from hifi_infra.kafka.setup_job import SetupSettings, set_up
@@ -88,7 +88,7 @@ async def test_without_permission_to_create_topics_the_missing_ones_are_named(se
 
 async def test_topics_made_as_shown_are_accepted_and_others_are_refused(secured: SecuredKafka) -> None:
     shown = CliRunner().invoke(
-        app,
+        command_line(),
         ["topics", "show", "--stream", "made", "--partitions", "2", "--replication", "1", "--format", "json"],
     )
     topic_counts = json.loads(shown.output)
