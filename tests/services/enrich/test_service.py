@@ -189,8 +189,10 @@ async def test_sql_that_would_run_for_minutes_costs_its_own_events_and_delays_no
         outcomes = await stream.outcomes([*undisturbed, *beside, *costly])
     assert [reason(outcomes[number][0]) for number in costly] == ["sql-budget"] * len(costly)
     details = [dict(outcomes[number][0].headers)[DETAIL].decode() for number in costly]
-    assert details[0].endswith("takes more than 0.3 s of CPU time for an event")
-    assert details[-1].startswith("quarantined: 3 events")
+    # Events that a batch had when the pipe was quarantined come again with the new plan.
+    exceeded, quarantined = "takes more than 0.3 s of CPU time for an event", "quarantined: 3 events"
+    assert all(detail.endswith(exceeded) or detail.startswith(quarantined) for detail in details), details
+    assert details[-1].startswith(quarantined)
     sent_ms = {
         int(fields(record.headers)[SEQ].partition(b":")[2]): record.timestamp
         for record in await stream.read(stream.topics.normalized)
