@@ -37,6 +37,7 @@ from hifi_cli.commands import (
 from hifi_cli.commands.console import console_link
 from hifi_cli.commands.skew import skew
 from hifi_cli.commands.sources import sources
+from hifi_cli.commands.usage import usage
 from hifi_cli.commands.version import version
 
 app = typer.Typer(
@@ -81,6 +82,7 @@ app.command(rich_help_panel=_INSPECT)(lost.lost)
 app.command(rich_help_panel=_INSPECT)(event.event)
 app.command(rich_help_panel=_INSPECT)(skew)
 app.command(rich_help_panel=_INSPECT)(sources)
+app.command(rich_help_panel=_INSPECT)(usage)
 app.add_typer(dead.app, name="dead", rich_help_panel=_INSPECT)
 app.command(rich_help_panel=_PIPES)(check.check)
 app.command(rich_help_panel=_PIPES)(diff.diff)
