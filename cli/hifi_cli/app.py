@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "event": _Command(_INSPECT, "event", "event"),
     "skew": _Command(_INSPECT, "skew", "skew"),
     "sources": _Command(_INSPECT, "sources", "sources"),
+    "usage": _Command(_INSPECT, "usage", "usage"),
     "dead": _Command(_INSPECT, "dead", "app"),
     "check": _Command(_PIPES, "check", "check"),
     "diff": _Command(_PIPES, "diff", "diff"),

@@ -59,6 +59,7 @@ OBSERVE = {
     "GET /api/v1/pipes/{pipe}/dead": Role.VIEWER,
     "POST /api/v1/pipes/{pipe}/dead/replay": Role.OPERATOR,
     "GET /api/v1/alarms": Role.VIEWER,
+    "GET /api/v1/usage": Role.VIEWER,
     "POST /api/v1/silences": Role.OPERATOR,
     "GET /api/v1/me": Role.VIEWER,
     "POST /api/v1/sign-in-links": Role.VIEWER,

@@ -99,7 +99,7 @@ async def rotate(
       hifi keys rotate 3f2a91c04be7 --overlap 2d --key-file shop-2.key
     """
     targets = _targets(data, kafka, stream)
-    before = await _of_id(targets[0], key)
+    before = await _of_id(targets, key)
     after, expiring = rotated(
         before,
         await asyncio.to_thread(_read_or_make, key_file),
@@ -128,7 +128,7 @@ async def revoke(key: KeyId, data: Data = DEFAULT_DATA, kafka: Kafka = None, str
       hifi keys revoke 3f2a91c04be7
     """
     targets = _targets(data, kafka, stream)
-    before = await _of_id(targets[0], key)
+    before = await _of_id(targets, key)
     await _write("revoke the write key", targets, {key: before.json()}, [], data, kafka, stream)
     _say(f"Revoked {key} of {before.pipe}.")
 
@@ -149,7 +149,8 @@ async def list_keys(
       hifi keys list orders
     """
     states = [await _read(target) for target in _targets(data, kafka, stream)]
-    listed = [issued for issued in states[0].keys.by_id.values() if pipe in (None, issued.pipe)]
+    by_id = {identity: issued for state in states for identity, issued in state.keys.by_id.items()}
+    listed = [issued for issued in by_id.values() if pipe in (None, issued.pipe)]
     listed.sort(key=lambda issued: (issued.pipe, issued.at_us))
     rows = []
     for issued in listed:
@@ -183,11 +184,12 @@ async def _require_published(targets: list[Target], pipe: str) -> None:
             raise Misconfigured(f"no pipe {pipe} with a source of the kind `http` is published")
 
 
-async def _of_id(target: Target, key: str) -> IssuedKey:
-    issued = (await _read(target)).keys.by_id.get(key)
-    if issued is None:
-        raise Misconfigured(f"there is no issued key {key}; `hifi keys list` lists those that exist")
-    return issued
+async def _of_id(targets: list[Target], key: str) -> IssuedKey:
+    """The key, also one that only one colour has, because the other did not answer when it was issued or revoked."""
+    for target in targets:
+        if (issued := (await _read(target)).keys.by_id.get(key)) is not None:
+            return issued
+    raise Misconfigured(f"there is no issued key {key}; `hifi keys list` lists those that exist")
 
 
 async def _read(target: Target) -> _State:

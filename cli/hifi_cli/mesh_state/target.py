@@ -138,7 +138,7 @@ def kafka_targets(data: Path, kafka: str | None, stream: str | None) -> dict[str
     for name, folder in whole.colours.items():
         if running.find(folder) is None:
             raise Misconfigured(
-                f"{name} does not run, and both colours need the same pipes: wake it first with "
+                f"{name} does not run, and both colours need the same pipes and write keys: wake it first with "
                 f"`hifi colour wake {name}`, or name one colour with --data {data}/COLOUR"
             )
     return {name: kafka_target(folder, None, stream) for name, folder in whole.colours.items()}
@@ -181,6 +181,24 @@ def observe_api(data: Path, url: str | None) -> ObserveApi:
     if console is None:
         raise Misconfigured(f"the mesh on {data} runs without observe; start it without `--scale observe=0`")
     return ObserveApi(console, token or mesh_token(data, mesh))
+
+
+def observe_apis(data: Path, url: str | None) -> list[ObserveApi]:
+    """Return the API of observe, or that of each colour of the mesh.
+
+    Raises:
+        Misconfigured: as `observe_api`; a colour is asleep, or runs without observe.
+    """
+    mesh = None if url else running.find(data)
+    if mesh is None or not mesh.colours:
+        return [observe_api(data, url)]
+    for name, folder in mesh.colours.items():
+        if running.find(folder) is None:
+            raise Misconfigured(
+                f"{name} does not run, and the figures are those of both colours: wake it first with "
+                f"`hifi colour wake {name}`, or name one colour with --data {data}/COLOUR"
+            )
+    return [observe_api(folder, None) for folder in mesh.colours.values()]
 
 
 def mesh_token(data: Path, mesh: RunningMesh) -> str:

@@ -49,7 +49,7 @@ def _row(topic: Topic, prefix: str, content: str, principals: Mapping[str, Acces
         ", ".join(readers) or f"{OBSERVE}, {OPERATOR}",
         topic.key or "none",
         "P" if topic.partitions is None else str(topic.partitions),
-        "compacted" if topic.compacted else _duration(topic.retention_ms),
+        _retention(topic),
     )
     return f"| {' | '.join(cells)} |\n"
 
@@ -60,6 +60,12 @@ def _names(allowed: Sequence[str], topic: str) -> bool:
         topic == name or (name.endswith(ANY) and name != _ALL and topic.startswith(name.removesuffix(ANY)))
         for name in allowed
     )
+
+
+def _retention(topic: Topic) -> str:
+    if not topic.compacted:
+        return _duration(topic.retention_ms)
+    return "compacted" if topic.expire_ms is None else f"compacted, {_duration(topic.expire_ms)}"
 
 
 def _duration(retention_ms: int) -> str:

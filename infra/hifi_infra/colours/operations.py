@@ -16,7 +16,8 @@ from hifi.control.verdict import Condition, Verdicts
 from hifi.delivery.colours import NAMES, WHOLE_SHARE, Colours, ColourState, other
 from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.kafka.topics import ControlTopics, Topics
-from hifi.kafka.visit import answering, read_topics
+from hifi.kafka.visit import answering, read_topics, write_records
+from hifi.pipe.issued_key import IssuedKeys
 from hifi.pipe.registry import read_registry
 from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi.runtime.errors import Misconfigured, Retryable
@@ -218,6 +219,7 @@ class ColourOperations:
                 lambda now: now.with_state(name, ColourState.IDLE, _now_ms(), self.by),
             )
         await wait_until_ready(self.runtime, name, within_s)
+        await self._copy_keys(name)
         return aside[0] if aside else None
 
     async def _step(
@@ -296,6 +298,21 @@ class ColourOperations:
         for name in NAMES:
             if kafka := await self.runtime.kafka(name):
                 require_fit_for_colours(in_force(await read_registry(kafka, self.topics)))
+
+    async def _copy_keys(self, name: str) -> None:
+        """Give a colour the issued write keys that the other one has.
+
+        They may have changed while it slept, and a new stream has none.
+        """
+        source, target = await self.runtime.kafka(other(name)), await self.runtime.kafka(name)
+        if not source or not target:
+            return
+        topic, (keys, before) = self.topics.write_keys, (IssuedKeys(), IssuedKeys())
+        async with answering("the write keys of both colours cannot be compared"):
+            await read_topics(source, ACTOR, {topic: keys.take})
+            await read_topics(target, ACTOR, {topic: before.take})
+            if records := before.changes_to(keys):
+                await write_records(target, ACTOR, (topic, records))
 
     async def _verdicts(self, name: str) -> Verdicts:
         verdicts = Verdicts()

@@ -97,11 +97,12 @@ class Producer:
         self._health = health
         if health is not None:
             health.block(_CONDITION, "it has not connected yet")
+            # A service may have other producers for what is rarely written; the metric is of this one.
+            metrics.BUFFERED_BYTES.set_function(lambda: self._buffered_bytes)
         self._ack_timeout_s = ack_timeout_s
         self._buffer_bytes = buffer_bytes
         self._in_step = in_step
         self._buffered_bytes = 0
-        metrics.BUFFERED_BYTES.set_function(lambda: self._buffered_bytes)
         self._has_room = asyncio.Event()
         self._has_room.set()
         self._queues: dict[tuple[str, int], PartitionQueue] = {}

@@ -19,6 +19,7 @@ WARM_UP_RETENTION_MS: Final = 3600 * 1000
 ACTIONS_RETENTION_MS: Final = 90 * DAY_MS
 FOREVER_MS: Final = -1
 """Kafka deletes nothing."""
+USAGE_RETENTION_MS: Final = 400 * DAY_MS
 IDS_RETENTION_MS: Final = 2 * 3600 * 1000
 """An hour above the longest window in which normalize recognizes an event that a client sends again."""
 SOURCE_POSITIONS_SEGMENT_MS: Final = 10 * 60 * 1000
@@ -90,6 +91,8 @@ class Topic:
     segment_ms: int | None = None
     """Time after which Kafka begins a new segment; None: Kafka's default, or at most the retention. Kafka compacts only
     closed segments, so a compacted topic that is written often has short ones."""
+    expire_ms: int | None = None
+    """Age at which Kafka deletes records of a compacted topic, too; None: never."""
 
     def configs(self) -> dict[str, str]:
         """The topic's configuration in Kafka."""
@@ -102,6 +105,8 @@ class Topic:
             compaction = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
             if self.segment_ms is not None:
                 compaction["segment.ms"] = str(self.segment_ms)
+            if self.expire_ms is not None:
+                compaction |= {"cleanup.policy": "compact,delete", "retention.ms": str(self.expire_ms)}
             return settings | compaction
         return settings | {
             "cleanup.policy": "delete",
@@ -220,6 +225,11 @@ class Topics:
         return f"{self.stream}.key-uses"
 
     @property
+    def key_usage(self) -> str:
+        """Events and bytes accepted with each write key, by day and process of ingest."""
+        return f"{self.stream}.key-usage"
+
+    @property
     def minutes(self) -> str:
         """Closed minutes, current figures, and the positions from which observe reads on."""
         return f"{self.stream}.minutes"
@@ -321,6 +331,13 @@ class Topics:
             Topic(self.pipes, "pipe; of a revision: with number", partitions=1, compacted=True),
             Topic(self.write_keys, "id", partitions=1, compacted=True),
             Topic(self.key_uses, "id", partitions=1, compacted=True),
+            Topic(
+                self.key_usage,
+                "pipe, id, day and process",
+                partitions=1,
+                compacted=True,
+                expire_ms=USAGE_RETENTION_MS,
+            ),
             Topic(self.minutes, "kind, pipe, minute, partition", compacted=True),
             Topic(self.alarms, "alarm or silence"),
             Topic(self.collect_leader, partitions=1),

@@ -129,6 +129,14 @@ class IssuedKeys:
             key=lambda issued: (issued.at_us, issued.id),
         )
 
+    def changes_to(self, other: "IssuedKeys") -> list[Record]:
+        """The records that make these keys those of another stream."""
+        changed = [issued.record() for issued in other.by_id.values() if self._by_id.get(issued.id) != issued]
+        revoked = [
+            Record(identity.encode(), None, []) for identity in self._by_id if identity not in other.by_id
+        ]
+        return changed + revoked
+
     def allows_origin(self, origin: str, now_us: int) -> bool:
         """Whether a page of an origin may send with any key."""
         return any(origin in issued.origins and issued.valid(now_us) for issued in self._by_id.values())

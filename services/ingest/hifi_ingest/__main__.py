@@ -11,6 +11,7 @@ from hifi.kafka.topic_check import TopicCheck
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
+from hifi_ingest.accept.key_usage import KeyUsageReports
 from hifi_ingest.http.app import App
 from hifi_ingest.http.context import IngestContext
 from hifi_ingest.http.issued_keys import FollowedKeys
@@ -41,6 +42,7 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
             async with running(
                 service,
                 AckReports(context.reporter, producer, health),
+                KeyUsageReports(settings.kafka, topics.key_usage, context.key_usage, settings.instance),
                 beside=[
                     context.admission.adjust,
                     lambda: follow_backlog(settings, context, health),

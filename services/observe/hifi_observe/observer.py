@@ -13,6 +13,7 @@ from hifi_observe.alarms.alarm_notifier import AlarmNotifier
 from hifi_observe.colours.colours_view import ColoursView
 from hifi_observe.judge import StreamJudge
 from hifi_observe.kafka.audit_writer import AuditWriter
+from hifi_observe.kafka.key_usage_follower import KeyUsageFollower
 from hifi_observe.kafka.principals_copy import TopicCopy
 from hifi_observe.kafka.reconnection import reconnect
 from hifi_observe.kafka.record_lookup import LookupSlots
@@ -28,6 +29,7 @@ from hifi_observe.web.pipe_answers import PipeAnswers
 from hifi_observe.web.record_answers import RecordAnswers
 from hifi_observe.web.replays import Replays
 from hifi_observe.web.status_answers import StatusAnswers
+from hifi_observe.web.usage_answers import UsageAnswers
 
 
 class Observer:
@@ -44,6 +46,7 @@ class Observer:
         self.principals = TopicCopy(control, settings.instance, topics.principals, health)
         self._audit = AuditWriter(control, settings.instance, topics)
         self._uses = LastUses()
+        self._key_usage = KeyUsageFollower(settings)
         self._tasks: list[asyncio.Task[None]] = []
 
     def application(self) -> Starlette:
@@ -60,6 +63,7 @@ class Observer:
             RecordAnswers(settings, pipes, partitions, self.lookups),
             alarms,
             ControlAnswers(judge.stability, stream.registry),
+            UsageAnswers(store, partitions, self._key_usage, settings.observe_keep_h),
         )
         return application(
             settings,
@@ -86,6 +90,7 @@ class Observer:
     async def run(self) -> None:
         """Run all tasks until cancelled. Alarms and merging start once the published minutes have been read."""
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(reconnect("key-usage", self._key_usage.run))
             await self.stream.load(tasks)
             self.stream.run(tasks, lambda: self._colours.exist)
             self.judge.run(tasks)

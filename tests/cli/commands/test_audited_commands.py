@@ -42,6 +42,7 @@ READS = {
     "lost": "",
     "event": "",
     "skew": "",
+    "usage": "",
     "sources": "",
     "check": "",
     "diff": "",

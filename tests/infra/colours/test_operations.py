@@ -1,5 +1,9 @@
 """Steps of a person on the colours: recorded in a real Kafka, and refused when they must wait."""
 
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from unittest.mock import AsyncMock
+
 import pytest
 from tests.support.colours.coloured_kafka import ColoursUnderTest
 
@@ -7,12 +11,18 @@ from hifi.control.action import ActionKind, ActionState
 from hifi.control.steps import StepRefused
 from hifi.control.verdict import Condition
 from hifi.delivery.colours import ColourSetup, ColourState
+from hifi.kafka.topic_follower import Take
 from hifi.kafka.topics import Topics
+from hifi.kafka.visit import read_topics
+from hifi.pipe.issued_key import IssuedKeys, issued_key
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish
 from hifi.pipe.revision import pipe_record
+from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured, Retryable
+from hifi_infra.colours import operations
 from hifi_infra.colours.new_setup import SetupChange
+from hifi_infra.colours.runtime import ColourFolders
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
 from hifi_infra.mesh import running
 from hifi_infra.ports import free_port
@@ -126,6 +136,49 @@ async def test_no_colour_wakes_beside_a_pipe_that_would_lose_its_events(colours:
             await colours.operations().wake("green", "because", 60, change)
     assert (await colours.states())["green"] is ColourState.ASLEEP
     assert await colours.actions() == []
+
+
+async def test_a_colour_that_wakes_has_the_write_keys_of_the_other_one(
+    colours: ColoursUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, changed, revoked, new = (
+        issued_key(f"{number}" * 40, "orders", origins=(), expires_us=None, author="t", at_us=1)
+        for number in range(4)
+    )
+    keys = {
+        "blue:1": [kept, changed.expiring(5), new],
+        "green:1": [kept, changed, revoked],
+    }
+    topics = {bootstrap: [key.record() for key in issued] for bootstrap, issued in keys.items()}
+    topic = Topics(colours.stream).write_keys
+
+    async def read(bootstrap: str, _: str, takes: Mapping[str, Take]) -> None:
+        if topic not in takes:
+            await read_topics(bootstrap, "test", takes)
+            return
+        for offset, record in enumerate(topics[bootstrap]):
+            takes[topic](record.key, record.value, offset)
+
+    async def write(bootstrap: str, _: str, *writes: tuple[str, Sequence[Record]]) -> None:
+        [(written, records)] = writes
+        assert (bootstrap, written) == ("green:1", topic)
+        topics[bootstrap] += records
+
+    async def kafka(_: ColourFolders, name: str) -> str:
+        return f"{name}:1"
+
+    monkeypatch.setattr(operations, "read_topics", read)
+    monkeypatch.setattr(operations, "write_records", write)
+    monkeypatch.setattr(operations, "read_registry", AsyncMock(return_value=SimpleNamespace(pipes={})))
+    monkeypatch.setattr(ColourFolders, "kafka", kafka)
+    await colours.write(green=ColourState.ASLEEP)
+    await colours.operations().wake("green", "because", 60)
+    followed = IssuedKeys()
+    for record in topics["green:1"]:
+        followed.take(record.key, record.value, 0)
+    assert followed.by_id == {key.id: key for key in keys["blue:1"]}
+    await colours.operations().wake("green", "because", 60)
+    assert len(topics["green:1"]) == 6, "what both have is not written again"
 
 
 async def test_what_waits_in_a_colour_whose_kafka_is_away_is_not_taken_for_nothing(

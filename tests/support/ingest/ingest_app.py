@@ -48,7 +48,7 @@ class Issued:
 class FakeKeys(WriteKeys):
     def __init__(self) -> None:
         self._digests = {
-            hashlib.sha256((KEY + end).encode()).hexdigest(): {name: Grant()}
+            hashlib.sha256((KEY + end).encode()).hexdigest(): {name: Grant(f"key-{name}")}
             for end, name in (("", "flights"), ("2", "orders"))
         }
         self._cache = self  # type: ignore[assignment]

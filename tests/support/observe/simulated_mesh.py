@@ -66,6 +66,11 @@ def bucket(seq: bytes) -> Headers:
     return {WATCH: b"w:%d,x" % (int(seq.partition(b":")[2]) % 3)}
 
 
+def size_of(event: Id) -> int:
+    """Size of an event's data, bytes."""
+    return event[1] % 50
+
+
 def id_of(headers: Headers) -> Id:
     epoch, _, sequence = headers[SEQ].partition(b":")
     return epoch.decode(), int(sequence)
@@ -120,7 +125,7 @@ class Mesh:
                 self.dropped["ingest", ""].add(known_as)
             else:
                 for _ in range(2 if self.random.random() < self.copy else 1):
-                    self.append("raw", headers)
+                    self.append("raw", headers, bytes(size_of(known_as)))
             if lost or self.random.random() > 0.02:
                 self._untold.append((pipe, minute, known_as[1]))
                 self.acknowledged.add((pipe, minute, known_as))

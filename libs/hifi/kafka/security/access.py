@@ -118,9 +118,16 @@ def colours_access(topics: Topics, control: ControlTopics | None) -> Mapping[str
     """
     everything = f"{topics.stream}.{ANY}"
     if control is None:
-        # Backlogs are read from the newest records and the positions of groups, rollouts from the pipes.
-        reads = [topics.pipes, topics.normalized, topics.enriched]
-        return {COLOURS: Access(reads=reads, describes=[everything], describes_groups=[everything])}
+        # Backlogs are read from the newest records and the positions of groups, rollouts from the pipes. A colour that
+        # wakes gets the write keys of the other one.
+        return {
+            COLOURS: Access(
+                reads=[topics.pipes, topics.normalized, topics.enriched, topics.write_keys],
+                writes=[topics.write_keys],
+                describes=[everything],
+                describes_groups=[everything],
+            )
+        }
     return {
         COLOURS: Access(
             reads=[control.colours, control.actions, control.health],
@@ -250,7 +257,7 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
         "ingest": Access(
             # It reads what the other processes of ingest report, to share quotas with them.
             reads=[topics.pipes, topics.accepted, topics.write_keys],
-            writes=[topics.raw, topics.accepted, topics.key_uses],
+            writes=[topics.raw, topics.accepted, topics.key_uses, topics.key_usage],
             # It refuses events while the stages behind it are late.
             describes=[topics.normalized, topics.enriched, retries],
             describes_groups=[topics.group(service) for service in ("normalize", "enrich", "egest")],

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hifi.delivery.ack_report import AckReporter, PartitionAcks
+from hifi.kafka.key_usage import KeyUsageCounts
 from hifi.kafka.producer import Producer, Sending
 from hifi.pipe.revision import PipeRevision
 from hifi.record.cloudevents.event import DecodedEvent
@@ -44,6 +45,7 @@ class Acceptor:
         producer: Producer,
         topic: str,
         reporter: AckReporter,
+        usage: KeyUsageCounts,
         *,
         ack_timeout_s: float,
         tolerance_s: float,
@@ -51,6 +53,7 @@ class Acceptor:
         self._producer = producer
         self._topic = topic
         self._partitions = reporter.partitions
+        self._usage = usage
         self._ack_timeout_s = ack_timeout_s
         self._tolerance_us = int(tolerance_s * MICROSECONDS)
         self._next_check_s = 0.0
@@ -66,7 +69,7 @@ class Acceptor:
             raise retry_later("Kafka is not acknowledging events; no event was accepted", 2)
 
     async def accept(
-        self, pipe: PipeRevision, events: Sequence[DecodedEvent], in_us: int, accepted_us: int
+        self, pipe: PipeRevision, events: Sequence[DecodedEvent], in_us: int, accepted_us: int, key: str
     ) -> None:
         """Write events and return when Kafka has acknowledged all of them.
 
@@ -75,6 +78,7 @@ class Acceptor:
             events: of one request.
             in_us: when the last byte of the request was received, microseconds since 1970 UTC.
             accepted_us: accepted time of the events, microseconds since 1970 UTC.
+            key: id of the write key that they were sent with.
 
         Raises:
             Problem: 503 with the outcome of each event, or 413.
@@ -88,6 +92,7 @@ class Acceptor:
             outcome = _outcome(group.sending)
             if outcome is AckOutcome.ACCEPTED:
                 group.acks.add_in_order(pipe.pipe.pipe, group.raw.minutes, group.raw.first_sequence)
+                self._usage.add(pipe.pipe.pipe, key, group.raw.minutes, group.raw.records)
             outcomes.update(dict.fromkeys(group.indexes, outcome))
         if any(outcome is not AckOutcome.ACCEPTED for outcome in outcomes.values()):
             raise _not_accepted(events, outcomes)

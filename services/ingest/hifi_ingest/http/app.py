@@ -18,14 +18,14 @@ from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.runtime.health import Health
 from hifi.runtime.http.problem import Problem, ResponseParts, retry_later
-from hifi_ingest.admission.quotas import KeyQuota, QuotaExceeded, QuotaLimit
+from hifi_ingest.admission.quotas import QuotaExceeded, QuotaLimit
 from hifi_ingest.bodies import Accepted, RefusalMembers
 from hifi_ingest.decode.masking import mask_events
 from hifi_ingest.decode.request import EventRequest, decode_request
 from hifi_ingest.decode.source_mask import SourceMasker
 from hifi_ingest.http.body_limits import ClientDisconnected
 from hifi_ingest.http.context import IngestContext
-from hifi_ingest.http.write_keys import key_from_header
+from hifi_ingest.http.write_keys import Grant, key_from_header
 
 EVENTS: Final = "/v1/events"
 _PIPES: Final = "/v1/pipes/"
@@ -71,6 +71,8 @@ class _Admitted(NamedTuple):
     pipe: PipeRevision
     masker: SourceMasker | None
     limits: Sequence[QuotaLimit]
+    key: str
+    """Id of the write key."""
 
     @property
     def write_key(self) -> bytes:
@@ -155,7 +157,7 @@ class App:
         if context is None:
             raise retry_later("ingest is not ready yet; /readyz shows what it is waiting for")
         headers: Mapping[bytes, bytes] = dict(scope["headers"])
-        pipe, key_quota = _authorized_pipe(context, headers, pipe_name)
+        pipe, grant = _authorized_pipe(context, headers, pipe_name)
         name, quotas = pipe.pipe.pipe, context.quotas
         if pipe.paused:
             raise PipePaused(name)
@@ -164,17 +166,17 @@ class App:
         now_s = monotonic_s()
         context.admission.check(name, now_s)
         cap_per_s = None if pipe.cap is None else pipe.cap.events_per_s
-        limits = quotas.of(name, pipe.pipe.source.quota, key_quota, now_s, cap_per_s)
+        limits = quotas.of(name, pipe.pipe.source.quota, grant.quota, now_s, cap_per_s)
         if limits:
             quotas.check(name, limits, now_s)
-        return _Admitted(context, headers, pipe, masker, limits)
+        return _Admitted(context, headers, pipe, masker, limits, grant.key)
 
     async def _handle_events(self, scope: Scope, receive: Receive, pipe_name: str | None) -> ResponseParts:
         if scope["method"] != "POST":
             raise Problem(405, "send events by POST", [("allow", "POST")])
         admitted_before = scope.get("state", {}).get(_ADMITTED)
         admitted = admitted_before or self._admit(scope, pipe_name)
-        context, headers, pipe, masker, limits = admitted
+        context, headers, pipe, masker, limits, key = admitted
         name, quotas, admission = pipe.pipe.pipe, context.quotas, context.admission
         if admitted_before is not None:
             admission.requests.end(name, None)  # it does not count while its body is received
@@ -199,7 +201,7 @@ class App:
                     quotas.take(name, limits, len(events), len(body), monotonic_s())
                 if masker is not None:
                     events = await mask_events(events, masker, request.write_key)
-                await context.acceptor.accept(pipe, events, in_us, accepted_us)
+                await context.acceptor.accept(pipe, events, in_us, accepted_us, key)
                 took_s = (now_us() - in_us) / MICROSECONDS
             finally:
                 admission.requests.end(name, took_s)
@@ -272,8 +274,8 @@ def _pipe_name(path: str) -> tuple[bool, str | None]:
 
 def _authorized_pipe(
     context: IngestContext, headers: Mapping[bytes, bytes], pipe_name: str | None
-) -> tuple[PipeRevision, KeyQuota | None]:
-    """The pipe that the request writes to, and the quota of its key there.
+) -> tuple[PipeRevision, Grant]:
+    """The pipe that the request writes to, and what its key may do there.
 
     The response never reveals pipes that the key may not write to: without a valid key it is always 401, and with one
     any other pipe is 404, whether it exists or not.
@@ -295,7 +297,7 @@ def _authorized_pipe(
     grant = granted[pipes[0].pipe.pipe]
     if grant.origins and headers.get(b"origin", b"").decode("latin-1") not in grant.origins:
         raise Problem(403, "this write key is for pages of other origins; send with a key for programs")
-    return pipes[0], grant.quota
+    return pipes[0], grant
 
 
 def _accepted(ids: Sequence[bytes]) -> ResponseParts:

@@ -5,6 +5,7 @@ from functools import lru_cache
 from prometheus_client import Counter
 
 from hifi.delivery.ack_report import AckReporter
+from hifi.kafka.key_usage import KeyUsageCounts
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import PipeRevision
@@ -41,10 +42,12 @@ class IngestContext:
         self.masks = SourceMasks(health)
         self.quotas = Quotas(settings.ingest_pipe_rate)
         self.reporter = AckReporter(producer, topics.accepted, registry.partitions, self.quotas.report)
+        self.key_usage = KeyUsageCounts(f"{self.reporter.partitions[0].epoch:016x}")
         self.acceptor = Acceptor(
             producer,
             topics.raw,
             self.reporter,
+            self.key_usage,
             ack_timeout_s=settings.ingest_ack_timeout_s,
             tolerance_s=settings.time_tolerance_s,
         )

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from hifi.pipe.issued_key import key_id
 from hifi.pipe.limit_check import require_granted
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime import log
@@ -24,6 +25,8 @@ from hifi_ingest.http.issued_keys import FollowedKeys
 class Grant(NamedTuple):
     """What a key may do in a pipe."""
 
+    key: str
+    """Id of the key (`hifi.pipe.issued_key.key_id`)."""
     quota: KeyQuota | None = None
     origins: tuple[str, ...] = ()
     """Pages that may send with the key; empty: programs, and pages of any origin."""
@@ -79,7 +82,7 @@ class WriteKeys:
         issued = self._issued.of_hash(digest)
         if issued is None or issued.pipe in declared:
             return declared
-        return {**declared, issued.pipe: Grant(origins=issued.origins)}
+        return {**declared, issued.pipe: Grant(issued.id, origins=issued.origins)}
 
     def allows_origin(self, origin: bytes) -> bool:
         """Whether a page of an origin may send with any key."""
@@ -106,7 +109,7 @@ class WriteKeys:
                     unreadable[f"write key {index} of {name}"] = str(error)
                 else:
                     quota = KeyQuota(digest[:_NAME_DIGITS], key.quota) if key.quota else None
-                    by_digest.setdefault(digest, {})[name] = Grant(quota)
+                    by_digest.setdefault(digest, {})[name] = Grant(key_id(digest), quota)
         self._report(unreadable)
         return by_digest
 

@@ -89,6 +89,7 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
     offsets, append_times, sequences = columns.offsets, columns.append_ms, columns.sequences
     members, raw_offsets = columns.groups, columns.raw_offsets
     is_hop, is_receipt, is_enriched = kind in _HOPS, kind == stage.RECEIPTS, kind == stage.ENRICHED
+    is_raw = kind == stage.RAW
     with_raw_offset = kind in (stage.NORMALIZED, stage.DEAD_LETTER)
     unknown_raw_offset = -1 if kind == stage.DEAD_LETTER else _NO_RAW_OFFSET
     plain = (stage.EventStage(kind),)
@@ -150,6 +151,8 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
         group.sequences.append(identity.sequence)
         if watch:
             group.watched.append(watch)
+        if is_raw:
+            group.sizes.append(len(record.value or b""))
         times = group.times
         if times is not None:
             if time_at >= len(headers) or headers[time_at][0] != TIME:

@@ -282,6 +282,8 @@ class PartitionLedger:
     def _show(self, pipe_minute: PipeMinute, group: RecordGroup) -> None:
         if group.watched and not group.backfill:
             pipe_minute.watch(group.revision, group.epoch, group.sequences, group.watched)
+        if group.sizes:
+            pipe_minute.weigh(group.epoch, group.sequences, group.sizes)
         pipe_minute.show(group.stages, group.epoch, group.sequences)
         self.live.note(pipe_minute.pipe, group.revision, group.stages[0], len(group.sequences))
 

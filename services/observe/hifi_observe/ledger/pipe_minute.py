@@ -19,6 +19,7 @@ class PipeMinute:
     __slots__ = (
         "_through",
         "backfill",
+        "bytes",
         "copies",
         "dirty",
         "firsts",
@@ -74,6 +75,8 @@ class PipeMinute:
         """Events of `enriched` by the buckets of watched fields; copies are not counted."""
         self.backfill = IdSet()
         """Events that collect read while it caught up with a source: they count, but their lags do not."""
+        self.bytes = 0
+        """Size of the data of the events in `raw`; copies are not counted."""
         self._through: dict[str, int] = {}
 
     def watch(self, revision: int, epoch: str, sequences: list[int], texts: list[bytes]) -> None:
@@ -85,14 +88,25 @@ class PipeMinute:
             sequences: of the events.
             texts: the buckets of each (`hifi.record.headers.WATCH`).
         """
-        seen = self.seen.get(EventStage(ENRICHED), IdSet())
         fresh: dict[int, bytes] = {}
         for sequence, text in zip(sequences, texts, strict=True):
-            identity = (epoch, sequence)
-            if identity in seen or (identity in self.known and identity not in self.unresolved):
-                continue
-            fresh.setdefault(sequence, text)
+            if not self._has(ENRICHED, epoch, sequence):
+                fresh.setdefault(sequence, text)
         self.watched.add(revision, fresh.values())
+
+    def weigh(self, epoch: str, sequences: list[int], sizes: list[int]) -> None:
+        """Count the bytes of records of `raw`; before `show`, as `watch`.
+
+        Args:
+            epoch: of the events.
+            sequences: of the events.
+            sizes: of the data of each, bytes.
+        """
+        fresh: dict[int, int] = {}
+        for sequence, size in zip(sequences, sizes, strict=True):
+            if not self._has(RAW, epoch, sequence):
+                fresh.setdefault(sequence, size)
+        self.bytes += sum(fresh.values())
 
     def show(self, stages: Iterable[EventStage], epoch: str, sequences: list[int]) -> None:
         """Add events seen at stages."""
@@ -216,6 +230,7 @@ class PipeMinute:
             "version": self.version,
             "watched": self.watched.dump(),
             "backfill": self.backfill.dump(),
+            "bytes": self.bytes,
         }
 
     @classmethod
@@ -250,7 +265,16 @@ class PipeMinute:
         pipe_minute.watched = WatchCounts.load(dumped.get("watched", ()))
         pipe_minute.backfill = IdSet.load(dumped.get("backfill", {}))
         pipe_minute.unreported = (dumped["unreported"][0], dumped["unreported"][1])
+        pipe_minute.bytes = dumped.get("bytes", 0)
         return pipe_minute
+
+    def _has(self, kind: str, epoch: str, sequence: int) -> bool:
+        """Whether the record of an event on a topic was counted before."""
+        identity = (epoch, sequence)
+        seen = self.seen.get(EventStage(kind))
+        return (seen is not None and identity in seen) or (
+            identity in self.known and identity not in self.unresolved
+        )
 
     def _late(self, stages: Iterable[EventStage], epoch: str, sequences: list[int]) -> list[int]:
         """After closing: keep unresolved and new identities, count every other one as a copy."""

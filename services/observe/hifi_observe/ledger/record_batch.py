@@ -26,7 +26,7 @@ class ConsumedRecord(Protocol):
 
     @property
     def value(self) -> bytes | None:
-        """Used in the topic `accepted` only."""
+        """Used in the topic `accepted`; of `raw` only its size."""
 
 
 class RecordTimes:
@@ -116,6 +116,7 @@ class RecordGroup:
         "replayed",
         "revision",
         "sequences",
+        "sizes",
         "stages",
         "through",
         "times",
@@ -140,6 +141,8 @@ class RecordGroup:
         """Whether the events are backfill of a source; then they are not measured."""
         self.offsets: list[int] = []
         self.sequences: list[int] = []
+        self.sizes: list[int] = []
+        """Bytes of the data, one row an offset; of `raw` only, else empty."""
         self.times: RecordTimes | None = RecordTimes() if measured else None
         """One row for each offset; None if these records are not measured."""
         self.watched: list[bytes] = []
@@ -168,6 +171,7 @@ class RecordGroup:
         if self.offsets and self.offsets[0] < through:
             counted = bisect_left(self.offsets, through)
             del self.offsets[:counted], self.sequences[:counted], self.watched[:counted]
+            del self.sizes[:counted]
             if self.times is not None:
                 self.times.drop_first(counted)
 

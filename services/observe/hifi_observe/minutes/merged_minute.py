@@ -42,6 +42,8 @@ class MinuteShare:
     """Events that collect read while it caught up with a source."""
     backfill_left: list[tuple[str, str, str, int]] = field(default_factory=list)
     """How many of them are in `left`."""
+    bytes: int = 0
+    """Size of the data of the events in `raw`."""
 
 
 def dump(result: MinuteResult, partition: int, at_us: int) -> dict[str, Any]:
@@ -106,6 +108,7 @@ def load_part(dumped: Mapping[str, Any]) -> MinuteShare:
             (hop, destination, state, number)
             for hop, destination, state, number in dumped.get("backfill_left", ())
         ],
+        pipe_minute.get("bytes", 0),
     )
 
 
@@ -167,6 +170,7 @@ def merge(
         "p95_us": judgement.p95_us,
         "slo_p95_us": limits.p95_us,
         "in": counts["ingest", "", "in"],
+        "bytes": sum(part.bytes for part in parts),
         "acknowledged": counts["ingest", "", "accepted"],
         "delivered": sum(row["delivered"] for row in destinations),
         "duplicates": sum(row["repeats"] for row in destinations),

@@ -10,6 +10,7 @@ from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.availability import DAY_MINUTES, DOWN, UNKNOWN, UP, IngestHealth, SloLimits
 from hifi_observe.minutes.merged_minute import load_part, merge
 from hifi_observe.minutes.minute_store import MinuteStore
+from hifi_observe.minutes.usage import with_deleted
 
 Records = list[tuple[bytes, dict[str, Any] | None]]
 _BACK = 1440
@@ -112,13 +113,16 @@ class MinuteMerger:
         return by_state
 
     def _old(self, pipe: str, closed: int) -> Records:
-        """Deletions of minutes and shares past their retention."""
+        """Deletions of minutes and shares past their retention, after the usage of the minutes."""
         deletions: Records = []
         if closed < 0:
             return deletions
-        for minute in [
-            minute for minute in self._store.minutes.get(pipe, {}) if minute < closed - self._keep
-        ]:
+        past = [minute for minute in self._store.minutes.get(pipe, {}) if minute < closed - self._keep]
+        days = with_deleted(past, self._store.usage[pipe], self._store.usage_days[pipe])
+        for day, deleted in days.items():
+            deletions.append((record_keys.usage(pipe, day), deleted.dump()))
+            self._store.usage_days[pipe][day] = deleted
+        for minute in past:
             deletions.append((record_keys.minute(pipe, minute), None))
             self._store.take(record_keys.minute(pipe, minute), None)
         for minute in [minute for minute in self._store.parts[pipe] if minute < closed - self._amend]:

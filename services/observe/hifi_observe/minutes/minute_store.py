@@ -9,6 +9,7 @@ import orjson
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.availability import DOWN, IngestHealth
 from hifi_observe.minutes.open_minute import OpenMinutes
+from hifi_observe.minutes.usage import NO_USAGE, DeletedMinutes, Usage, of_minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,10 @@ class MinuteStore:
         """Pipe to minutes that are down."""
         self.days: defaultdict[str, dict[int, dict[str, int]]] = defaultdict(dict)
         """Pipe to day to minutes up, down and unknown."""
+        self.usage: defaultdict[str, dict[int, Usage]] = defaultdict(dict)
+        """Pipe to minute to its usage, where there is any."""
+        self.usage_days: defaultdict[str, dict[int, DeletedMinutes]] = defaultdict(dict)
+        """Pipe to day to the usage of its deleted minutes."""
         self.parts: defaultdict[str, dict[int, dict[int, bytes]]] = defaultdict(dict)
         """Pipe to minute to partition to its share."""
         self.markers: dict[int, dict[str, Any]] = {}
@@ -65,11 +70,10 @@ class MinuteStore:
                 self._minute(pipe, int(minute), value)
             case "part", [pipe, minute, partition]:
                 self._part(pipe, int(minute), int(partition), value)
-            case "day", [pipe, number]:
-                if value is None:
-                    self.days[pipe].pop(int(number), None)
-                else:
-                    self.days[pipe][int(number)] = orjson.loads(value)
+            case "day", [pipe, number] if value is not None:
+                self.days[pipe][int(number)] = orjson.loads(value)
+            case "usage", [pipe, number] if value is not None:
+                self.usage_days[pipe][int(number)] = DeletedMinutes.load(orjson.loads(value))
             case "closed", [partition] if value is not None:
                 self._marker(int(partition), orjson.loads(value))
             case "open", [partition] if value is not None:
@@ -93,10 +97,13 @@ class MinuteStore:
             self.downs[pipe].pop(minute, None)
             self.losses[pipe].pop(minute, None)
             self.watched[pipe].pop(minute, None)
+            self.usage[pipe].pop(minute, None)
             return
         merged = orjson.loads(value)
         if merged.get("watched"):
             self.watched[pipe][minute] = orjson.dumps(merged["watched"])
+        if (usage := of_minute(merged)) != NO_USAGE:
+            self.usage[pipe][minute] = usage
         self.minutes[pipe][minute] = value
         self.states[pipe][minute] = merged["state"]
         self.open_minutes.close(pipe, minute)

@@ -23,6 +23,11 @@ def day(pipe: str, number: int) -> bytes:
     return f"day/{pipe}/{number}".encode()
 
 
+def usage(pipe: str, number: int) -> bytes:
+    """Usage of the deleted minutes of a day, numbered since 1970 UTC."""
+    return f"usage/{pipe}/{number}".encode()
+
+
 def closed(partition: int) -> bytes:
     """The marker of one partition number: its newest closed minute, and where to read on after a restart."""
     return f"closed/{partition}".encode()

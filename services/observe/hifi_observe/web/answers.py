@@ -9,6 +9,7 @@ from hifi_observe.web.minute_answers import MinuteAnswers
 from hifi_observe.web.pipe_answers import PipeAnswers
 from hifi_observe.web.record_answers import RecordAnswers
 from hifi_observe.web.status_answers import StatusAnswers
+from hifi_observe.web.usage_answers import UsageAnswers
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +23,4 @@ class Answers:
     records: RecordAnswers
     alarms: AlarmAnswers
     control: ControlAnswers
+    usage: UsageAnswers

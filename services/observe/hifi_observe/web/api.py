@@ -207,6 +207,15 @@ class Api:
         silenced = await self._audit.changed(entry, lambda: self._answers.alarms.silence(silence), asdict)
         return json_response(silenced)
 
+    async def usage(self, request: Request, principal: Principal) -> Response:
+        """GET usage by pipe, write key and day."""
+        parameters = request.query_params
+        return json_response(
+            self._answers.usage.rows(
+                parameters.get("from"), parameters.get("to"), parameters.get("pipe"), principal.sees
+            )
+        )
+
     async def link(self, _: Request, principal: Principal) -> Response:
         """POST: make a link that opens the console signed in as the caller."""
         return link_response(self._gate, principal)

@@ -12,6 +12,7 @@ from hifi_observe.web.alarm_answers import AlarmList, SilenceRequest
 from hifi_observe.web.control_answers import Control, VerdictList
 from hifi_observe.web.pipe_answers import Overview, PipeNow, WatchedFields
 from hifi_observe.web.replays import ReplayRequest, ReplayResult
+from hifi_observe.web.usage_answers import UsageList
 
 API: Final = ApiDescription(
     "hifi observe",
@@ -182,6 +183,19 @@ OPERATIONS: Final = (
         body=SilenceRequest,
         answer=AlarmSilence,
     ),
+    _operation(
+        "GET",
+        "/api/v1/usage",
+        "usage",
+        "Events, their bytes and deliveries by day (UTC) and pipe, with the events and bytes of each write key.",
+        {
+            "from": "First day, such as 2026-11-01; default 30 days ago.",
+            "to": "Last day; default today.",
+            "pipe": "Only this pipe.",
+        },
+        (400,),
+        answer=UsageList,
+    ),
     _operation("GET", "/api/v1/me", "me", "The principal of the request.", answer=PrincipalJson),
     _operation(
         "POST",
@@ -211,6 +225,7 @@ NEEDS: Final[Mapping[str, Needs]] = {
     "replay": Needs(Role.OPERATOR),
     "alarms": _READS,
     "silence": Needs(Role.OPERATOR),
+    "usage": _READS,
     "me": _READS,
     "link": Needs(Role.VIEWER),
     "openapi": _READS,

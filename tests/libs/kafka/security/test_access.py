@@ -47,6 +47,7 @@ def _writers(topic: str) -> set[str]:
         (PRINCIPALS.last_used, {"observe"}),
         (TOPICS.write_keys, {"publisher"}),
         (TOPICS.key_uses, {"ingest"}),
+        (TOPICS.key_usage, {"ingest"}),
     ],
 )
 def test_only_these_may_write_a_topic(topic: str, writers: set[str]) -> None:

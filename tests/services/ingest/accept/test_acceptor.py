@@ -6,6 +6,7 @@ import pytest
 from tests.support.ingest.ingest_harness import FakeProducer, pipe
 
 from hifi.delivery.ack_report import AckReporter
+from hifi.kafka.key_usage import AcceptedTotal, KeyDay, KeyUsageCounts
 from hifi.kafka.producer import Producer
 from hifi.pipe.revision import WHOLE, PipeRevision, Rollout
 from hifi.record.cloudevents.event import DecodedEvent
@@ -25,7 +26,12 @@ KNOWN = PipeRevision(pipe(), 7, number=3)
 
 def acceptor(producer: Producer) -> Acceptor:
     return Acceptor(
-        producer, "raw", AckReporter(producer, "accepted", 4), ack_timeout_s=0.05, tolerance_s=120
+        producer,
+        "raw",
+        AckReporter(producer, "accepted", 4),
+        KeyUsageCounts("p"),
+        ack_timeout_s=0.05,
+        tolerance_s=120,
     )
 
 
@@ -41,7 +47,7 @@ async def test_the_response_gives_each_event_as_accepted_refused_or_unknown() ->
     producer = FakeProducer({1: "lose", 2: "hold"})
     tested_acceptor = acceptor(producer)
     with pytest.raises(Problem) as caught:
-        await tested_acceptor.accept(KNOWN, events(*map(key_of, (2, 0, 1, 3, 0))), NOW_US, NOW_US)
+        await tested_acceptor.accept(KNOWN, events(*map(key_of, (2, 0, 1, 3, 0))), NOW_US, NOW_US, "key")
     problem = caught.value
     assert (problem.status, dict(problem.headers)["retry-after"]) == (503, "1")
     assert [event["outcome"] for event in problem.members["events"]] == [
@@ -59,12 +65,13 @@ async def test_the_response_gives_each_event_as_accepted_refused_or_unknown() ->
     }
     reported = {partition: acks.take() for partition, acks in enumerate(tested_acceptor._partitions)}
     assert reported == {0: {"flights": {MINUTE: [[0, 1]]}}, 1: {}, 2: {}, 3: {"flights": {MINUTE: [[0, 0]]}}}
+    assert tested_acceptor._usage.take() == {KeyDay("flights", "key", MINUTE // 1440): AcceptedTotal(3, 6)}
 
 
 async def test_a_buffer_that_fills_during_a_request_accepts_none_of_its_events() -> None:
     tested_acceptor = acceptor(producer := FakeProducer({3: "full", 0: "hold"}))
     with pytest.raises(Problem) as caught:
-        await tested_acceptor.accept(KNOWN, events(key_of(0), key_of(3)), NOW_US, NOW_US)
+        await tested_acceptor.accept(KNOWN, events(key_of(0), key_of(3)), NOW_US, NOW_US, "key")
     assert "no event was accepted" in caught.value.detail
     assert "events" not in caught.value.members
     assert [sending.acknowledged.cancelled() for sending in producer.sendings] == [True]
@@ -83,7 +90,7 @@ async def test_identities_count_up_within_a_partition_and_name_pipe_version_and_
     producer = FakeProducer({})
     tested_acceptor = acceptor(producer)
     for _ in range(3):
-        await tested_acceptor.accept(KNOWN, events(key_of(2), key_of(2)), NOW_US - 5, NOW_US)
+        await tested_acceptor.accept(KNOWN, events(key_of(2), key_of(2)), NOW_US - 5, NOW_US, "key")
     identities = [identity(record.headers) for record in producer.sent[2]]
     assert [event_identity.seq for event_identity in identities] == [
         seq_text(tested_acceptor._partitions[2].epoch, n) for n in range(6)
@@ -99,7 +106,7 @@ async def test_during_a_rollout_the_key_decides_the_revision() -> None:
     producer = FakeProducer({})
     tested_acceptor = acceptor(producer)
     keys = [str(number) for number in range(50)]
-    await tested_acceptor.accept(rolling, events(*keys, *keys), NOW_US, NOW_US)
+    await tested_acceptor.accept(rolling, events(*keys, *keys), NOW_US, NOW_US, "key")
     keys_with_revision = {
         (record.key, identity(record.headers).revision, identity(record.headers).revision_offset)
         for records in producer.sent.values()
@@ -123,7 +130,7 @@ async def test_an_event_counts_in_the_minute_of_its_time_unless_that_is_far_off(
     producer = FakeProducer({})
     now_us = MINUTE * 60 * MICROSECONDS
     await acceptor(producer).accept(
-        KNOWN, events("k", time_us=now_us - late_s * MICROSECONDS), now_us, now_us
+        KNOWN, events("k", time_us=now_us - late_s * MICROSECONDS), now_us, now_us, "key"
     )
     ((record,),) = producer.sent.values()
     assert identity(record.headers).minute == MINUTE + minutes

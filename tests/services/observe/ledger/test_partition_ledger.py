@@ -9,7 +9,7 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.observe.simulated_mesh import READS, TOPICS, Id, Mesh, id_of
+from tests.support.observe.simulated_mesh import READS, TOPICS, Id, Mesh, id_of, size_of
 
 from hifi_observe.ledger.closing import ClosingRules, MinuteResult, OffsetSnapshot
 from hifi_observe.ledger.partition_ledger import PartitionLedger
@@ -142,6 +142,8 @@ def check(observer: Observer) -> None:
         for hop, topic in (("ingest", "raw"), ("normalize", "normalized"), ("enrich", "enriched")):
             assert counts[hop, "", "out"] == len(mesh.ids(pipe, minute, topic)), (hop, pipe, minute)
             assert minute_result.pipe_minute.copies[EventStage(topic)] == mesh.surplus(pipe, minute, topic)
+        sizes = (size_of(event) for event in mesh.ids(pipe, minute, "raw"))
+        assert minute_result.pipe_minute.bytes == sum(sizes), (pipe, minute)
         watched = sum(minute_result.pipe_minute.watched.counts.values(), Counter())
         assert watched == mesh.buckets(pipe, minute), (pipe, minute)
         repeated = mesh.ids(pipe, minute, "receipts", "", "duplicate")

@@ -1,0 +1,134 @@
+"""What was accepted with each write key, by day: counted by each process of ingest, and shared over a compacted topic.
+
+A record has the running totals of one process, so writing or reading it again changes nothing. The figure of a key and
+a day is the sum over the processes.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import orjson
+
+from hifi.record.record import Record
+
+_DAY_MINUTES: Final = 1440
+_KEPT_DAYS: Final = 2
+"""Days before the newest whose totals a process keeps; events of a day arrive within minutes of its end."""
+
+
+class KeyDay(NamedTuple):
+    """A day of a write key in a pipe."""
+
+    pipe: str
+    key: str
+    """Id of the key (`hifi.pipe.issued_key.key_id`)."""
+    day: int
+    """Days since 1970 UTC."""
+
+
+class AcceptedTotal(NamedTuple):
+    """Events that ingest acknowledged, and the size of their data."""
+
+    events: int = 0
+    bytes: int = 0
+
+    def plus(self, other: "AcceptedTotal") -> "AcceptedTotal":
+        """Both together."""
+        return AcceptedTotal(self.events + other.events, self.bytes + other.bytes)
+
+
+class KeyUsageCounts:
+    """The totals of one process. Pure.
+
+    Args:
+        process: a name that no other process has or had.
+    """
+
+    def __init__(self, process: str) -> None:
+        self._process = process
+        self._totals: dict[KeyDay, AcceptedTotal] = {}
+        self._changed: set[KeyDay] = set()
+
+    def add(self, pipe: str, key: str, minutes: Sequence[int], records: Sequence[Record]) -> None:
+        """Count records that Kafka acknowledged.
+
+        Args:
+            pipe: of the records.
+            key: id of the write key.
+            minutes: that the records count in, minutes since 1970 UTC.
+            records: of `raw`, in the same order.
+        """
+        by_day: defaultdict[int, AcceptedTotal] = defaultdict(AcceptedTotal)
+        days = {minute // _DAY_MINUTES for minute in minutes}
+        if len(days) == 1:
+            by_day[days.pop()] = AcceptedTotal(
+                len(records), sum(len(record.value or b"") for record in records)
+            )
+        else:
+            for minute, record in zip(minutes, records, strict=True):
+                day = minute // _DAY_MINUTES
+                by_day[day] = by_day[day].plus(AcceptedTotal(1, len(record.value or b"")))
+        for day, accepted in by_day.items():
+            key_day = KeyDay(pipe, key, day)
+            self._totals[key_day] = self._totals.get(key_day, AcceptedTotal()).plus(accepted)
+            self._changed.add(key_day)
+
+    def take(self) -> dict[KeyDay, AcceptedTotal]:
+        """Totals that changed since the last call; give them to `restore` if they cannot be written."""
+        changed, self._changed = self._changed, set()
+        taken = {key_day: self._totals[key_day] for key_day in changed}
+        oldest = max((key_day.day for key_day in self._totals), default=0) - _KEPT_DAYS
+        for key_day in [key_day for key_day in self._totals if key_day.day < oldest]:
+            if key_day not in taken:
+                del self._totals[key_day]
+        return taken
+
+    def restore(self, taken: Mapping[KeyDay, AcceptedTotal]) -> None:
+        """Return totals from `take` that were not written; newer ones replace them."""
+        self._changed.update(taken)
+
+    def records(self, taken: Mapping[KeyDay, AcceptedTotal]) -> list[Record]:
+        """The records of totals from `take`."""
+        return [
+            Record(
+                f"{key_day.pipe}/{key_day.key}/{key_day.day}/{self._process}".encode(),
+                orjson.dumps(accepted._asdict()),
+                [],
+            )
+            for key_day, accepted in taken.items()
+        ]
+
+
+class KeyUsage:
+    """The totals of all processes, as the topic has them. Pure."""
+
+    def __init__(self) -> None:
+        self._by_process: defaultdict[KeyDay, dict[str, AcceptedTotal]] = defaultdict(dict)
+
+    def take(self, key: bytes | None, value: bytes | None, _: int = 0) -> None:
+        """Take in a record of the topic.
+
+        Raises:
+            ValueError: it is not one.
+        """
+        try:
+            pipe, key_id, day, process = (key or b"").decode().split("/")
+            key_day = KeyDay(pipe, key_id, int(day))
+            dumped = orjson.loads(value or b"")
+            total = AcceptedTotal(int(dumped["events"]), int(dumped["bytes"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not the record of a key's usage: {error}") from None
+        totals = self._by_process[key_day]
+        totals[process] = max(total, totals.get(process, total))  # totals only grow
+
+    def between(self, first: int, last: int) -> dict[KeyDay, AcceptedTotal]:
+        """The days from `first` to `last`, both included, of all keys."""
+        return {
+            key_day: AcceptedTotal(
+                sum(total.events for total in by_process.values()),
+                sum(total.bytes for total in by_process.values()),
+            )
+            for key_day, by_process in self._by_process.items()
+            if first <= key_day.day <= last
+        }

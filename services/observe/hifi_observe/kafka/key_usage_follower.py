@@ -1,0 +1,33 @@
+"""Follow the topic `key-usage`: what ingest accepted with each write key, by day."""
+
+from hifi.kafka.key_usage import KeyUsage
+from hifi.kafka.topic_follower import TopicFollower
+from hifi_observe.settings import ObserveSettings
+
+_FOLLOW_S = 2.0
+
+
+class KeyUsageFollower:
+    """Reads the topic; nothing of observe waits for it but requests for usage.
+
+    Args:
+        settings: of the service.
+    """
+
+    def __init__(self, settings: ObserveSettings) -> None:
+        self.usage = KeyUsage()
+        self.read = False
+        """Whether the topic was ever read."""
+        self._settings = settings
+
+    async def run(self) -> None:
+        """Follow until cancelled; while Kafka is away what was read last holds."""
+        settings = self._settings
+        takes = {settings.topics.key_usage: self.usage.take}
+        follower = TopicFollower(settings.kafka, settings.instance, takes)
+        try:
+            await follower.start()
+            self.read = True
+            await follower.poll(_FOLLOW_S)
+        finally:
+            await follower.stop()

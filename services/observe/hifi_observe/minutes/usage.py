@@ -1,0 +1,93 @@
+"""Usage of pipes by day: events, their bytes and deliveries, added up from closed minutes. Pure.
+
+A day's figure is what the record of the day has of minutes that are deleted, and the minutes that are kept. The record
+names the last minute that it has, and is written before that minute is deleted, so a minute counts exactly once
+wherever its owner was killed.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from hifi_observe.minutes.availability import DAY_MINUTES
+
+
+class Usage(NamedTuple):
+    """What somebody may have to pay for."""
+
+    events: int = 0
+    """Accepted events, each once."""
+    bytes: int = 0
+    """Size of their data as it is in `raw`."""
+    deliveries: int = 0
+    """Deliveries that a destination acknowledged, each once; also those of replayed dead letters."""
+
+    def plus(self, other: "Usage") -> "Usage":
+        """Both together."""
+        return Usage(self.events + other.events, self.bytes + other.bytes, self.deliveries + other.deliveries)
+
+
+NO_USAGE = Usage()
+
+
+class DeletedMinutes(NamedTuple):
+    """The usage of the minutes of a day that are deleted, up to and including the minute `through`."""
+
+    through: int
+    usage: Usage
+
+    def dump(self) -> dict[str, int]:
+        """JSON for the topic `minutes`."""
+        return {"through": self.through, **self.usage._asdict()}
+
+    @classmethod
+    def load(cls, dumped: Mapping[str, int]) -> "DeletedMinutes":
+        """What `dump` returned."""
+        return cls(dumped["through"], Usage(dumped["events"], dumped["bytes"], dumped["deliveries"]))
+
+
+def of_minute(merged: Mapping[str, Any]) -> Usage:
+    """The usage of a merged minute."""
+    deliveries = sum(row["delivered"] + row["replayed"] for row in merged.get("destinations", ()))
+    return Usage(merged.get("in", 0), merged.get("bytes", 0), deliveries)
+
+
+def with_deleted(
+    minutes: Iterable[int], kept: Mapping[int, Usage], days: Mapping[int, DeletedMinutes]
+) -> dict[int, DeletedMinutes]:
+    """Days to their new records, to write before minutes are deleted.
+
+    Args:
+        minutes: to delete.
+        kept: minute to its usage, where there is any.
+        days: the records of the pipe.
+    """
+    changed: dict[int, DeletedMinutes] = {}
+    for minute in sorted(minutes):
+        usage, day = kept.get(minute, NO_USAGE), minute // DAY_MINUTES
+        before = changed.get(day) or days.get(day) or DeletedMinutes(-1, NO_USAGE)
+        if usage != NO_USAGE and minute > before.through:
+            changed[day] = DeletedMinutes(minute, before.usage.plus(usage))
+    return changed
+
+
+def by_day(
+    first: int, last: int, kept: Mapping[int, Usage], days: Mapping[int, DeletedMinutes]
+) -> dict[int, Usage]:
+    """The days from `first` to `last` that have any usage.
+
+    Args:
+        first: days since 1970 UTC.
+        last: the same, included.
+        kept: minute to its usage, where there is any.
+        days: the records of the pipe.
+    """
+    usages: defaultdict[int, Usage] = defaultdict(Usage)
+    for day, deleted in days.items():
+        if first <= day <= last:
+            usages[day] = deleted.usage
+    for minute, usage in kept.items():
+        day = minute // DAY_MINUTES
+        if first <= day <= last and (day not in days or minute > days[day].through):
+            usages[day] = usages[day].plus(usage)
+    return dict(usages)
