@@ -25,6 +25,7 @@ from hifi_cli.commands import (
     pipes,
     principal,
     rate,
+    report,
     restore,
     rollout,
     schema,
@@ -81,6 +82,7 @@ app.command(rich_help_panel=_INSPECT)(lost.lost)
 app.command(rich_help_panel=_INSPECT)(event.event)
 app.command(rich_help_panel=_INSPECT)(skew)
 app.command(rich_help_panel=_INSPECT)(sources)
+app.add_typer(report.app, name="report", rich_help_panel=_INSPECT)
 app.add_typer(dead.app, name="dead", rich_help_panel=_INSPECT)
 app.command(rich_help_panel=_PIPES)(check.check)
 app.command(rich_help_panel=_PIPES)(diff.diff)
