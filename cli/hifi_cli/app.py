@@ -34,6 +34,7 @@ from hifi_cli.commands import (
     top,
     topics,
     up,
+    upgrade,
 )
 from hifi_cli.commands.console import console_link
 from hifi_cli.commands.skew import skew
@@ -100,4 +101,5 @@ app.command(rich_help_panel=_PIPES)(backup.backup)
 app.command(rich_help_panel=_PIPES)(restore.restore)
 app.add_typer(acl.app, name="acl", rich_help_panel=_KAFKA)
 app.add_typer(topics.app, name="topics", rich_help_panel=_KAFKA)
+app.add_typer(upgrade.app, name="upgrade", rich_help_panel=_KAFKA)
 app.command()(version)

@@ -53,6 +53,7 @@ READS = {
     "schema avro": "",
     "acl show": "",
     "topics show": "",
+    "upgrade check": "",
     "colour status": "",
     "dead list": "",
     "rollout status": "",
