@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "skew": _Command(_INSPECT, "skew", "skew"),
     "sources": _Command(_INSPECT, "sources", "sources"),
     "usage": _Command(_INSPECT, "usage", "usage"),
+    "report": _Command(_INSPECT, "report", "app"),
     "dead": _Command(_INSPECT, "dead", "app"),
     "check": _Command(_PIPES, "check", "check"),
     "diff": _Command(_PIPES, "diff", "diff"),
@@ -51,6 +52,7 @@ COMMANDS: Final = {
     "restore": _Command(_PIPES, "restore", "restore"),
     "acl": _Command(_KAFKA, "acl", "app"),
     "topics": _Command(_KAFKA, "topics", "app"),
+    "upgrade": _Command(_KAFKA, "upgrade", "app"),
     "version": _Command(None, "version", "version"),
 }
 

@@ -31,6 +31,8 @@ OBSERVE = {
     "GET /alarms": Role.VIEWER,
     "GET /control": Role.VIEWER,
     "GET /runbooks": Role.VIEWER,
+    "GET /report": Role.VIEWER,
+    "GET /report/document": Role.VIEWER,
     "GET /pipes/{pipe}": Role.VIEWER,
     "GET /pipes/{pipe}/colours": Role.VIEWER,
     "GET /pipes/{pipe}/dead": Role.VIEWER,
@@ -58,6 +60,7 @@ OBSERVE = {
     "GET /api/v1/pipes/{pipe}/minutes/{minute}/lost": Role.VIEWER,
     "GET /api/v1/pipes/{pipe}/dead": Role.VIEWER,
     "POST /api/v1/pipes/{pipe}/dead/replay": Role.OPERATOR,
+    "GET /api/v1/report": Role.VIEWER,
     "GET /api/v1/alarms": Role.VIEWER,
     "GET /api/v1/usage": Role.VIEWER,
     "POST /api/v1/silences": Role.OPERATOR,
@@ -153,7 +156,10 @@ def application(name: str) -> Starlette:
     if name == "manage":
         return manage_api.application(State(), "")
     settings = ObserveSettings(kafka="127.0.0.1:9", stream="s", instance="i")
-    return observe_api.application(settings, MagicMock(), MagicMock(), Gate(State()), AuditLog(AsyncMock()))
+    answers = MagicMock()
+    answers.reports.signed.return_value = b"{}"
+    answers.reports.signature.return_value = None
+    return observe_api.application(settings, answers, MagicMock(), Gate(State()), AuditLog(AsyncMock()))
 
 
 def routes(app: Any, prefix: str = "") -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Requests to the HTTP APIs of a mesh, whose answers are JSON."""
+"""Requests to the HTTP APIs of a mesh, whose answers are JSON, and to pages of its consoles."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,9 +51,26 @@ class JsonApi:
         Raises:
             HifiError: the API does not answer, or not with JSON.
         """
+        answer = self.send(method, path, content, headers)
+        try:
+            body: dict[str, Any] = orjson.loads(answer.data)
+        except orjson.JSONDecodeError:
+            raise HifiError(
+                f"{self.url} answers {answer.status} without JSON; is it the address of {self.name}?"
+            ) from None
+        return JsonAnswer(answer.status, body, answer.headers)
+
+    def send(
+        self, method: str, path: str, content: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> urllib3.BaseHTTPResponse:
+        """Send a request and read its answer, whatever its status and its type.
+
+        Raises:
+            HifiError: the API does not answer.
+        """
         credentials = {"authorization": f"Bearer {self.token}"} if self.token else {}
         try:
-            answer = urllib3.request(
+            return urllib3.request(
                 method,
                 self.url + path,
                 body=content,
@@ -64,10 +81,3 @@ class JsonApi:
             )
         except urllib3.exceptions.HTTPError as error:
             raise HifiError(f"{self.name} does not answer at {self.url}; {self.hint} ({error})") from None
-        try:
-            body: dict[str, Any] = orjson.loads(answer.data)
-        except orjson.JSONDecodeError:
-            raise HifiError(
-                f"{self.url} answers {answer.status} without JSON; is it the address of {self.name}?"
-            ) from None
-        return JsonAnswer(answer.status, body, answer.headers)

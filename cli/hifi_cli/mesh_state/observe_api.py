@@ -1,9 +1,10 @@
 """Requests to the API of observe, with the token of a principal."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -20,6 +21,8 @@ ObserveUrl: TypeAlias = Annotated[
         help="Address of observe, with a token in HIFI_TOKEN. Default: the mesh in --data.",
     ),
 ]
+
+_HINT: Final = "check with `hifi status` whether it is running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,17 @@ class ObserveApi:
         """
         return self._call("GET", path)
 
+    def page(self, path: str) -> tuple[bytes, Mapping[str, str]]:
+        """A page of the console, and the headers of the answer.
+
+        Raises:
+            HifiError: observe does not answer, or answers with an error.
+        """
+        answer = JsonApi("observe", self.url, self.token, _HINT).send("GET", path)
+        if answer.status != 200:
+            raise HifiError(f"observe at {self.url} answers {answer.status} for {path}")
+        return answer.data, answer.headers
+
     def sign_in_link(self) -> str:
         """A URL that opens the console signed in as the principal, once and within an hour.
 
@@ -51,8 +65,7 @@ class ObserveApi:
         return self.url + str(self._call("POST", "/api/v1/sign-in-links")["path"])
 
     def _call(self, method: str, path: str) -> dict[str, Any]:
-        hint = "check with `hifi status` whether it is running"
-        answer = JsonApi("observe", self.url, self.token, hint).request(method, path)
+        answer = JsonApi("observe", self.url, self.token, _HINT).request(method, path)
         if answer.status == 401:
             raise HifiError(
                 f"observe at {self.url} does not know the token: set HIFI_TOKEN to that of a principal, or give the "

@@ -1,10 +1,11 @@
-"""Write the reference pages, and the generated sections of others: `python -m hifi_cli.reference DOCS`."""
+"""Write the reference pages, sections of others and names of settings: `python -m hifi_cli.reference DOCS`."""
 
 import sys
 from pathlib import Path
 
 from hifi_cli.reference.pages import pages
 from hifi_cli.reference.sections import pages_with_sections
+from hifi_cli.reference.settings_names import settings_file, settings_names
 
 
 def main() -> None:
@@ -12,6 +13,8 @@ def main() -> None:
     folder = Path(sys.argv[1])
     for name, text in (pages() | pages_with_sections(folder)).items():
         (folder / name).write_text(text)
+    root = folder.resolve().parent
+    settings_file(root).write_text(settings_names(root))
 
 
 if __name__ == "__main__":

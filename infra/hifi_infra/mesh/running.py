@@ -9,13 +9,17 @@ import time
 from pathlib import Path
 from typing import IO, Final
 
+import orjson
 import psutil
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hifi.control.releases.desired_release import INSTALLED
 from hifi.runtime.errors import Misconfigured
+from hifi.runtime.health import version
 from hifi_infra.mesh.plan import Trigger
 
+DATA_FORMAT: Final = 1
+"""Form of data folders. It grows when an earlier release could not read what a later one wrote."""
 EARLIER_END_S: Final = 10.0
 """The kernel and the process reaper kill the children of a mesh that was killed; a JVM takes a moment to end."""
 
@@ -61,6 +65,10 @@ class RunningMesh(BaseModel):
     trigger: Trigger
     control: str = ""
     """Name of the control plane; empty: there is none."""
+    data_format: int = DATA_FORMAT
+    """Form of the data folder. A release refuses the folder of a later form."""
+    release: str = ""
+    """Of hifi, which wrote it."""
     python_path: list[Path] = []
     """Folders with the pipes' own Python functions."""
     instances: list[RunningInstance] = []
@@ -79,10 +87,12 @@ def read(data: Path) -> RunningMesh | None:
     """The last description that a mesh wrote to this folder, whether or not that mesh still runs.
 
     Raises:
-        Misconfigured: the file cannot be read.
+        Misconfigured: the file cannot be read, or is that of a newer release.
     """
     try:
-        return RunningMesh.model_validate_json(state_file(data).read_bytes())
+        content = state_file(data).read_bytes()
+        _require_readable(data, content)
+        return RunningMesh.model_validate_json(content)
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
@@ -90,6 +100,23 @@ def read(data: Path) -> RunningMesh | None:
             f"{state_file(data)} is not a file that hifi wrote ({type(error).__name__}): "
             "remove that file while no mesh runs on the folder"
         ) from error
+
+
+def _require_readable(data: Path, content: bytes) -> None:
+    """Refuse the folder of a release whose data folders have a later form.
+
+    Raises:
+        Misconfigured: it is one.
+    """
+    with contextlib.suppress(ValueError):
+        written = orjson.loads(content)
+        data_format = written.get("data_format") if isinstance(written, dict) else None
+        if isinstance(data_format, int) and data_format > DATA_FORMAT:
+            raise Misconfigured(
+                f"{data} was last used by hifi {written.get('release') or 'of a newer release'}, whose data folders "
+                f"(format {data_format}) this release, {version('infra')}, cannot read; nothing was changed. Install "
+                "that release again, or name another folder with --data"
+            )
 
 
 def find(data: Path) -> RunningMesh | None:
@@ -101,7 +128,8 @@ def find(data: Path) -> RunningMesh | None:
 def write(data: Path, running: RunningMesh) -> None:
     """Write the description. The file is replaced at once: a reader gets the old or the new one, whole."""
     part = state_file(data).with_suffix(".part")
-    part.write_text(running.model_dump_json(indent=1))
+    written = running.model_copy(update={"release": version("infra")})
+    part.write_text(written.model_dump_json(indent=1))
     part.replace(state_file(data))
 
 
@@ -109,8 +137,10 @@ def lock(data: Path) -> IO[str]:
     """Lock the folder against other meshes until the returned file is closed or this process ends.
 
     Raises:
-        Misconfigured: another mesh runs there, or the folder cannot be used.
+        Misconfigured: another mesh runs there, the folder cannot be used, or it is that of a newer release.
     """
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        _require_readable(data, state_file(data).read_bytes())
     try:
         data.mkdir(parents=True, exist_ok=True)
         file = (data / "mesh.lock").open("w")

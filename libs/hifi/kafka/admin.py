@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -78,6 +79,39 @@ async def topic_names(bootstrap: str, prefix: str) -> list[str]:
         return sorted(name for name in await admin.list_topics() if name.startswith(prefix))
 
 
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """A topic as Kafka has it."""
+
+    partitions: int
+    replicas: int
+    configs: Mapping[str, str]
+    """Its settings; empty: this user may not read them."""
+
+
+async def topic_facts(bootstrap: str, names: list[str], timeout_s: float = 30) -> dict[str, TopicFacts]:
+    """The topics that exist, by name.
+
+    Raises:
+        Retryable: Kafka did not answer in time, or refused.
+    """
+    try:
+        async with asyncio.timeout(timeout_s), _admin(bootstrap) as admin:
+            counts = await _counts(admin, names)
+            configs = await _settings(admin, list(counts), None)
+            described = await admin.describe_topics(list(counts)) if counts else []
+            replicas = {
+                topic["topic"]: min((len(part["replicas"]) for part in topic["partitions"]), default=0)
+                for topic in described
+            }
+    except (KafkaError, TimeoutError) as error:
+        raise Retryable(f"Kafka at {bootstrap} did not describe the topics: {error!r}") from error
+    return {
+        name: TopicFacts(partitions, replicas.get(name, 0), configs.get(name, {}))
+        for name, partitions in counts.items()
+    }
+
+
 async def create_topic(admin: Any, name: str, partitions: int, configs: dict[str, str]) -> None:
     """Create a topic with up to three replicas, unless somebody else has created it meanwhile.
 
@@ -151,12 +185,14 @@ async def retention_ms(admin: Any, topic: str) -> int | None:
     return None
 
 
-async def _settings(admin: Any, names: list[str]) -> dict[str, dict[str, str]]:
-    """The settings of each topic that hifi checks; topics whose settings may not be read are left out."""
+async def _settings(
+    admin: Any, names: list[str], keys: Iterable[str] | None = (_RECORD_LIMIT, *_FIXED)
+) -> dict[str, dict[str, str]]:
+    """Settings of each topic, None: all of them; topics whose settings may not be read are left out."""
     if not names:
         return {}
-    keys = dict.fromkeys((_RECORD_LIMIT, *_FIXED))
-    resources = [ConfigResource(ConfigResourceType.TOPIC, name, keys) for name in names]
+    asked = None if keys is None else dict.fromkeys(keys)
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name, asked) for name in names]
     return {
         name: {setting[0]: setting[1] for setting in settings}
         for answer in await admin.describe_configs(resources)

@@ -9,6 +9,7 @@ from hifi.control.principals.gate import Gate
 from hifi.control.principals.oidc.login import configured_login
 from hifi.kafka.last_uses import LastUses
 from hifi.runtime.health import Health
+from hifi.runtime.signed_document import SigningKey
 from hifi_observe.alarms.alarm_notifier import AlarmNotifier
 from hifi_observe.colours.colours_view import ColoursView
 from hifi_observe.judge import StreamJudge
@@ -28,6 +29,7 @@ from hifi_observe.web.minute_answers import MinuteAnswers
 from hifi_observe.web.pipe_answers import PipeAnswers
 from hifi_observe.web.record_answers import RecordAnswers
 from hifi_observe.web.replays import Replays
+from hifi_observe.web.report_answers import ReportAnswers
 from hifi_observe.web.status_answers import StatusAnswers
 from hifi_observe.web.usage_answers import UsageAnswers
 
@@ -47,6 +49,8 @@ class Observer:
         self._audit = AuditWriter(control, settings.instance, topics)
         self._uses = LastUses()
         self._key_usage = KeyUsageFollower(settings)
+        key_file = settings.observe_report_key_file
+        self._report_key = SigningKey.read(key_file) if key_file is not None else None
         self._tasks: list[asyncio.Task[None]] = []
 
     def application(self) -> Starlette:
@@ -64,6 +68,7 @@ class Observer:
             alarms,
             ControlAnswers(judge.stability, stream.registry),
             UsageAnswers(store, partitions, self._key_usage, settings.observe_keep_h),
+            ReportAnswers(settings, store, pipes, partitions, self._report_key),
         )
         return application(
             settings,
@@ -92,7 +97,7 @@ class Observer:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(reconnect("key-usage", self._key_usage.run))
             await self.stream.load(tasks)
-            self.stream.run(tasks, lambda: self._colours.exist)
+            self.stream.run(tasks, lambda: self._colours.exist, self.lookups)
             self.judge.run(tasks)
             if self._settings.colours:
                 self._run_colours(tasks)

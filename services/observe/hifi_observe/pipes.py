@@ -35,8 +35,12 @@ class ObservedPipes:
         return published.pipe if published is not None else None
 
     def exists(self, name: str) -> bool:
-        """Whether a pipe is declared, or was and still has minutes."""
-        return self.registry.get(name) is not None or name in self._store.minutes
+        """Whether a pipe is declared, or was and still has minutes or days."""
+        return (
+            self.registry.get(name) is not None
+            or name in self._store.minutes
+            or bool(self._store.days.get(name))
+        )
 
     def limits(self) -> dict[str, SloLimits]:
         """Pipe to the limits of its SLO."""

@@ -38,7 +38,7 @@ class ObserveSettings(ServiceSettings, ControlSettings, ColourControlSettings, R
         2, gt=0, description="Time between publications of current figures."
     )
     observe_keep_h: float = Field(
-        48, gt=0, description="Retention of minutes; availability of days is kept for a year."
+        48, gt=0, description="Retention of minutes; their states are kept for a year."
     )
     observe_heartbeat_gap_s: float = Field(
         10,
@@ -50,6 +50,10 @@ class ObserveSettings(ServiceSettings, ControlSettings, ColourControlSettings, R
         gt=0,
         lt=1,
         description="Share of minutes that should be up.",
+    )
+    observe_report_key_file: Path | None = Field(
+        None,
+        description="PEM file with the Ed25519 key that signs reports; `hifi report key FILE` makes it.",
     )
     observe_skew_window_minutes: int = Field(
         30,

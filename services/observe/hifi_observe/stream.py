@@ -6,11 +6,13 @@ from collections.abc import Callable
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime.health import Health
+from hifi_observe.kafka.id_names import IdNames
 from hifi_observe.kafka.minutes_follower import MinutesFollower
 from hifi_observe.kafka.observed_partitions import ObservedPartitions
 from hifi_observe.kafka.publication import FiguresPublication, publish_minutes
 from hifi_observe.kafka.publisher import Publisher
 from hifi_observe.kafka.reconnection import reconnect
+from hifi_observe.kafka.record_lookup import LookupSlots
 from hifi_observe.live.live_figures import LiveFigures
 from hifi_observe.minutes.merger import MinuteMerger
 from hifi_observe.minutes.minute_store import MinuteStore
@@ -59,12 +61,13 @@ class ObservedStream:
         tasks.create_task(reconnect("follower", lambda: self.follower.run(partitions)))
         await self.follower.loaded.wait()
 
-    def run(self, tasks: asyncio.TaskGroup, keep_lags: Callable[[], bool]) -> None:
+    def run(self, tasks: asyncio.TaskGroup, keep_lags: Callable[[], bool], slots: LookupSlots) -> None:
         """Start the tasks that read, merge and publish; call it after `load`.
 
         Args:
             tasks: runs them until cancelled.
             keep_lags: see `MinuteMerger`.
+            slots: of look-ups in Kafka.
         """
         settings = self._settings
         merger = MinuteMerger(
@@ -88,6 +91,15 @@ class ObservedStream:
                 settings.observe_amend_interval_s,
             )
         )
+        names = IdNames(
+            settings,
+            self.store,
+            self.pipes,
+            self.publisher,
+            slots,
+            lambda pipes: merger.owned(pipes, self.partitions.numbers),
+        )
+        tasks.create_task(reconnect("ids", names.run))
         tasks.create_task(figures.run(settings.observe_live_interval_s))
         tasks.create_task(self.live.sample(self.pipes.names))
 

@@ -28,6 +28,10 @@ _ANY, _LITERAL, _PREFIXED, _ALLOW = 1, 3, 4, 3
 _ANY_HOST: Final = "*"
 
 
+class NoAuthorizer(Misconfigured):
+    """Kafka does not check ACLs."""
+
+
 class _CreateAcls(Request[CreateAclsRequest_v1]):  # type: ignore[misc] # aiokafka's own creates one entry a request
     API_KEY = CreateAclsRequest_v1.API_KEY
 
@@ -83,6 +87,26 @@ async def create_acls(bootstrap: str, declared: Mapping[str, Iterable[Acl]]) -> 
         await admin.close()
 
 
+async def missing_acls(bootstrap: str, declared: Mapping[str, Iterable[Acl]]) -> list[tuple[str, Acl]] | None:
+    """The entries that `create_acls` would create, with their principals; None: Kafka has no authorizer.
+
+    Raises:
+        Misconfigured: Kafka does not allow it.
+        Retryable: Kafka does not answer.
+    """
+    admin = AIOKafkaAdminClient(**client_options(bootstrap))
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            await admin.start()
+            return await _missing(admin, declared)
+    except NoAuthorizer:
+        return None
+    except (KafkaError, OSError, TimeoutError) as error:
+        raise Retryable(f"Kafka at {bootstrap} did not list the ACLs: {error!r}") from error
+    finally:
+        await admin.close()
+
+
 async def _missing(admin: Any, declared: Mapping[str, Iterable[Acl]]) -> list[tuple[str, Acl]]:
     return [
         (principal, acl)
@@ -109,7 +133,7 @@ async def _existing(admin: Any, principal: str) -> set[Acl]:
 
 def _raise_for(code: int, message: str | None) -> None:
     if code == _SECURITY_DISABLED:
-        raise Misconfigured(
+        raise NoAuthorizer(
             "Kafka has no authorizer, so ACLs have no effect: set authorizer.class.name of the brokers"
         )
     if code:

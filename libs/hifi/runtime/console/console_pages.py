@@ -17,6 +17,7 @@ _OBSERVE_LINKS: Final = (
     ("/", "Pipes"),
     ("/alarms", "Alarms"),
     ("/control", "Control"),
+    ("/report", "Report"),
     ("/runbooks", "Runbooks"),
 )
 _MANAGE_LINKS: Final = (
@@ -80,7 +81,7 @@ class ConsolePages:
         )
         self._templates.filters |= filters or {}
         self._templates.globals |= {"service": service, "links": links}
-        self._headers = {
+        self.headers = {
             "content-security-policy": f"default-src 'self'; style-src 'self'{styles and ' ' + styles}; "
             "img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'self'; "
             "frame-ancestors 'none'",
@@ -108,10 +109,12 @@ class ConsolePages:
             status: of the response.
             account: who has signed in; empty: nobody.
         """
-        body = self._templates.get_template(template).render(
-            values, title=title, counts=counts or {}, account=account
-        )
-        return HTMLResponse(body, status, headers=self._headers)
+        frame = {"title": title, "counts": counts or {}, "account": account}
+        return HTMLResponse(self.rendered(template, {**values, **frame}), status, headers=self.headers)
+
+    def rendered(self, template: str, values: Mapping[str, Any]) -> str:
+        """What a template makes of values."""
+        return self._templates.get_template(template).render(values)
 
     def static(self, name: str) -> Response:
         """A style sheet or script.

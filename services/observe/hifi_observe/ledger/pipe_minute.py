@@ -63,8 +63,8 @@ class PipeMinute:
         """Every identity ever seen at any stage; filled when the minute closes."""
         self.replayed: dict[str, IdSet] = {}
         """Destination to identities that were dead-lettered there and delivered by a replay."""
-        self.late = 0
-        """Events first seen after closing."""
+        self.late = IdSet()
+        """Events first seen in `raw` after closing."""
         self.version = 0
         """Number of times it was closed or amended."""
         self.dirty = False
@@ -225,7 +225,7 @@ class PipeMinute:
             "through": self._through,
             "firsts": self.firsts,
             "lasts": self.lasts,
-            "late": self.late,
+            "late": self.late.dump(),
             "unreported": list(self.unreported),
             "version": self.version,
             "watched": self.watched.dump(),
@@ -261,7 +261,7 @@ class PipeMinute:
         pipe_minute.known = IdSet.load(dumped["known"])
         pipe_minute._through = dict(dumped["through"])
         pipe_minute.firsts, pipe_minute.lasts = dict(dumped["firsts"]), dict(dumped["lasts"])
-        pipe_minute.late, pipe_minute.version = dumped["late"], dumped["version"]
+        pipe_minute.late, pipe_minute.version = IdSet.load(dumped["late"]), dumped["version"]
         pipe_minute.watched = WatchCounts.load(dumped.get("watched", ()))
         pipe_minute.backfill = IdSet.load(dumped.get("backfill", {}))
         pipe_minute.unreported = (dumped["unreported"][0], dumped["unreported"][1])
@@ -295,5 +295,6 @@ class PipeMinute:
                 self.copies[stage] += copies
         if RAW in {stage.kind for stage in stages}:
             already = self.seen.get(EventStage(RAW), IdSet())
-            self.late += sum((epoch, sequence) not in already for sequence in kept_sequences)
+            late = [sequence for sequence in kept_sequences if (epoch, sequence) not in already]
+            self.late.add(epoch, late)
         return kept_sequences

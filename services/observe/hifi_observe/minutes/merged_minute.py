@@ -33,7 +33,7 @@ class MinuteShare:
     lost: list[tuple[str, str, IdSet]]
     unreported: tuple[int, int]
     copies: Counter[tuple[str, str]]
-    late: int
+    late: IdSet
     sketches: dict[str, Sketch]
     lasts: dict[str, list[int]] = field(default_factory=dict)
     """Topic to first and last offset of the minute there."""
@@ -96,7 +96,7 @@ def load_part(dumped: Mapping[str, Any]) -> MinuteShare:
         [(hop, destination, IdSet.load(ids)) for hop, destination, ids in dumped["lost"]],
         (pipe_minute["unreported"][0], pipe_minute["unreported"][1]),
         copies,
-        pipe_minute["late"],
+        IdSet.load(pipe_minute["late"]),
         {name: Sketch.load(sketch) for name, sketch in pipe_minute["sketches"].items()},
         {
             topic: [pipe_minute["firsts"].get(topic, last), last]
@@ -181,7 +181,7 @@ def merge(
         "in_flight": sum(number for (_, _, state), number in left.items() if state == "in_flight"),
         "lost": lost,
         "refused_paused": intake.paused,
-        "late": sum(part.late for part in parts),
+        "late": sum(len(part.late) for part in parts),
         "backfill": sum(part.backfill for part in parts),
         "backfill_left": backfill_left.total(),
         "unacknowledged": sum(part.unreported[0] for part in parts),
@@ -201,6 +201,11 @@ def merge(
             }
             for part in parts
             for hop, destination, ids in part.lost
+        ],
+        "late_ids": [
+            {"partition": part.partition, "count": len(part.late), "ids": _some(part.late).dump()}
+            for part in parts
+            if part.late
         ],
         "offsets": {str(part.partition): part.lasts for part in parts},
     }

@@ -1,15 +1,17 @@
 """Merge the partitions' shares of the pipes that this instance owns, and delete what is past its retention. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import orjson
 
 from hifi_observe.minutes import record_keys
-from hifi_observe.minutes.availability import DAY_MINUTES, DOWN, UNKNOWN, UP, IngestHealth, SloLimits
+from hifi_observe.minutes.availability import DAY_MINUTES, IngestHealth, SloLimits
+from hifi_observe.minutes.day_record import COUNTS, KEPT_DAYS, DayRecord, day_of
 from hifi_observe.minutes.merged_minute import load_part, merge
 from hifi_observe.minutes.minute_store import MinuteStore
+from hifi_observe.minutes.named_ids import NamedIds
 from hifi_observe.minutes.usage import with_deleted
 
 Records = list[tuple[bytes, dict[str, Any] | None]]
@@ -70,22 +72,23 @@ class MinuteMerger:
             due.update(minute for minute in range(first, closed + 1) if minute not in merged_minutes)
             self._merged_to[pipe] = closed
         records: Records = []
-        moved: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        added: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        changed_days: defaultdict[int, list[int]] = defaultdict(list)
         for minute in sorted(due):
             # Minutes past their retention are neither merged nor counted again.
             merged = self._merged(pipe, minute, limits) if minute >= closed - self._keep else None
             if merged is not None:
                 records.append((record_keys.minute(pipe, minute), merged))
-                before = self._store.states[pipe].get(minute)
-                moved[minute // DAY_MINUTES][merged["state"]] += 1
-                if before is not None:
-                    moved[minute // DAY_MINUTES][before] -= 1
+                records += self._ids(pipe, minute, merged)
+                before = self._store.counts[pipe].get(minute, (0,) * len(COUNTS))
+                for name, count in zip(COUNTS, before, strict=True):
+                    added[day_of(minute)][name] += merged[name] - count
+                changed_days[day_of(minute)].append(minute)
                 self._store.take(record_keys.minute(pipe, minute), orjson.dumps(merged))
             changed.discard(minute)
-        for number, states in sorted(moved.items()):
-            records.append(
-                (record_keys.day(pipe, number), self._day(pipe, number, states, closed - self._keep))
-            )
+        for number, minutes in sorted(changed_days.items()):
+            day = self._day(pipe, number, minutes, added[number], closed - self._keep)
+            records.append((record_keys.day(pipe, number), day.dump()))
         return records + self._old(pipe, closed)
 
     def _merged(self, pipe: str, minute: int, limits: SloLimits) -> dict[str, Any] | None:
@@ -99,21 +102,38 @@ class MinuteMerger:
             intake = intake.worst(IngestHealth(**before.get("intake", {})))
         return merge(pipe, minute, parts, limits, intake, keep_lags=self._keep_lags())
 
-    def _day(self, pipe: str, number: int, moved: Counter[str], oldest: int) -> dict[str, int]:
-        """Minutes of a day by state; if its first minutes were deleted, the last known counts plus changes since."""
-        counted_before = self._store.days[pipe].get(number)
-        if counted_before is not None and number * DAY_MINUTES < oldest:
-            by_state = {state: max(0, count + moved[state]) for state, count in counted_before.items()}
+    def _ids(self, pipe: str, minute: int, merged: Mapping[str, Any]) -> Records:
+        """The record of the ids of lost and late events, if there are any or were before; it keeps their names."""
+        before = self._store.ids[pipe].get(minute)
+        ids = NamedIds.of(merged, NamedIds.load(orjson.loads(before)).names if before else {})
+        key, dumped = record_keys.ids(pipe, minute), ids.dump() if ids else None
+        if dumped is None and before is None:
+            return []
+        self._store.take(key, orjson.dumps(dumped) if dumped else None)
+        return [(key, dumped)]
+
+    def _day(
+        self, pipe: str, number: int, changed: Iterable[int], added: Mapping[str, int], oldest: int
+    ) -> DayRecord:
+        """A day whose minutes changed; if its first minutes were deleted, `added` is added to its last counts."""
+        store, first = self._store, number * DAY_MINUTES
+        before = store.days[pipe].get(number)
+        minutes = set(changed)
+        if before is not None and first < oldest:
+            counts = {name: max(0, before.counts.get(name, 0) + added[name]) for name in COUNTS}
         else:
-            states = self._store.states[pipe]
-            day = range(number * DAY_MINUTES, (number + 1) * DAY_MINUTES)
-            counted = Counter(states[minute] for minute in day if minute in states)
-            by_state = {state: counted[state] for state in (UP, DOWN, UNKNOWN)}
-        self._store.days[pipe][number] = by_state
-        return by_state
+            # All minutes are counted again: the last record of the day may not have reached Kafka.
+            counted = store.counts[pipe]
+            minutes.update(minute for minute in range(first, first + DAY_MINUTES) if minute in counted)
+            counts = {
+                name: sum(counted[minute][index] for minute in minutes) for index, name in enumerate(COUNTS)
+            }
+        states = [(minute - first, store.state(pipe, minute)) for minute in minutes]
+        day = store.days[pipe][number] = (before or DayRecord()).updated(states, counts)
+        return day
 
     def _old(self, pipe: str, closed: int) -> Records:
-        """Deletions of minutes and shares past their retention, after the usage of the minutes."""
+        """Deletions of minutes, shares, days and ids past their retention, after the usage of the minutes."""
         deletions: Records = []
         if closed < 0:
             return deletions
@@ -130,4 +150,21 @@ class MinuteMerger:
                 if minute < closed - self._keep or not orjson.loads(value)["pipe_minute"]["unresolved"]:
                     deletions.append((record_keys.part(pipe, minute, partition), None))
                     self._store.take(record_keys.part(pipe, minute, partition), None)
+        oldest_day = day_of(closed) - KEPT_DAYS
+        old_keys = [
+            *(record_keys.day(pipe, day) for day in self._store.days.get(pipe, {}) if day < oldest_day),
+            *(
+                record_keys.usage(pipe, day)
+                for day in self._store.usage_days.get(pipe, {})
+                if day < oldest_day
+            ),
+            *(
+                record_keys.ids(pipe, minute)
+                for minute in self._store.ids.get(pipe, {})
+                if day_of(minute) < oldest_day
+            ),
+        ]
+        for key in old_keys:
+            deletions.append((key, None))
+            self._store.take(key, None)
         return deletions

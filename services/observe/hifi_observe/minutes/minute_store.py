@@ -1,15 +1,19 @@
 """In-memory view of the topic `minutes`: merged minutes, shares, markers and momentary figures. Pure."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.availability import DOWN, IngestHealth
+from hifi_observe.minutes.day_record import COUNTS, DayRecord, MinuteState
 from hifi_observe.minutes.open_minute import OpenMinutes
 from hifi_observe.minutes.usage import NO_USAGE, DeletedMinutes, Usage, of_minute
+
+_Kept = TypeVar("_Kept")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +36,14 @@ class MinuteStore:
         """Pipe to minute to up, down or unknown."""
         self.downs: defaultdict[str, dict[int, DownMinute]] = defaultdict(dict)
         """Pipe to minutes that are down."""
-        self.days: defaultdict[str, dict[int, dict[str, int]]] = defaultdict(dict)
-        """Pipe to day to minutes up, down and unknown."""
+        self.causes: defaultdict[str, dict[int, tuple[str, ...]]] = defaultdict(dict)
+        """Pipe to minute to why it is down; minutes that are not down are left out."""
+        self.counts: defaultdict[str, dict[int, tuple[int, ...]]] = defaultdict(dict)
+        """Pipe to minute to its `COUNTS`."""
+        self.days: defaultdict[str, dict[int, DayRecord]] = defaultdict(dict)
+        """Pipe to day to the states of its minutes."""
+        self.ids: defaultdict[str, dict[int, bytes]] = defaultdict(dict)
+        """Pipe to minute to the ids of its lost and late events as JSON (`NamedIds.load`), where there are any."""
         self.usage: defaultdict[str, dict[int, Usage]] = defaultdict(dict)
         """Pipe to minute to its usage, where there is any."""
         self.usage_days: defaultdict[str, dict[int, DeletedMinutes]] = defaultdict(dict)
@@ -70,10 +80,17 @@ class MinuteStore:
                 self._minute(pipe, int(minute), value)
             case "part", [pipe, minute, partition]:
                 self._part(pipe, int(minute), int(partition), value)
-            case "day", [pipe, number] if value is not None:
-                self.days[pipe][int(number)] = orjson.loads(value)
-            case "usage", [pipe, number] if value is not None:
-                self.usage_days[pipe][int(number)] = DeletedMinutes.load(orjson.loads(value))
+            case "day", [pipe, number]:
+                _put(self.days[pipe], int(number), value, lambda day: DayRecord.load(orjson.loads(day)))
+            case "ids", [pipe, minute]:
+                _put(self.ids[pipe], int(minute), value, bytes)
+            case "usage", [pipe, number]:
+                _put(
+                    self.usage_days[pipe],
+                    int(number),
+                    value,
+                    lambda day: DeletedMinutes.load(orjson.loads(day)),
+                )
             case "closed", [partition] if value is not None:
                 self._marker(int(partition), orjson.loads(value))
             case "open", [partition] if value is not None:
@@ -83,10 +100,7 @@ class MinuteStore:
             case "live", [partition] if value is not None:
                 self._live(int(partition), orjson.loads(value))
             case "front", [minute]:
-                if value is None:
-                    self.fronts.pop(int(minute), None)
-                else:
-                    self.fronts[int(minute)] = orjson.loads(value)
+                _put(self.fronts, int(minute), value, orjson.loads)
             case _:
                 pass  # written by a later version
 
@@ -95,6 +109,8 @@ class MinuteStore:
             self.minutes[pipe].pop(minute, None)
             self.states[pipe].pop(minute, None)
             self.downs[pipe].pop(minute, None)
+            self.causes[pipe].pop(minute, None)
+            self.counts[pipe].pop(minute, None)
             self.losses[pipe].pop(minute, None)
             self.watched[pipe].pop(minute, None)
             self.usage[pipe].pop(minute, None)
@@ -106,6 +122,10 @@ class MinuteStore:
             self.usage[pipe][minute] = usage
         self.minutes[pipe][minute] = value
         self.states[pipe][minute] = merged["state"]
+        self.counts[pipe][minute] = tuple(merged[name] for name in COUNTS)
+        self.causes[pipe].pop(minute, None)
+        if merged["causes"]:
+            self.causes[pipe][minute] = tuple(merged["causes"])
         self.open_minutes.close(pipe, minute)
         if merged["lost"]:
             self.losses[pipe][minute] = merged["lost"]
@@ -169,7 +189,19 @@ class MinuteStore:
         value = self.minutes.get(pipe, {}).get(minute)
         return None if value is None else orjson.loads(value)
 
+    def state(self, pipe: str, minute: int) -> MinuteState:
+        """The state of a merged minute, with its causes."""
+        return MinuteState(self.states[pipe][minute], self.causes[pipe].get(minute, ()))
+
     def latest(self, pipe: str) -> dict[str, Any] | None:
         """The newest merged minute of a pipe; None: it has none."""
         merged_minutes = self.minutes.get(pipe)
         return self.minute(pipe, max(merged_minutes)) if merged_minutes else None
+
+
+def _put(kept: dict[int, _Kept], key: int, value: bytes | None, load: Callable[[bytes], _Kept]) -> None:
+    """Keep what a record has, or delete it."""
+    if value is None:
+        kept.pop(key, None)
+    else:
+        kept[key] = load(value)

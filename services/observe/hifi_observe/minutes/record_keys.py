@@ -19,13 +19,18 @@ def minute(pipe: str, minute: int) -> bytes:
 
 
 def day(pipe: str, number: int) -> bytes:
-    """Availability of a day, numbered since 1970 UTC."""
+    """The states of the minutes of a day, numbered since 1970 UTC."""
     return f"day/{pipe}/{number}".encode()
 
 
 def usage(pipe: str, number: int) -> bytes:
     """Usage of the deleted minutes of a day, numbered since 1970 UTC."""
     return f"usage/{pipe}/{number}".encode()
+
+
+def ids(pipe: str, minute: int) -> bytes:
+    """The ids of lost and late events of a minute."""
+    return f"ids/{pipe}/{minute}".encode()
 
 
 def closed(partition: int) -> bytes:

@@ -8,6 +8,7 @@ from hifi_observe.web.control_answers import ControlAnswers
 from hifi_observe.web.minute_answers import MinuteAnswers
 from hifi_observe.web.pipe_answers import PipeAnswers
 from hifi_observe.web.record_answers import RecordAnswers
+from hifi_observe.web.report_answers import ReportAnswers
 from hifi_observe.web.status_answers import StatusAnswers
 from hifi_observe.web.usage_answers import UsageAnswers
 
@@ -24,3 +25,4 @@ class Answers:
     alarms: AlarmAnswers
     control: ControlAnswers
     usage: UsageAnswers
+    reports: ReportAnswers

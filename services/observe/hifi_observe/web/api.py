@@ -30,7 +30,7 @@ from hifi_observe.web.console import Console
 from hifi_observe.web.event_data import EventDataReaders
 from hifi_observe.web.operations import API, NEEDS, OPERATIONS
 from hifi_observe.web.replays import REPLAY_S, ReplayRequest, ReplayResult, Replays
-from hifi_observe.web.request import minute_of, positive_integer
+from hifi_observe.web.request import minute_of, positive_integer, report_parameters
 
 _Body = TypeVar("_Body", bound=BaseModel)
 _MOST_DEAD_LETTERS: Final = 10_000
@@ -192,6 +192,12 @@ class Api:
             replay.model_dump(exclude_defaults=True),
         )
         return json_response(asdict(await self._audit.changed(entry, run, asdict, REPLAY_S)))
+
+    async def report(self, request: Request, principal: Principal) -> Response:
+        """GET the signed report of a month."""
+        reports = self._answers.reports
+        answer = reports.report(*report_parameters(request), principal.sees)
+        return Response(reports.signed(answer), media_type="application/json")
 
     async def alarms(self, _: Request, principal: Principal) -> Response:
         """GET active alarms, past alarms and silences."""

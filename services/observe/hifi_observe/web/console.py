@@ -6,22 +6,26 @@ from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
 from hifi.control.principals.principal import Principal, Role
 from hifi.control.principals.sign_in import Handler, SignIn
 from hifi.runtime.console.console_pages import ConsolePages, navigation
 from hifi.runtime.http.problem import Problem
+from hifi.runtime.signed_document import ALGORITHM, SIGNATURE
 from hifi_observe.alarms import runbooks
 from hifi_observe.alarms.alarm import KINDS
 from hifi_observe.live.breaker_state import BreakerView
 from hifi_observe.minutes.open_minute import PROVISIONAL
+from hifi_observe.reports.report import ReportJson, reasons_text
 from hifi_observe.web.answers import Answers
 from hifi_observe.web.event_data import EventDataReaders
 from hifi_observe.web.operations import NEEDS
+from hifi_observe.web.request import report_parameters
 
 _API: Final = "/openapi.json"
 _MAX_LOST_SHOWN: Final = 1000
@@ -59,6 +63,7 @@ class Console:
                 "breaker": _breaker,
                 "expected_end": _expected_end,
                 "spans": runbooks.spans,
+                "reasons": reasons_text,
             },
         )
 
@@ -68,6 +73,8 @@ class Console:
             "console_overview": ("/", self.overview),
             "console_alarms": ("/alarms", self.alarms),
             "console_control": ("/control", self.control),
+            "console_report": ("/report", self.report),
+            "console_report_document": ("/report/document", self.report_document),
             "console_runbooks": (runbooks.PATH, self.runbooks),
             "console_pipe": ("/pipes/{pipe}", self.pipe),
             "console_colours": ("/pipes/{pipe}/colours", self.colours),
@@ -159,6 +166,31 @@ class Console:
         return self._page(
             principal, "control.html", "Control", **self._answers.control.control(principal.sees)
         )
+
+    async def report(self, request: Request, principal: Principal) -> Response:
+        """The availability of a month."""
+        month, pipe, owner = report_parameters(request)
+        try:
+            answer = self._answers.reports.report(month, pipe, owner, principal.sees)
+        except Problem as error:
+            return self._failed(principal, error)
+        query = urlencode({"month": month, "pipe": pipe, "owner": owner})
+        values = self._report_values(answer) | {"query": query}
+        return self._page(principal, "report.html", "Report", **values)
+
+    async def report_document(self, request: Request, principal: Principal) -> Response:
+        """The report of a month as a document of its own, to print; the header `hifi-signature` has its signature."""
+        try:
+            answer = self._answers.reports.report(*report_parameters(request), principal.sees)
+        except Problem as error:
+            return self._failed(principal, error)
+        content = self.pages.rendered("report-document.html", self._report_values(answer)).encode()
+        signature = self._answers.reports.signature(content)
+        headers = {**self.pages.headers, **({SIGNATURE: f"{ALGORITHM} {signature}"} if signature else {})}
+        return HTMLResponse(content, headers=headers)
+
+    def _report_values(self, answer: ReportJson) -> dict[str, Any]:
+        return {"report": answer, "public_key": self._answers.reports.public_key}
 
     async def runbooks(self, _: Request, principal: Principal) -> Response:
         """The runbook of each kind of alarm."""

@@ -8,6 +8,7 @@ from hifi.control.principals.principal import PrincipalJson, Role
 from hifi.control.principals.sign_in import LinkJson
 from hifi.runtime.http.openapi import ApiDescription, Operation
 from hifi_observe.alarms.alarm import AlarmSilence
+from hifi_observe.reports.report import SignedReportJson
 from hifi_observe.web.alarm_answers import AlarmList, SilenceRequest
 from hifi_observe.web.control_answers import Control, VerdictList
 from hifi_observe.web.pipe_answers import Overview, PipeNow, WatchedFields
@@ -196,6 +197,20 @@ OPERATIONS: Final = (
         (400,),
         answer=UsageList,
     ),
+    _operation(
+        "GET",
+        "/api/v1/report",
+        "report",
+        "The availability of a month, signed with Ed25519. The answer is the canonical JSON (RFC 8785) of the report "
+        "and its signature, which is that of the canonical JSON of `report`.",
+        {
+            "month": "Such as `2026-10`, in UTC; default: the last that has ended.",
+            "pipe": "Only this pipe.",
+            "owner": "Only pipes of this owner: the e-mail address, the webhook, or its host.",
+        },
+        (400, 404),
+        answer=SignedReportJson,
+    ),
     _operation("GET", "/api/v1/me", "me", "The principal of the request.", answer=PrincipalJson),
     _operation(
         "POST",
@@ -226,6 +241,7 @@ NEEDS: Final[Mapping[str, Needs]] = {
     "alarms": _READS,
     "silence": Needs(Role.OPERATOR),
     "usage": _READS,
+    "report": _READS,
     "me": _READS,
     "link": Needs(Role.VIEWER),
     "openapi": _READS,
@@ -237,5 +253,7 @@ NEEDS: Final[Mapping[str, Needs]] = {
     "console_colours": _READS,
     "console_dead": _READS,
     "console_minute": _READS,
+    "console_report": _READS,
+    "console_report_document": _READS,
 }
 """Name of a route to what it needs. Data of dead letters needs a data viewer, too."""

@@ -5,7 +5,9 @@ from datetime import UTC
 from starlette.requests import Request
 
 from hifi.record.cloudevents.timestamps import parse_iso8601
+from hifi.runtime.clock import now_us
 from hifi.runtime.http.problem import Problem
+from hifi_observe.reports.month import month_before
 
 
 def minute_of(text: str) -> int:
@@ -25,6 +27,13 @@ def minute_of(text: str) -> int:
             title="Invalid minute",
         ) from None
     return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() // 60)
+
+
+def report_parameters(request: Request) -> tuple[str, str, str]:
+    """Month, pipe and owner of a report; by default the last month that has ended, and all pipes."""
+    parameters = request.query_params
+    month = parameters.get("month") or month_before(now_us() // 60_000_000)
+    return month, parameters.get("pipe", ""), parameters.get("owner", "")
 
 
 def positive_integer(request: Request, name: str, default: int, maximum: int) -> int:

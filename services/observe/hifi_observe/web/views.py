@@ -45,8 +45,8 @@ def availability(store: MinuteStore, pipe: str, now_minute: int, target: float) 
         oldest = min(states, default=now_minute)
         # Days whose minutes are no longer kept: whole days before the oldest known minute.
         earlier_days = [
-            counts
-            for day, counts in store.days.get(pipe, {}).items()
+            record.by_state()
+            for day, record in store.days.get(pipe, {}).items()
             if first <= day * DAY_MINUTES and (day + 1) * DAY_MINUTES <= oldest
         ]
         total = Uptime(
@@ -193,7 +193,7 @@ def fronts(store: MinuteStore, first: int, last: int) -> dict[str, Any]:
 
 def shown(merged: Mapping[str, Any]) -> dict[str, Any]:
     """A merged minute without what only other instances need."""
-    hidden = ("lost_ids", "offsets", "lag_sketch")
+    hidden = ("lost_ids", "late_ids", "offsets", "lag_sketch")
     return {name: value for name, value in merged.items() if name not in hidden}
 
 

@@ -35,7 +35,8 @@ def merged(store: MinuteStore, minute: int, at_us: int, lost: int) -> None:
     hops = [{"hop": "egest", "destination": "crm", "lost": lost}]
     causes = ["loss"] if lost else []
     value = {
-        "state": "down" if lost else "up", "at_us": at_us, "lost": lost, "causes": causes, "hops": hops
+        "state": "down" if lost else "up", "at_us": at_us, "lost": lost, "causes": causes, "hops": hops,
+        **dict.fromkeys(("in", "delivered", "dead", "late"), 0),
     }  # fmt: skip
     store.take(record_keys.minute("flights", minute), orjson.dumps(value))
 

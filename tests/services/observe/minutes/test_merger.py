@@ -1,6 +1,8 @@
 """What the owner of a pipe writes: what was let go does not come back, and days keep what they counted."""
 
+import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -12,9 +14,11 @@ from hifi_observe.ledger.id_set import IdSet
 from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.availability import DAY_MINUTES, SloLimits
+from hifi_observe.minutes.day_record import DayRecord, MinuteState, Run
 from hifi_observe.minutes.merged_minute import dump
 from hifi_observe.minutes.merger import MinuteMerger
 from hifi_observe.minutes.minute_store import MinuteStore
+from hifi_observe.minutes.named_ids import NamedIds
 
 DAY = 19_000
 FIRST = DAY * DAY_MINUTES
@@ -51,14 +55,16 @@ def test_shares_that_were_let_go_are_not_merged_after_a_restart_and_the_day_stay
     store = MinuteStore()
     old = record_keys.part("flights", FIRST, 0)
     store.take(old, part(FIRST))
-    store.take(record_keys.day("flights", DAY), orjson.dumps({"up": 1, "down": 0, "unknown": 0}))
+    store.take(
+        record_keys.day("flights", DAY), orjson.dumps(DayRecord((Run(0, 1, MinuteState("up")),)).dump())
+    )
     store.take(old, None)
     close(store, FIRST + 3 * DAY_MINUTES)
     assert not store.changed["flights"]
     records = dict(owner(store).merge("flights"))
     assert record_keys.minute("flights", FIRST) not in records
     assert record_keys.day("flights", DAY) not in records
-    assert store.days["flights"][DAY] == {"up": 1, "down": 0, "unknown": 0}
+    assert store.days["flights"][DAY].by_state() == {"up": 1, "down": 0, "unknown": 0}
 
 
 def test_an_instance_that_does_not_own_a_pipe_forgets_what_changed_with_the_shares() -> None:
@@ -88,7 +94,7 @@ def test_a_day_counts_each_minute_once_when_minutes_are_let_go_before_its_end() 
         store.take(record_keys.part("flights", minute, 0), part(minute))
         close(store, minute)
         owning.merge("flights")
-    assert store.days["flights"][DAY] == {"up": 300, "down": 0, "unknown": 0}
+    assert store.days["flights"][DAY].by_state() == {"up": 300, "down": 0, "unknown": 0}
 
 
 def test_a_minute_that_turns_out_down_after_its_day_moves_in_that_day() -> None:
@@ -102,7 +108,7 @@ def test_a_minute_that_turns_out_down_after_its_day_moves_in_that_day() -> None:
     store.take(record_keys.part("flights", late, 0), part(late, lost=3, at_us=(late + 60) * 60_000_000))
     close(store, late + 50)
     owning.merge("flights")
-    assert store.days["flights"][DAY] == {"up": DAY_MINUTES - 1, "down": 1, "unknown": 0}
+    assert store.days["flights"][DAY].by_state() == {"up": DAY_MINUTES - 1, "down": 1, "unknown": 0}
 
 
 def test_a_minute_is_down_by_the_failed_answers_of_all_partitions_together() -> None:
@@ -170,3 +176,84 @@ def test_events_of_a_minute_before_the_declaration_are_judged() -> None:
     close(store, started - 1)
     owning.merge("flights")
     assert store.states["flights"] == {started - 1: "up"}
+
+
+@pytest.mark.parametrize("keep_h", [1, 48])
+@pytest.mark.parametrize("seed", range(5))
+def test_days_have_the_states_and_counts_of_their_minutes_when_these_are_no_longer_kept(
+    seed: int, keep_h: float
+) -> None:
+    draw = random.Random(seed)
+    store, other = MinuteStore(), MinuteStore()
+    owning = owner(store, keep_h=keep_h)
+    lost: dict[int, int] = {}
+    at_us: dict[int, int] = {}
+
+    def write(minute: int) -> None:
+        lost[minute] = draw.choice([0, 0, 0, 1, 3])
+        at_us[minute] = at_us.get(minute, (minute + 6) * 60_000_000) + 1
+        share = part(minute, lost=lost[minute], at_us=at_us[minute])
+        store.take(record_keys.part("flights", minute, 0), share)
+
+    first = FIRST + DAY_MINUTES - 100
+    for minute in range(first, first + 300):
+        if draw.random() < 0.9 or minute == first:
+            write(minute)
+        if draw.random() < 0.2:
+            write(draw.choice([earlier for earlier in lost if earlier > minute - 50]))
+        close(store, minute)
+        follow(other, owning.merge("flights"))
+    for kept in (store, other):
+        days = kept.days["flights"]
+        states = {
+            number * DAY_MINUTES + minute: (state.state, "loss" in state.causes)
+            for number in days
+            for minute, state in days[number].states()
+        }
+        expected = {minute: ("down", True) if number else ("up", False) for minute, number in lost.items()}
+        assert states == dict.fromkeys(range(first, first + 300), ("unknown", False)) | expected
+        for number in (DAY, DAY + 1):
+            of_day = [minute for minute in lost if minute // DAY_MINUTES == number]
+            assert days[number].counts["in"] == 10 * len(of_day)
+            assert days[number].counts["lost"] == sum(lost[minute] for minute in of_day)
+        assert sorted(kept.ids["flights"]) == sorted(minute for minute, number in lost.items() if number)
+
+
+def test_ids_keep_the_names_that_were_looked_up_and_are_gone_with_the_loss() -> None:
+    store = MinuteStore()
+    owning = owner(store)
+    share, key = record_keys.part("flights", FIRST, 0), record_keys.ids("flights", FIRST)
+    store.take(share, part(FIRST, lost=2))
+    close(store, FIRST)
+    written = NamedIds.load(dict(owning.merge("flights"))[key] or {})
+    assert (written.lost_count, [event.sequence for event in written.lost], written.looked_up) == (
+        2,
+        [0, 1],
+        False,
+    )
+    named = replace(
+        written, names={event.identity: f"id-{event.sequence}" for event in written.lost}, looked_up=True
+    )
+    store.take(key, orjson.dumps(named.dump()))
+    store.take(share, part(FIRST, lost=1, at_us=(FIRST + 20) * 60_000_000))
+    amended = NamedIds.load(dict(owning.merge("flights"))[key] or {})
+    assert (dict(amended.names), amended.looked_up) == ({f"{'a' * 16}:0": "id-0"}, True)
+    store.take(share, part(FIRST, lost=0, at_us=(FIRST + 30) * 60_000_000))
+    assert dict(owning.merge("flights"))[key] is None
+    assert not store.ids["flights"]
+
+
+def test_days_and_ids_are_deleted_after_a_year() -> None:
+    store = MinuteStore()
+    old = {record_keys.day("flights", DAY): DayRecord((Run(0, 1, MinuteState("up")),)).dump()}
+    old[record_keys.ids("flights", FIRST)] = NamedIds(lost_count=1).dump()
+    for key, value in old.items():
+        store.take(key, orjson.dumps(value))
+    owning = owner(store)
+    close(store, FIRST + 400 * DAY_MINUTES)
+    assert not old.keys() & dict(owning.merge("flights")).keys()
+    close(store, FIRST + 401 * DAY_MINUTES)
+    records = dict(owning.merge("flights"))
+    assert {key: records[key] for key in old} == dict.fromkeys(old)
+    assert DAY not in store.days["flights"]
+    assert not store.ids["flights"]

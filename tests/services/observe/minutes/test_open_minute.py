@@ -88,7 +88,7 @@ def test_a_closed_minute_is_no_longer_provisional() -> None:
         b"open/0", b'{"rows": %s}' % _json(OpenMinuteReporter().report([pipe_minute(7), pipe_minute(8)]))
     )
     assert store.open_minutes.known("flights") == {7, 8}
-    closed = b'{"state": "up", "lost": 0, "at_us": 1, "causes": []}'
+    closed = b'{"state":"up","in":1,"delivered":1,"dead":0,"lost":0,"late":0,"at_us":1,"causes":[]}'
     store.take(b"minute/flights/7", closed)
     assert store.open_minutes.known("flights") == {8}
     # A report that was on its way when the minute closed does not bring it back.

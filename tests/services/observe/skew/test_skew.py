@@ -54,7 +54,12 @@ class Simulation:
         self.minute += 1
         merged = {
             "state": "up",
+            "causes": [],
             "lost": 0,
+            "in": 0,
+            "delivered": 0,
+            "dead": 0,
+            "late": 0,
             "watched": [[1, watch_id(self.watched), 0, dict(counts)]] if counts else [],
         }
         self.store.take(record_keys.minute("p", self.minute), orjson.dumps(merged))

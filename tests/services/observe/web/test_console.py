@@ -6,6 +6,7 @@ import re
 import shutil
 import time
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
@@ -93,6 +94,7 @@ async def test_every_page_agrees_with_the_api_and_has_no_accessibility_violation
                 "alarms": "/alarms",
                 "control": "/control",
                 "runbooks": "/runbooks",
+                "report": f"/report?month={datetime.fromtimestamp(minutes[5] * 60, UTC):%Y-%m}",
                 "missing": "/pipes/nothing",
             }
             await page.set_extra_http_headers({})

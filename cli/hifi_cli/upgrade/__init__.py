@@ -1,0 +1,1 @@
+"""What an upgrade to the installed release changes."""

@@ -1,0 +1,32 @@
+"""A change that the installed release needs, or would make."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+SETUP: Final = "setup"
+"""The setup job and `hifi up` make it."""
+ACL_APPLY: Final = "hifi acl apply"
+YOU: Final = "you"
+"""Whoever runs hifi makes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeChange:
+    """A difference between what runs and what the installed release wants."""
+
+    kind: str
+    """`topic`, `topic setting`, `ACL` or `setting`."""
+    name: str
+    now: str
+    """What there is; empty: nothing."""
+    wanted: str
+    """What the installed release wants; empty: nothing."""
+    made_by: str
+    """`setup`, `hifi acl apply`, or `you`."""
+    what_to_do: str
+    services: list[str] = field(default_factory=list)
+    """Services that need it."""
+
+    def json(self) -> dict[str, Any]:
+        """For programs."""
+        return asdict(self)

@@ -1,0 +1,86 @@
+"""What observe keeps of a day of a pipe for a year: the state of each minute, and counts of events. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from hifi_observe.minutes.availability import DAY_MINUTES, DOWN, UNKNOWN, UP
+
+COUNTS: Final = ("in", "delivered", "dead", "lost", "late")
+"""Counts of a merged minute that a day adds up."""
+KEPT_DAYS: Final = 400
+"""Days for which days and the ids of lost and late events are kept: a year, and time to report on its first month."""
+
+
+class MinuteState(NamedTuple):
+    """Whether a minute was up, down or unknown, with the causes of being down."""
+
+    state: str
+    causes: tuple[str, ...] = ()
+
+
+class Run(NamedTuple):
+    """Minutes in a row with the same state and causes."""
+
+    first: int
+    """Its first minute, counted from the start of the day."""
+    length: int
+    state: MinuteState
+
+
+@dataclass(frozen=True, slots=True)
+class DayRecord:
+    """A day of a pipe. Minutes without a run are those of which observe recorded nothing."""
+
+    runs: tuple[Run, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, dumped: Mapping[str, Any]) -> "DayRecord":
+        """What `dump` returned."""
+        runs = tuple(
+            Run(first, length, MinuteState(state, tuple(causes)))
+            for first, length, state, *causes in dumped["runs"]
+        )
+        return cls(runs, dumped["counts"])
+
+    def dump(self) -> dict[str, Any]:
+        """JSON for the topic `minutes`."""
+        return {
+            "runs": [[run.first, run.length, run.state.state, *run.state.causes] for run in self.runs],
+            "counts": dict(self.counts),
+        }
+
+    def states(self) -> Iterator[tuple[int, MinuteState]]:
+        """Minutes of the day with their states, ascending."""
+        for run in self.runs:
+            for minute in range(run.first, run.first + run.length):
+                yield minute, run.state
+
+    def by_state(self) -> dict[str, int]:
+        """Number of minutes up, down and unknown."""
+        minutes = dict.fromkeys((UP, DOWN, UNKNOWN), 0)
+        for run in self.runs:
+            minutes[run.state.state] += run.length
+        return minutes
+
+    def updated(self, minutes: Iterable[tuple[int, MinuteState]], counts: Mapping[str, int]) -> "DayRecord":
+        """The day with the states of some minutes, counted from its start, and other counts."""
+        states = dict(self.states())
+        states.update(minutes)
+        return DayRecord(tuple(runs(states)), {name: counts.get(name, 0) for name in COUNTS})
+
+
+def runs(states: Mapping[int, MinuteState]) -> Iterator[Run]:
+    """The states of minutes as runs, ascending."""
+    # Minutes in a row have the same difference between their number and their position.
+    positions = enumerate(sorted(states))
+    for (_, state), group in groupby(positions, lambda row: (row[1] - row[0], states[row[1]])):
+        minutes = [minute for _, minute in group]
+        yield Run(minutes[0], len(minutes), state)
+
+
+def day_of(minute: int) -> int:
+    """The day of a minute, numbered since 1970 UTC."""
+    return minute // DAY_MINUTES

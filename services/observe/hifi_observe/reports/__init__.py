@@ -1,0 +1,1 @@
+"""Reports of the availability of pipes in a month."""

@@ -1,0 +1,129 @@
+"""The minutes of a pipe in a month: each is up, down or unknown, and each that is not up has a reason. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hifi_observe.minutes.availability import DAY_MINUTES, DOWN, UNKNOWN, UP, Uptime
+from hifi_observe.minutes.day_record import COUNTS, DayRecord, MinuteState
+from hifi_observe.reports.month import Month
+
+
+class UnknownReason(StrEnum):
+    """Why a minute is unknown."""
+
+    BEFORE = "before-first-minute"
+    """It is before the first minute that observe recorded of the pipe."""
+    OPEN = "not-closed"
+    """It had not been judged yet when the report was made."""
+    UNRECORDED = "not-recorded"
+    """observe recorded nothing of it, although it recorded minutes before."""
+    UNJUDGED = "not-judged"
+    """observe recorded it, and had too little data to judge it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MinuteSpan:
+    """Minutes in a row with the same state and reasons."""
+
+    first: int
+    """Minutes since 1970 UTC."""
+    end: int
+    """The minute after the last one."""
+    state: str
+    reasons: tuple[str, ...] = ()
+    """Causes of being down, or the reason why it is unknown."""
+
+    @property
+    def minutes(self) -> int:
+        """Their number."""
+        return self.end - self.first
+
+
+@dataclass(frozen=True, slots=True)
+class PipeMonth:
+    """The spans of a month, which have each of its minutes that has passed exactly once, and counts of events."""
+
+    spans: tuple[MinuteSpan, ...]
+    counts: Mapping[str, int]
+
+    def of(self, state: str) -> list[MinuteSpan]:
+        """The spans with a state, oldest first."""
+        return [span for span in self.spans if span.state == state]
+
+    @property
+    def uptime(self) -> Uptime:
+        """Minutes up, down and unknown."""
+        minutes = dict.fromkeys((UP, DOWN, UNKNOWN), 0)
+        for span in self.spans:
+            minutes[span.state] += span.minutes
+        return Uptime(minutes[UP], minutes[DOWN], minutes[UNKNOWN])
+
+
+def pipe_month(days: Mapping[int, DayRecord], month: Month, closed: int) -> PipeMonth:
+    """The month of a pipe.
+
+    Args:
+        days: day, numbered since 1970 UTC, to what observe kept of it; also days before the month.
+        month: to report on.
+        closed: the newest minute that observe closed; -1: none yet.
+    """
+    first_recorded = min(
+        (number * DAY_MINUTES + record.runs[0].first for number, record in days.items() if record.runs),
+        default=None,
+    )
+    spans: list[MinuteSpan] = []
+    for span in _with_gaps(list(_recorded(days, month)), month, closed, first_recorded):
+        last = spans[-1] if spans else None
+        if last is not None and (last.end, last.state, last.reasons) == (
+            span.first,
+            span.state,
+            span.reasons,
+        ):
+            spans[-1] = MinuteSpan(last.first, span.end, span.state, span.reasons)
+        else:
+            spans.append(span)
+    in_month = [days[number] for number in _numbers(month) if number in days]
+    counts = {name: sum(record.counts.get(name, 0) for record in in_month) for name in COUNTS}
+    return PipeMonth(tuple(spans), counts)
+
+
+def _numbers(month: Month) -> range:
+    return range(month.first // DAY_MINUTES, month.end // DAY_MINUTES)
+
+
+def _recorded(days: Mapping[int, DayRecord], month: Month) -> Iterator[MinuteSpan]:
+    for number in _numbers(month):
+        for run in days[number].runs if number in days else ():
+            first = number * DAY_MINUTES + run.first
+            end = min(first + run.length, month.through)
+            if first < end:
+                yield MinuteSpan(first, end, run.state.state, _reasons(run.state))
+
+
+def _reasons(state: MinuteState) -> tuple[str, ...]:
+    return (UnknownReason.UNJUDGED.value,) if state.state == UNKNOWN else state.causes
+
+
+def _with_gaps(
+    recorded: list[MinuteSpan], month: Month, closed: int, first_recorded: int | None
+) -> Iterator[MinuteSpan]:
+    at = month.first
+    for span in recorded:
+        yield from _gap(at, span.first, closed, first_recorded)
+        yield span
+        at = span.end
+    yield from _gap(at, month.through, closed, first_recorded)
+
+
+def _gap(first: int, end: int, closed: int, first_recorded: int | None) -> Iterator[MinuteSpan]:
+    """Minutes from `first` to before `end` of which observe has no record, by reason."""
+    judged_end = min(max(closed + 1, first), end)
+    before_end = judged_end if first_recorded is None else min(max(first_recorded, first), judged_end)
+    for start, stop, reason in (
+        (first, before_end, UnknownReason.BEFORE),
+        (before_end, judged_end, UnknownReason.UNRECORDED),
+        (judged_end, end, UnknownReason.OPEN),
+    ):
+        if start < stop:
+            yield MinuteSpan(start, stop, UNKNOWN, (reason.value,))

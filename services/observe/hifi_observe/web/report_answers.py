@@ -1,0 +1,139 @@
+"""Availability reports of a month, signed."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+import orjson
+
+from hifi.pipe.owner import Owner
+from hifi.runtime.clock import now_us
+from hifi.runtime.health import version
+from hifi.runtime.http.problem import Problem
+from hifi.runtime.signed_document import SigningKey, envelope
+from hifi_observe.kafka.observed_partitions import ObservedPartitions
+from hifi_observe.minutes.minute_store import MinuteStore
+from hifi_observe.minutes.named_ids import NamedIds
+from hifi_observe.pipes import ObservedPipes
+from hifi_observe.reports.month import Month, month_of
+from hifi_observe.reports.pipe_month import pipe_month
+from hifi_observe.reports.report import NAME, ReportedPipe, ReportHead, ReportJson, SloJson, report
+from hifi_observe.settings import ObserveSettings
+
+
+class ReportAnswers:
+    """Answers about months.
+
+    Args:
+        settings: of the service.
+        store: has the days.
+        pipes: as declared.
+        partitions: of the stream.
+        key: signs the reports; None: they are not signed.
+    """
+
+    def __init__(
+        self,
+        settings: ObserveSettings,
+        store: MinuteStore,
+        pipes: ObservedPipes,
+        partitions: ObservedPartitions,
+        key: SigningKey | None,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._pipes = pipes
+        self._partitions = partitions
+        self._key = key
+
+    @property
+    def public_key(self) -> str | None:
+        """With which signatures are checked, as base64; None: reports are not signed."""
+        return self._key.public_key if self._key is not None else None
+
+    def signed(self, answer: ReportJson) -> bytes:
+        """A report with its signature, as canonical JSON."""
+        return envelope(NAME, answer, self._key)
+
+    def signature(self, content: bytes) -> str | None:
+        """The signature of other bytes; None: reports are not signed."""
+        return self._key.sign(content) if self._key is not None else None
+
+    def report(self, month: str, pipe: str, owner: str, sees: Callable[[str], bool]) -> ReportJson:
+        """The report of a month on a pipe, the pipes of an owner, or all pipes that somebody sees.
+
+        Args:
+            month: such as `2026-10`.
+            pipe: its name; empty: other than one pipe.
+            owner: e-mail address or webhook of an owner, or the host of the webhook; empty: whatever the owner.
+            sees: whether somebody may see a pipe.
+
+        Raises:
+            Problem: 400, there is no such month, or both are given; 403, the pipe may not be seen; 404, there is no
+                such pipe or owner.
+        """
+        if pipe and owner:
+            raise Problem(400, "Give a pipe or an owner, not both.", title="Invalid parameter")
+        try:
+            reported_month = month_of(month, now_us() // 60_000_000)
+        except ValueError as error:
+            raise Problem(400, f"{error}.", title="Invalid month") from None
+        names = self._names(pipe, owner, sees)
+        head = ReportHead(
+            self._settings.stream,
+            self._settings.colour,
+            datetime.fromtimestamp(now_us() // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            f"hifi-observe {version('observe')}",
+            pipe or None,
+            owner or None,
+            self._settings.observe_target,
+        )
+        return report(head, reported_month, (self._pipe(name, reported_month) for name in names))
+
+    def _names(self, pipe: str, owner: str, sees: Callable[[str], bool]) -> list[str]:
+        if pipe:
+            if not sees(pipe):
+                raise Problem(403, f"Your role does not cover the pipe {pipe}.", title="Not allowed")
+            if not self._pipes.exists(pipe):
+                raise Problem(
+                    404, f"There is no pipe {pipe!r}; /api/v1/pipes lists them.", title="No such pipe"
+                )
+            return [pipe]
+        with_days = {name for name, days in self._store.days.items() if days}
+        names = sorted(name for name in {*self._pipes.names(), *with_days} if sees(name))
+        if not owner:
+            return names
+        names = [name for name in names if owner in _owner_names(self._pipes.owner_of(name))]
+        if not names:
+            raise Problem(404, f"No pipe names the owner {owner!r}.", title="No such owner")
+        return names
+
+    def _pipe(self, name: str, month: Month) -> ReportedPipe:
+        closed = self._store.closed_minute(self._partitions.count)
+        return ReportedPipe(
+            name,
+            next(_owner_names(self._pipes.owner_of(name)), None),
+            self._slo(name),
+            pipe_month(self._store.days.get(name, {}), month, closed),
+            [
+                (minute, NamedIds.load(orjson.loads(dumped)))
+                for minute, dumped in sorted(self._store.ids.get(name, {}).items())
+                if month.first <= minute < month.through
+            ],
+            self._pipes.hides_id(name),
+        )
+
+    def _slo(self, name: str) -> SloJson | None:
+        pipe = self._pipes.get(name)
+        return {"p95_s": f"{pipe.slo.p95:g}", "loss": pipe.slo.loss} if pipe is not None else None
+
+
+def _owner_names(owner: Owner | None) -> Iterator[str]:
+    """By which an owner is named; the first is shown: the path of a webhook may be secret."""
+    if owner is None:
+        return
+    if owner.email:
+        yield owner.email
+    if owner.webhook:
+        yield urlsplit(str(owner.webhook)).hostname or ""
+        yield str(owner.webhook)

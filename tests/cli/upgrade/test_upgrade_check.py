@@ -1,0 +1,92 @@
+"""`hifi upgrade check` on a real Kafka: it names what differs, changes nothing, and is satisfied after setup."""
+
+import asyncio
+import json
+import uuid
+from typing import Any
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from typer.testing import CliRunner
+
+from hifi.kafka.admin import topic_names
+from hifi.kafka.security.access import Acl
+from hifi.kafka.topics import Topics, principal_topics
+from hifi_cli.app import app
+from hifi_cli.commands import upgrade
+from hifi_infra.kafka.stream_setup import prepare
+
+
+def checked(kafka: str, stream: str, *more: str) -> tuple[int, list[dict[str, Any]]]:
+    done = CliRunner().invoke(
+        app, ["upgrade", "check", "--kafka", kafka, "--stream", stream, "--json", *more]
+    )
+    assert done.exit_code in (0, 3), done.output
+    return done.exit_code, json.loads(done.stdout)
+
+
+async def changed(kafka: str, stream: str) -> None:
+    """Leave one topic out, and keep another one for a minute only."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+    await admin.start()
+    try:
+        await admin.delete_topics([f"{stream}.parked"])
+        declared = {topic.name: topic.configs() for topic in Topics(stream).all()}
+        configs = declared[f"{stream}.raw"] | {"retention.ms": "60000"}  # it sets all settings of the topic
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, f"{stream}.raw", configs)])
+        while f"{stream}.parked" in await admin.list_topics():
+            await asyncio.sleep(0.05)
+    finally:
+        await admin.close()
+
+
+def test_a_missing_topic_and_a_setting_that_differs_are_named_with_services_and_remedy(
+    kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HIFI_KAFKA", "HIFI_STREAM"):
+        monkeypatch.delenv(name, raising=False)
+    stream = f"s{uuid.uuid4().hex[:8]}"
+    topics = Topics(stream)
+    asyncio.run(prepare(kafka, topics, 2, principal_topics(stream)))
+    assert checked(kafka, stream) == (0, [])
+
+    asyncio.run(changed(kafka, stream))
+    before = asyncio.run(topic_names(kafka, stream))
+    code, rows = checked(kafka, stream)
+    assert code == 3
+    [missing] = [row for row in rows if row["kind"] == "topic"]
+    assert (missing["name"], missing["wanted"], missing["made_by"]) == (
+        topics.parked,
+        "2 partitions",
+        "setup",
+    )
+    assert missing["services"] == ["egest", "retrier"]
+    [retention] = [row for row in rows if row["now"] == "retention.ms=60000"]
+    assert (retention["name"], retention["made_by"]) == (topics.raw, "you")
+    assert f"--entity-name {topics.raw} --add-config retention.ms=604800000" in retention["what_to_do"]
+    assert len(rows) == 2
+    assert asyncio.run(topic_names(kafka, stream)) == before, "nothing was created"
+    shown = CliRunner().invoke(app, ["upgrade", "check", "--kafka", kafka, "--stream", stream])
+    assert shown.exit_code == 3
+    assert "retrier" in shown.output
+
+    asyncio.run(prepare(kafka, topics, 2, principal_topics(stream)))
+    _, rows = checked(kafka, stream)
+    assert {row["name"] for row in rows} == {topics.raw}
+
+    monkeypatch.setenv("HIFI_GONE_S", "1")
+    acl = Acl("topic", topics.parked, False, "DescribeConfigs")
+    monkeypatch.setattr(upgrade, "missing_acls", _returning([(f"User:{stream}.retrier", acl)]))
+    _, rows = checked(kafka, stream)
+    assert {(row["kind"], row["name"], row["made_by"]) for row in rows} >= {
+        ("setting", "HIFI_GONE_S", "you"),
+        ("ACL", f"User:{stream}.retrier", "hifi acl apply"),
+    }
+
+
+def _returning(value: Any) -> Any:
+    async def missing(*_: Any) -> Any:
+        return value
+
+    return missing

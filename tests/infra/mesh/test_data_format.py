@@ -1,0 +1,36 @@
+"""The data folder of a newer release is refused before anything in it changes."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+from typer.testing import CliRunner
+
+from hifi.runtime.errors import Misconfigured
+from hifi_cli.app import app
+from hifi_infra.mesh import running
+
+NEWER = {"data_format": running.DATA_FORMAT + 1, "release": "9.9.9", "another": {"form": 1}}
+
+
+def listing(folder: Path) -> list[tuple[str, int, bytes]]:
+    return sorted((file.name, file.stat().st_mtime_ns, file.read_bytes()) for file in folder.iterdir())
+
+
+def test_a_folder_of_a_newer_release_is_refused_and_not_touched(tmp_path: Path) -> None:
+    running.state_file(tmp_path).write_bytes(orjson.dumps(NEWER))
+    before = listing(tmp_path)
+    for refused in (running.read, running.lock):
+        with pytest.raises(Misconfigured, match=r"hifi 9\.9\.9.*nothing was changed"):
+            refused(tmp_path)
+    for command in ("upgrade check", "up", "status"):
+        done = CliRunner().invoke(app, [*command.split(), "--data", str(tmp_path)])
+        assert done.exit_code != 0, command
+    assert "9.9.9" in CliRunner().invoke(app, ["upgrade", "check", "--data", str(tmp_path)]).output
+    assert listing(tmp_path) == before
+
+
+def test_a_folder_of_this_release_is_locked(tmp_path: Path) -> None:
+    for content in (b"{", orjson.dumps({"data_format": running.DATA_FORMAT}), b"[]"):
+        running.state_file(tmp_path).write_bytes(content)
+        running.lock(tmp_path).close()
