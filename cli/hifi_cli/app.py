@@ -37,7 +37,7 @@ from hifi_cli.commands import (
 from hifi_cli.commands.console import console_link
 from hifi_cli.commands.skew import skew
 from hifi_cli.commands.sources import sources
-from hifi_cli.commands.version import version
+from hifi_cli.commands.version import print_version, version
 
 app = typer.Typer(
     name="hifi",
@@ -61,6 +61,10 @@ def root(
     verbose: Annotated[
         bool,
         typer.Option("--verbose", "-v", help="Print logs, including those of the Kafka client, on stderr."),
+    ] = False,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="Print the version of hifi."),
     ] = False,
 ) -> None:
     """Apply the options that all commands share."""
