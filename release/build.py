@@ -5,6 +5,7 @@ Everything is built twice, in different folders, and has to have the same bytes.
 has the command.
 """
 
+import argparse
 import hashlib
 import os
 import re
@@ -26,19 +27,21 @@ _WHEEL: Final = ("--wheel", "--no-build-isolation", "--python", sys.executable)
 
 
 def main() -> None:
-    """Build, compare, and put the files into dist/."""
+    """Build, compare, and put the files into dist/, or the folder that `--into` names."""
+    parser = argparse.ArgumentParser(prog="python release/build.py", description=__doc__)
+    parser.add_argument("--into", type=Path, default=DIST, help="folder of the files, which is replaced")
+    dist: Path = parser.parse_args().into
     if changed := _output("git", "status", "--porcelain"):
-        sys.exit(f"release: commit or remove what is not committed, since a release is a commit:\n{changed}")
+        print(f"release: this is not committed, and so not in the release:\n{changed}", file=sys.stderr)
     os.environ["SOURCE_DATE_EPOCH"] = _output("git", "log", "-1", "--format=%ct")
     _install_tools()
     with tempfile.TemporaryDirectory(prefix="hifi-release-") as scratch:
         first, second = (_build(Path(scratch, name)) for name in ("first", "second-build"))
         if differing := differences(first, second):
             sys.exit(f"release: two builds of one commit differ, in {', '.join(differing)}")
-        shutil.rmtree(DIST, ignore_errors=True)
-        shutil.copytree(first, DIST)
-    for file in sorted(DIST.iterdir()):
-        print(f"dist/{file.name}")
+        shutil.rmtree(dist, ignore_errors=True)
+        shutil.copytree(first, dist)
+    print(*sorted(dist.iterdir()), sep="\n")
 
 
 def _build(folder: Path) -> Path:
@@ -55,7 +58,7 @@ def _build(folder: Path) -> Path:
     version = current_version(tree)
     lock = tree / "requirements" / "hifi.lock"
     (dist / "constraints.txt").write_text(constraints(lock.read_text("utf-8"), dist), "utf-8")
-    _write_bill(folder / "installed", lock, dist, version)
+    _write_bill(folder / "installed", tree, dist, version)
     for file in dist.glob(".*"):  # uv's, for version control
         file.unlink()
     (dist / SUMS).write_text(checksums(dist), "utf-8")
@@ -90,17 +93,17 @@ def constraints(lock: str, dist: Path) -> str:
     return "".join(f"{line}\n" for line in sorted(lines))
 
 
-def _write_bill(environment: Path, lock: Path, dist: Path, version: str) -> None:
+def _write_bill(environment: Path, tree: Path, dist: Path, version: str) -> None:
     """Install the release as somebody would, and list what is there."""
-    _run(ROOT, UV, "venv", "--quiet", "--python", sys.executable, environment)
+    _run(tree, UV, "venv", "--quiet", "--python", sys.executable, environment)
     python = environment / "bin" / "python"
     install = (UV, "pip", "install", "--quiet", "--python", python)
     # Some packages are published as sources only; what builds them stays out of the environment that is listed.
-    _run(ROOT, *install, "--require-hashes", "-r", lock)
-    _run(ROOT, *install, "--no-index", "--no-deps", "--find-links", dist, *_own_pins(dist))
-    jars = ROOT / "libs/hifi/spark/jars.lock"
+    _run(tree, *install, "--require-hashes", "-r", tree / "requirements/hifi.lock")
+    _run(tree, *install, "--no-index", "--no-deps", "--find-links", dist, *_own_pins(dist))
+    jars = tree / "libs/hifi/spark/jars.lock"
     bill = dist / f"hifi-{version}.cdx.json"
-    _run(ROOT, TOOLS / "bin" / "python", ROOT / "release" / "bill_of_materials.py", python, jars, bill)
+    _run(tree, TOOLS / "bin" / "python", tree / "release" / "bill_of_materials.py", python, jars, bill)
 
 
 def _own_pins(dist: Path) -> list[str]:
@@ -125,18 +128,8 @@ def _install_tools() -> None:
     if mark.is_file() and mark.read_bytes() == lock.read_bytes():
         return
     _run(ROOT, UV, "venv", "--quiet", "--clear", "--python", sys.executable, TOOLS)
-    _run(
-        ROOT,
-        UV,
-        "pip",
-        "install",
-        "--quiet",
-        "--python",
-        TOOLS / "bin/python",
-        "--require-hashes",
-        "-r",
-        lock,
-    )
+    install = (UV, "pip", "install", "--quiet", "--python", TOOLS / "bin" / "python")
+    _run(ROOT, *install, "--require-hashes", "-r", lock)
     shutil.copy(lock, mark)
 
 
