@@ -1,8 +1,8 @@
 """`make release`: builds all of a release into dist/ from the commit that is checked out.
 
-Wheels of all packages, constraints.txt with the versions that were tested together, an SBOM (CycloneDX), SHA256SUMS.
-Everything is built twice, in different folders, and has to have the same bytes. Nothing is published; docs/releases.md
-has the command.
+Wheels of all packages, constraints.txt with the versions that were tested together, requirements.txt with the same and
+checksums (also of the wheels), an SBOM (CycloneDX), SHA256SUMS. Everything is built twice, in different folders, and has
+to have the same bytes. Nothing is published; docs/releases.md has the command.
 """
 
 import argparse
@@ -23,6 +23,7 @@ TOOLS: Final = ROOT / "build" / "release-tools"
 """Environment of auditwheel and cyclonedx-py."""
 UV: Final = Path(sys.executable).with_name("uv")
 SUMS: Final = "SHA256SUMS"
+REQUIREMENTS: Final = "requirements.txt"
 _WHEEL: Final = ("--wheel", "--no-build-isolation", "--python", sys.executable)
 
 
@@ -58,6 +59,7 @@ def _build(folder: Path) -> Path:
     version = current_version(tree)
     lock = tree / "requirements" / "hifi.lock"
     (dist / "constraints.txt").write_text(constraints(lock.read_text("utf-8"), dist), "utf-8")
+    (dist / REQUIREMENTS).write_text(lock.read_text("utf-8") + hashed_wheels(dist), "utf-8")
     _write_bill(folder / "installed", tree, dist, version)
     for file in dist.glob(".*"):  # uv's, for version control
         file.unlink()
@@ -88,26 +90,39 @@ def constraints(lock: str, dist: Path) -> str:
     Without checksums: with some, pip wants those of every package.
     """
     pins = re.findall(r"^([\w.-]+==[^\s;]+(?: ; [^\\\n]+)?)", lock, re.MULTILINE)
-    wheels = {"==".join(file.name.split("-")[:2]).replace("_", "-") for file in sorted(dist.glob("*.whl"))}
-    lines = [*(pin.rstrip() for pin in pins), *wheels]
+    lines = [*(pin.rstrip() for pin in pins), *_wheels(dist)]
     return "".join(f"{line}\n" for line in sorted(lines))
+
+
+def hashed_wheels(dist: Path) -> str:
+    """The wheels as lines of a lock: nothing else of the same name is installed from elsewhere."""
+    return "".join(
+        f"{pin} \\\n"
+        + " \\\n".join(f"    --hash=sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}" for file in files)
+        + "\n"
+        for pin, files in _wheels(dist).items()
+    )
+
+
+def _wheels(dist: Path) -> dict[str, list[Path]]:
+    """The wheels of each package, by its pin; `hifi` has two."""
+    wheels: dict[str, list[Path]] = {}
+    for file in sorted(dist.glob("*.whl")):
+        name, version = file.name.split("-")[:2]
+        wheels.setdefault(f"{name.replace('_', '-')}=={version}", []).append(file)
+    return wheels
 
 
 def _write_bill(environment: Path, tree: Path, dist: Path, version: str) -> None:
     """Install the release as somebody would, and list what is there."""
     _run(tree, UV, "venv", "--quiet", "--python", sys.executable, environment)
     python = environment / "bin" / "python"
+    # As docs/releases.md says. Some packages are published as sources only; what builds them stays out of the list.
     install = (UV, "pip", "install", "--quiet", "--python", python)
-    # Some packages are published as sources only; what builds them stays out of the environment that is listed.
-    _run(tree, *install, "--require-hashes", "-r", tree / "requirements/hifi.lock")
-    _run(tree, *install, "--no-index", "--no-deps", "--find-links", dist, *_own_pins(dist))
+    _run(tree, *install, "--require-hashes", "--find-links", dist, "-r", dist / REQUIREMENTS)
     jars = tree / "libs/hifi/spark/jars.lock"
     bill = dist / f"hifi-{version}.cdx.json"
     _run(tree, TOOLS / "bin" / "python", tree / "release" / "bill_of_materials.py", python, jars, bill)
-
-
-def _own_pins(dist: Path) -> list[str]:
-    return sorted({"==".join(file.name.split("-")[:2]) for file in dist.glob("*.whl")})
 
 
 def checksums(folder: Path) -> str:

@@ -34,6 +34,6 @@ class CompiledModules(BuildHookInterface[Any]):
         build_data["pure_python"] = False
         build_data["force_include"] |= {
             compiled: FOLDER,
-            str(FILES / "import.py"): f"{FOLDER}/__init__.py",
+            str(FILES / "start.py"): f"{FOLDER}/__init__.py",
             str(FILES / "link.pth"): f"{FOLDER}.pth",
         }

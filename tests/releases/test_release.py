@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "release"))
 
-from build import checksums, constraints, differences  # noqa: E402 - a script beside the packages
+from build import checksums, constraints, differences, hashed_wheels  # noqa: E402 - a script beside the packages
 from version import current_version, with_version  # noqa: E402
 
 
@@ -53,6 +53,21 @@ def test_constraints_have_the_locked_versions_and_those_of_the_wheels(tmp_path: 
         line.startswith("backports-zstd==") and " ; python_version < " in line for line in lines
     ) or any(line.startswith("backports-zstd==") and " ; python_full_version < " in line for line in lines)
     assert not [line for line in lines if "--" in line or "\\" in line or "://" in line]
+
+
+def test_requirements_have_the_checksum_of_each_wheel(tmp_path: Path) -> None:
+    names = (
+        "hifi-0.1.0-cp311-cp311-linux_x86_64.whl",
+        "hifi-0.1.0-py3-none-any.whl",
+        "hifi_http-0.1.0-py3-none-any.whl",
+    )
+    for name in names:
+        (tmp_path / name).write_bytes(name.encode())
+    sums = [hashlib.sha256(name.encode()).hexdigest() for name in names]
+    assert hashed_wheels(tmp_path) == (
+        f"hifi==0.1.0 \\\n    --hash=sha256:{sums[0]} \\\n    --hash=sha256:{sums[1]}\n"
+        f"hifi-http==0.1.0 \\\n    --hash=sha256:{sums[2]}\n"
+    )
 
 
 def test_builds_that_differ_are_found(tmp_path: Path) -> None:
@@ -99,7 +114,7 @@ def test_a_release_has_all_files_and_names_no_registry(dist: Path) -> None:
     version = current_version()
     subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=dist, check=True)
     names = {file.name for file in dist.iterdir()}
-    assert {"SHA256SUMS", "constraints.txt", f"hifi-{version}.cdx.json"} <= names
+    assert {"SHA256SUMS", "constraints.txt", "requirements.txt", f"hifi-{version}.cdx.json"} <= names
     pure = {name for name in names if name.endswith("-py3-none-any.whl")}
     folders = subprocess.run(
         [sys.executable, ROOT / "requirements/members.py", "--names"],
@@ -111,7 +126,8 @@ def test_a_release_has_all_files_and_names_no_registry(dist: Path) -> None:
     [compiled] = (name for name in names if name.endswith(".whl") and name not in pure)
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
     assert re.fullmatch(rf"hifi-{version}-{python}-{python}-manylinux[\w.]+\.whl", compiled)
-    assert "://" not in (dist / "constraints.txt").read_text("utf-8")
+    for name in ("constraints.txt", "requirements.txt"):
+        assert "://" not in (dist / name).read_text("utf-8")
     with ZipFile(dist / compiled) as wheel:
         assert f"hifi-{version}.dist-info/licenses/LICENSE" in wheel.namelist()
 
