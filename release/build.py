@@ -1,7 +1,7 @@
 """`make release`: builds all of a release into dist/ from the commit that is checked out.
 
 Wheels of all packages, constraints.txt with the versions that were tested together, requirements.txt with the same and
-checksums (also of the wheels), an SBOM (CycloneDX), SHA256SUMS. Everything is built twice, in different folders, and has
+checksums (of wheels, too), an SBOM (CycloneDX), SHA256SUMS. Everything is built twice, in different folders, and has
 to have the same bytes. Nothing is published; docs/releases.md has the command.
 """
 
