@@ -47,7 +47,16 @@ def main() -> None:
     """The command."""
     python, lock, output = map(Path, sys.argv[1:])
     project = Path(__file__).with_name("pyproject.toml")
-    command = [sys.executable, "-m", "cyclonedx_py", "environment", "--pyproject", project, "--sv", "1.6"]
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "cyclonedx_py",
+        "environment",
+        "--pyproject",
+        project,
+        "--sv",
+        "1.6",
+    ]
     listed = subprocess.run([*command, "--output-reproducible", python], check=True, capture_output=True)
     bill = json.loads(listed.stdout)
     bill["components"] += jar_components(tomllib.loads(lock.read_text("utf-8")))
