@@ -3,7 +3,7 @@ PYTHON ?= python3
 PACKAGES := $(shell $(PYTHON) requirements/members.py)
 ARGS ?=
 
-.PHONY: help setup demo demo-control demo-colours demo-cdc bench bench-quick bench-connectors bench-rows test test-fast s3-server test-more test-containers images compose chaos chaos-quick chaos-connectors chaos-control chaos-colours equivalence roundtrips mutations fuzz soak lint format audit types lock clean
+.PHONY: help setup demo demo-control demo-colours demo-cdc bench bench-quick bench-connectors bench-rows test test-fast s3-server test-more test-containers images compose chaos chaos-quick chaos-connectors chaos-control chaos-colours equivalence roundtrips mutations fuzz soak lint format audit types release lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -117,6 +117,9 @@ audit: .venv/.installed  ## check the pinned packages for known vulnerabilities,
 types: .venv/.installed  ## check types (mypy --strict)
 	.venv/bin/mypy
 
+release: .venv/.installed  ## build all of a release into dist/, twice, and compare: wheels, constraints, SBOM, checksums
+	.venv/bin/python release/build.py
+
 lock: .venv/.installed  ## resolve all pins again: Python packages and jars
 	requirements/lock.sh
 	.venv/bin/python -m hifi_infra.java.jars --lock
@@ -126,6 +129,7 @@ clean:  ## remove the environments and tool caches, but no data of a mesh
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.installed: requirements/build.lock requirements/all.lock $(addsuffix /pyproject.toml,$(PACKAGES))
+	@$(PYTHON) requirements/members.py >/dev/null
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/build.lock
 	.venv/bin/uv pip install --quiet --compile-bytecode --python .venv/bin/python --no-build-isolation --require-hashes -r requirements/all.lock

@@ -17,10 +17,12 @@ lock() {
 }
 
 lock build requirements/build.in
-lock all --extra mesh cli/pyproject.toml services/observe/pyproject.toml requirements/dev.in
+lock all release/pyproject.toml services/observe/pyproject.toml requirements/dev.in
 lock audit requirements/audit.in
+lock release requirements/release.in
 options+=(-c requirements/all.lock)
 lock bench requirements/bench.in
+lock hifi release/pyproject.toml
 lock compile -c requirements/build.lock requirements/compile.in
 lock destination requirements/destination.in
 lock infra infra/pyproject.toml

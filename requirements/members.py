@@ -7,8 +7,13 @@ Needs nothing but Python, since it runs before anything is installed.
 """
 
 import sys
-import tomllib
 from pathlib import Path
+
+if sys.version_info < (3, 11):  # noqa: UP036 - says so instead of failing at the import below
+    version = "%d.%d" % sys.version_info[:2]  # noqa: UP031 - whatever Python this is
+    sys.exit("hifi needs Python 3.11 or newer and this is %s: run `make PYTHON=python3.12 ...`" % version)  # noqa: UP031
+
+import tomllib
 
 ROOT = Path(__file__).parents[1]
 

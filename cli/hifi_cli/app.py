@@ -6,6 +6,7 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from hifi.runtime import log
+from hifi_cli.commands.version import print_version
 
 
 class _Command(NamedTuple):
@@ -92,6 +93,10 @@ def root(
     verbose: Annotated[
         bool,
         typer.Option("--verbose", "-v", help="Print logs, including those of the Kafka client, on stderr."),
+    ] = False,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="Print the version of hifi."),
     ] = False,
 ) -> None:
     """Apply the options that all commands share."""

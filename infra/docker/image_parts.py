@@ -31,7 +31,7 @@ LOCKS: Final = ROOT / "requirements"
 PYSPARK: Final = re.compile(r"^pyspark==.*\\\n(?: .*\n)+", re.MULTILINE)
 """Its lines of a lock."""
 WHEELS: Final = Path("/wheels")
-NO_IMAGE: Final = ("all", "audit", "bench", "build", "compile", "infra")
+NO_IMAGE: Final = ("all", "audit", "bench", "build", "compile", "hifi", "infra", "release")
 """Locks that are no image's."""
 ALONE: Final = ("destination",)
 """Images that do not stand on `libs`."""

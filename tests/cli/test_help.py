@@ -2,6 +2,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,9 @@ def test_version_lists_the_main_dependencies():
     output = CliRunner().invoke(command_line(), ["version", "--json"]).output
     assert '"hifi-cli"' in output
     assert '"pyspark": "4.2.0"' in output
+
+
+def test_the_option_version_prints_the_version_of_hifi():
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.exit_code == 0
+    assert result.output == f"hifi {metadata.version('hifi-cli')}\n"

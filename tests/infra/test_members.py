@@ -1,9 +1,12 @@
 """The lists of packages in the tools' settings name each package of the workspace."""
 
+import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,7 +19,7 @@ def _members(*arguments: str) -> list[str]:
 def test_each_package_is_a_member() -> None:
     folders = {
         str(file.parent.relative_to(ROOT))
-        for folder in ("libs", "infra", "cli", "connectors", "services")
+        for folder in ("libs", "infra", "cli", "connectors", "services", "release")
         for file in (ROOT / folder).rglob("pyproject.toml")
     }
     assert set(_members()) == folders
@@ -30,3 +33,22 @@ def test_types_and_imports_of_each_package_are_checked() -> None:
     assert paths == set(_members())
     packages = {file.parent.name for folder in _members() for file in (ROOT / folder).glob("*/__init__.py")}
     assert set(tools["importlinter"]["root_packages"]) == packages
+
+
+@pytest.mark.parametrize("python", ["3.6", "3.10"])
+def test_a_python_too_old_is_told_what_to_do(python: str) -> None:
+    programs = [shutil.which(f"python{python}"), *Path.home().glob(f".pyenv/versions/{python}.*/bin/python")]
+    program = next((program for program in programs if program and _runs(program)), None)
+    if program is None:
+        pytest.skip(f"no Python {python} is installed")
+    refused = subprocess.run(
+        [program, ROOT / "requirements/members.py"], check=False, capture_output=True, text=True
+    )
+    assert refused.returncode == 1
+    assert f"hifi needs Python 3.11 or newer and this is {python}: run `make PYTHON=" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def _runs(program: str | Path) -> bool:
+    """Whether it is a Python, and no shim for one that is not chosen."""
+    return subprocess.run([program, "-c", ""], check=False, capture_output=True).returncode == 0

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from hifi.kafka.admin import topic_names
 from hifi.kafka.security.access import Acl
 from hifi.kafka.topics import Topics, principal_topics
-from hifi_cli.app import app
+from hifi_cli.app import command_line
 from hifi_cli.commands import upgrade
 from hifi_infra.kafka.stream_setup import prepare
 
@@ -67,7 +67,7 @@ def test_a_missing_topic_and_a_setting_that_differs_are_named_with_services_and_
     assert f"--entity-name {topics.raw} --add-config retention.ms=604800000" in retention["what_to_do"]
     assert len(rows) == 2
     assert asyncio.run(topic_names(kafka, stream)) == before, "nothing was created"
-    shown = CliRunner().invoke(app, ["upgrade", "check", "--kafka", kafka, "--stream", stream])
+    shown = CliRunner().invoke(command_line(), ["upgrade", "check", "--kafka", kafka, "--stream", stream])
     assert shown.exit_code == 3
     assert "retrier" in shown.output
 

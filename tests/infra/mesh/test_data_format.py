@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hifi.runtime.errors import Misconfigured
-from hifi_cli.app import app
+from hifi_cli.app import command_line
 from hifi_infra.mesh import running
 
 NEWER = {"data_format": running.DATA_FORMAT + 1, "release": "9.9.9", "another": {"form": 1}}
@@ -24,9 +24,9 @@ def test_a_folder_of_a_newer_release_is_refused_and_not_touched(tmp_path: Path) 
         with pytest.raises(Misconfigured, match=r"hifi 9\.9\.9.*nothing was changed"):
             refused(tmp_path)
     for command in ("upgrade check", "up", "status"):
-        done = CliRunner().invoke(app, [*command.split(), "--data", str(tmp_path)])
+        done = CliRunner().invoke(command_line(), [*command.split(), "--data", str(tmp_path)])
         assert done.exit_code != 0, command
-    assert "9.9.9" in CliRunner().invoke(app, ["upgrade", "check", "--data", str(tmp_path)]).output
+    assert "9.9.9" in CliRunner().invoke(command_line(), ["upgrade", "check", "--data", str(tmp_path)]).output
     assert listing(tmp_path) == before
 
 

@@ -1,0 +1,61 @@
+"""The version of hifi, which all its packages share and require of each other.
+
+python release/version.py            # print it
+python release/version.py 0.1.0rc2   # write it into the pyproject.toml of every package
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+VERSION: Final = re.compile(r'^version = "([^"]+)"', re.MULTILINE)
+PIN: Final = re.compile(r'"(hifi-[a-z]+(?:\[[a-z,]+\])?)(?:==[^"]*)?"')
+"""A requirement of one package of hifi in another's list."""
+
+
+def member_files(root: Path = ROOT) -> list[Path]:
+    """The pyproject.toml of each package."""
+    command = [sys.executable, str(root / "requirements/members.py")]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [root / folder / "pyproject.toml" for folder in listed.split()]
+
+
+def current_version(root: Path = ROOT) -> str:
+    """The version of all packages.
+
+    Raises:
+        ValueError: they differ, in their own version or in what one requires of another.
+    """
+    versions: dict[str, list[str]] = {}
+    for file in member_files(root):
+        text = file.read_text("utf-8")
+        for version in [*VERSION.findall(text), *re.findall(r'"hifi-[^"=]*==([^"]+)"', text)]:
+            versions.setdefault(version, []).append(str(file.relative_to(root)))
+    if len(versions) != 1:
+        raise ValueError(f"the packages have different versions: {versions}")
+    return next(iter(versions))
+
+
+def with_version(text: str, version: str) -> str:
+    """A pyproject.toml with this version, also of the packages of hifi that it requires."""
+    head, dependencies, rest = text.partition("\n[project]\n")
+    name = re.search(r'^name = "[^"]+"', rest, re.MULTILINE)
+    assert name, "a package has a name"
+    named, after = rest[: name.end()], rest[name.end() :]
+    pinned = PIN.sub(rf'"\1=={version}"', VERSION.sub(f'version = "{version}"', after, count=1))
+    return head + dependencies + named + pinned
+
+
+def main() -> None:
+    """The command."""
+    for version in sys.argv[1:]:
+        for file in member_files():
+            file.write_text(with_version(file.read_text("utf-8"), version), "utf-8")
+    print(current_version())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""A release has the same bytes each time it is made, and runs where nothing of the repository is."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "release"))
+
+from build import checksums, constraints, differences, hashed_wheels  # noqa: E402 - a script beside the packages
+from version import current_version, with_version  # noqa: E402
+
+
+def test_all_packages_have_one_version_and_require_it_of_each_other() -> None:
+    version = current_version()
+    requirements = [
+        line
+        for file in ROOT.glob("*/**/pyproject.toml")
+        if "examples" not in file.parts and ".venv" not in file.parts
+        for line in re.findall(r'(?<!name = )"(hifi-[^"]+)"', file.read_text("utf-8"))
+    ]
+    assert len(requirements) > 60
+    assert {line for line in requirements if not line.endswith(f"=={version}")} == set()
+
+
+def test_a_new_version_is_written_to_the_package_and_what_it_requires() -> None:
+    text = '[build-system]\nrequires = ["hatchling"]\n\n[project]\nname = "hifi-egest"\nversion = "0.1.0"\n'
+    text += 'dependencies = ["hifi-libs[sql]==0.1.0", "hifi-http", "aiohttp==3.13"]\n'
+    changed = with_version(text, "0.2.0rc1")
+    assert changed == (
+        '[build-system]\nrequires = ["hatchling"]\n\n[project]\nname = "hifi-egest"\nversion = "0.2.0rc1"\n'
+        'dependencies = ["hifi-libs[sql]==0.2.0rc1", "hifi-http==0.2.0rc1", "aiohttp==3.13"]\n'
+    )
+
+
+def test_constraints_have_the_locked_versions_and_those_of_the_wheels(tmp_path: Path) -> None:
+    (tmp_path / "hifi_libs-0.1.0-py3-none-any.whl").touch()
+    (tmp_path / "hifi-0.1.0-py3-none-any.whl").touch()
+    (tmp_path / "hifi-0.1.0-cp311-cp311-manylinux_2_17_x86_64.whl").touch()
+    lock = (ROOT / "requirements/hifi.lock").read_text("utf-8")
+    lines = constraints(lock, tmp_path).splitlines()
+    assert {"hifi==0.1.0", "hifi-libs==0.1.0", "pyspark==4.2.0"} <= set(lines)
+    assert len(lines) == len(set(lines)) == len(re.findall(r"^[\w.-]+==", lock, re.MULTILINE)) + 2
+    assert any(
+        line.startswith("backports-zstd==") and " ; python_version < " in line for line in lines
+    ) or any(line.startswith("backports-zstd==") and " ; python_full_version < " in line for line in lines)
+    assert not [line for line in lines if "--" in line or "\\" in line or "://" in line]
+
+
+def test_requirements_have_the_checksum_of_each_wheel(tmp_path: Path) -> None:
+    names = (
+        "hifi-0.1.0-cp311-cp311-linux_x86_64.whl",
+        "hifi-0.1.0-py3-none-any.whl",
+        "hifi_http-0.1.0-py3-none-any.whl",
+    )
+    for name in names:
+        (tmp_path / name).write_bytes(name.encode())
+    sums = [hashlib.sha256(name.encode()).hexdigest() for name in names]
+    assert hashed_wheels(tmp_path) == (
+        f"hifi==0.1.0 \\\n    --hash=sha256:{sums[0]} \\\n    --hash=sha256:{sums[1]}\n"
+        f"hifi-http==0.1.0 \\\n    --hash=sha256:{sums[2]}\n"
+    )
+
+
+def test_builds_that_differ_are_found(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+        (folder / "same").write_bytes(b"same")
+        (folder / "other").write_bytes(folder.name.encode())
+    (second / "more").touch()
+    assert differences(first, second) == ["more", "other"]
+    assert differences(first, first) == []
+    assert checksums(first).splitlines()[1] == f"{hashlib.sha256(b'same').hexdigest()}  same"
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of the commit that is checked out, in an empty folder."""
+    folder = tmp_path_factory.mktemp("release") / "dist"
+    # Builds twice, and fails where the bytes differ.
+    subprocess.run([sys.executable, ROOT / "release/build.py", "--into", folder], check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` of a new environment into which `pip install hifi` installed the release."""
+    environment = tmp_path_factory.mktemp("installed") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    pip = [environment / "bin/pip", "install", "--quiet", "--find-links", dist]
+    subprocess.run([*pip, "--constraint", dist / "constraints.txt", "hifi"], check=True, cwd=environment)
+    return environment / "bin"
+
+
+def _run(program: Path, *arguments: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "HIFI_COMPILED"}}
+    return subprocess.run(
+        [program, *arguments], cwd=folder, env=env | variables, check=False, capture_output=True, text=True
+    )
+
+
+@pytest.mark.more  # builds everything twice, and installs it
+@pytest.mark.timeout(2400)
+def test_a_release_has_all_files_and_names_no_registry(dist: Path) -> None:
+    version = current_version()
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=dist, check=True)
+    names = {file.name for file in dist.iterdir()}
+    assert {"SHA256SUMS", "constraints.txt", "requirements.txt", f"hifi-{version}.cdx.json"} <= names
+    pure = {name for name in names if name.endswith("-py3-none-any.whl")}
+    folders = subprocess.run(
+        [sys.executable, ROOT / "requirements/members.py", "--names"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    assert pure == {f"{name.replace('-', '_')}-{version}-py3-none-any.whl" for name in folders}
+    [compiled] = (name for name in names if name.endswith(".whl") and name not in pure)
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    assert re.fullmatch(rf"hifi-{version}-{python}-{python}-manylinux[\w.]+\.whl", compiled)
+    for name in ("constraints.txt", "requirements.txt"):
+        assert "://" not in (dist / name).read_text("utf-8")
+    with ZipFile(dist / compiled) as wheel:
+        assert f"hifi-{version}.dist-info/licenses/LICENSE" in wheel.namelist()
+
+
+@pytest.mark.more
+@pytest.mark.timeout(2400)
+def test_the_bill_of_materials_lists_packages_and_jars(dist: Path) -> None:
+    bill = json.loads((dist / f"hifi-{current_version()}.cdx.json").read_text("utf-8"))
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert bill["metadata"]["component"]["name"] == "hifi"
+    purls = {component["purl"].partition("?")[0] for component in bill["components"] if "purl" in component}
+    assert {"pkg:pypi/pyspark@4.2.0", "pkg:maven/org.apache.kafka/kafka_2.13@4.3.0"} <= purls
+    assert f"pkg:pypi/hifi-libs@{current_version()}" in purls
+    refs = [component["bom-ref"] for component in bill["components"]]
+    assert len(refs) == len(set(refs))
+
+
+@pytest.mark.more
+@pytest.mark.timeout(2400)
+def test_the_installed_release_has_compiled_modules_in_use(installed: Path, tmp_path: Path) -> None:
+    code = "import hifi.record.record as module; from hifi.runtime.compiled.import_hook import in_use; "
+    code += "print(in_use(), module.__file__)"
+    used = _run(installed / "python", "-c", code, folder=tmp_path)
+    assert used.stdout.startswith("True "), used
+    assert "/hifi_compiled/" in used.stdout
+    source = _run(installed / "python", "-c", code, folder=tmp_path, HIFI_COMPILED="0")
+    assert source.stdout.startswith("False "), source
+
+
+@pytest.mark.more
+@pytest.mark.timeout(2400)
+def test_the_installed_command_checks_a_pipe_in_a_folder_without_the_repository(
+    installed: Path, tmp_path: Path
+) -> None:
+    assert _run(installed / "hifi", "--version", folder=tmp_path).stdout == f"hifi {current_version()}\n"
+    shutil.copytree(ROOT / "examples/orders", tmp_path / "orders")
+    checked = _run(installed / "hifi", "check", "orders", folder=tmp_path)
+    assert checked.returncode == 0, checked
+
+
+@pytest.mark.more
+@pytest.mark.timeout(2400)
+def test_the_installed_demo_delivers_every_event_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+    demo = _run(installed / "hifi", "demo", "--rate", "50", "--for", "20", "--json", folder=tmp_path)
+    assert demo.returncode == 0, demo
+    report = json.loads(demo.stdout)
+    assert report["lost"] == 0
+    assert report["accepted"] > 0
+
+
+@pytest.mark.more
+@pytest.mark.timeout(2400)
+def test_an_install_without_java_says_how_to_install_it(installed: Path, tmp_path: Path) -> None:
+    if shutil.which("unshare") is None or os.geteuid() != 0:
+        pytest.skip("hiding the system's Java needs root and unshare")
+    hidden = f"mount -t tmpfs none /usr/lib/jvm && exec {installed / 'hifi'} demo --data {tmp_path / 'data'}"
+    environment = {"PATH": f"{installed}:/bin", "HOME": os.environ["HOME"]}
+    refused = subprocess.run(
+        ["unshare", "--mount", "/bin/sh", "-c", hidden],
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert refused.returncode == 1, refused
+    assert "Java 17 or newer with jdk.incubator.vector is needed" in refused.stderr
+    assert "Install it: " in refused.stderr
+    assert "Traceback" not in refused.stderr
