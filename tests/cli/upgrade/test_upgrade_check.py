@@ -20,7 +20,7 @@ from hifi_infra.kafka.stream_setup import prepare
 
 def checked(kafka: str, stream: str, *more: str) -> tuple[int, list[dict[str, Any]]]:
     done = CliRunner().invoke(
-        app, ["upgrade", "check", "--kafka", kafka, "--stream", stream, "--json", *more]
+        command_line(), ["upgrade", "check", "--kafka", kafka, "--stream", stream, "--json", *more]
     )
     assert done.exit_code in (0, 3), done.output
     return done.exit_code, json.loads(done.stdout)

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from hifi.runtime.clock import now_us
 from hifi.runtime.signed_document import SIGNATURE, make_keys, read_public_key, verify_bytes, verify_envelope
-from hifi_cli.app import command_line
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.reports.month import minute_text
 
@@ -37,7 +36,7 @@ async def get(url: str, path: str, headers: dict[str, str] = VIEWER) -> tuple[in
 
 
 async def run(*arguments: object) -> tuple[int, str]:
-    done = await asyncio.to_thread(CliRunner().invoke, app, ["report", *map(str, arguments)])
+    done = await asyncio.to_thread(CliRunner().invoke, command_line(), ["report", *map(str, arguments)])
     return done.exit_code, done.output
 
 
