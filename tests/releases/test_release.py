@@ -96,7 +96,7 @@ def installed(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The `bin` of a new environment into which `pip install hifi` installed the release."""
     environment = tmp_path_factory.mktemp("installed") / "venv"
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    pip = [environment / "bin/pip", "install", "--quiet", "--find-links", dist]
+    pip: list[str | Path] = [environment / "bin/pip", "install", "--quiet", "--find-links", dist]
     subprocess.run([*pip, "--constraint", dist / "constraints.txt", "hifi"], check=True, cwd=environment)
     return environment / "bin"
 
