@@ -68,6 +68,6 @@ def test_version_lists_the_main_dependencies():
 
 
 def test_the_option_version_prints_the_version_of_hifi():
-    result = CliRunner().invoke(app, ["--version"])
+    result = CliRunner().invoke(command_line(), ["--version"])
     assert result.exit_code == 0
     assert result.output == f"hifi {metadata.version('hifi-cli')}\n"

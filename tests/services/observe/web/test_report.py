@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from hifi.runtime.clock import now_us
 from hifi.runtime.signed_document import SIGNATURE, make_keys, read_public_key, verify_bytes, verify_envelope
+from hifi_cli.app import command_line
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.reports.month import minute_text
 
