@@ -38,7 +38,7 @@ class SecretManager(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _LastAnswer:
     """The last answer for a secret: its value, or why there is none. Both are missing before the first answer."""
 
     value: str | None = None
@@ -61,7 +61,7 @@ class SecretMemory:
 
     def __init__(self, manager: SecretManager) -> None:
         self._manager = manager
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _LastAnswer] = {}
         """By name, asked for longest ago first."""
         self._lock = threading.Lock()
         self._unanswered = ""
@@ -77,7 +77,7 @@ class SecretMemory:
         with self._lock:
             kept = self._kept.pop(name, None)
             if kept is None and self._unanswered:
-                kept = _Kept(unanswered=self._unanswered)
+                kept = _LastAnswer(unanswered=self._unanswered)
             if kept is not None:
                 self._keep(name, kept)
         if kept is None:
@@ -128,13 +128,13 @@ class SecretMemory:
 
         threading.Thread(target=run, name="secrets", daemon=True).start()
 
-    def _read(self, name: str) -> _Kept:
+    def _read(self, name: str) -> _LastAnswer:
         try:
-            kept = _Kept(self._manager.read(name))
+            kept = _LastAnswer(self._manager.read(name))
         except Misconfigured as error:
-            kept = _Kept(refused=error)
+            kept = _LastAnswer(refused=error)
         except (HifiError, OSError) as error:
-            kept = _Kept(unanswered=str(error))
+            kept = _LastAnswer(unanswered=str(error))
         with self._lock:
             before = self._kept.get(name)
             if kept.unanswered:
@@ -146,7 +146,7 @@ class SecretMemory:
             logger.info(event, secret=name, error=str(kept.refused or ""))
         return kept
 
-    def _keep(self, name: str, kept: _Kept) -> None:
+    def _keep(self, name: str, kept: _LastAnswer) -> None:
         self._kept[name] = kept
         while len(self._kept) > MOST:
             del self._kept[next(iter(self._kept))]
