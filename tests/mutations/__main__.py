@@ -82,7 +82,7 @@ def _run(tree: Path, test: str) -> int:
         "HIFI_COMPILED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "", "-p", "no:cacheprovider", test]
     run = subprocess.run(
         command, cwd=tree, env=environment, check=False, capture_output=True, timeout=TIMEOUT_S
     )

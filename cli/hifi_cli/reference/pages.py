@@ -21,6 +21,7 @@ from hifi.kafka.settings import ServiceSettings, StreamSettings
 from hifi.pipe.installed_kinds import DESTINATIONS
 from hifi.pipe.limits import PipeLimits
 from hifi.pipe.model import HTTP, Pipe
+from hifi.pipe.vault import VaultSettings
 from hifi.runtime import metrics
 from hifi.runtime.connect_credentials import ConnectSettings
 from hifi.runtime.egress import EgressSettings
@@ -70,6 +71,7 @@ stand for the values that the alarm names. Logs are in the terminal of `hifi up`
 _FURTHER_SETTINGS: Final[Mapping[str, type[BaseSettings]]] = {
     "Security of Kafka: all services and commands": KafkaSecuritySettings,
     "Limits on pipes: all services and commands": PipeLimits,
+    "Vault: all services and commands": VaultSettings,
     "Egress: all services and commands": EgressSettings,
     "Kafka Connect: collect": ConnectSettings,
     "OpenID Connect: observe, manage": OidcSettings,

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -11,15 +11,13 @@ from hifi.pipe.endpoints import destination_endpoints, owner_endpoints, source_e
 from hifi.pipe.lake_catalog import catalog_refusals
 from hifi.pipe.limits import PipeLimits, pipe_limits
 from hifi.pipe.mask import KeyedHash, Mask
-from hifi.pipe.model import ConnectorDestination, Destination, Pipe, UnreadableDestination
+from hifi.pipe.model import ConnectorDestination, Destination, Pipe
+from hifi.pipe.named_secrets import YamlPath, secrets
 from hifi.pipe.reader import reader
-from hifi.pipe.secret import Secret
-from hifi.pipe.source import HttpSource, UnreadableSource
+from hifi.pipe.source import HttpSource
 from hifi.pipe.sources.collected import CollectedSource
 from hifi.runtime.egress import EgressKind, egress
 from hifi.runtime.errors import Misconfigured
-
-YamlPath: TypeAlias = tuple[str | int, ...]
 
 
 def refusals(pipe: Pipe, limits: PipeLimits) -> Iterator[tuple[YamlPath, str]]:
@@ -91,7 +89,7 @@ def require_granted(pipe: str, node: Any) -> None:
     require_none(
         (path, reason)
         for path, secret in secrets(node)
-        if (reason := limits.refuse_grant(pipe, secret.env, secret.file)) is not None
+        if (reason := secret.not_granted(pipe, limits)) is not None
     )
 
 
@@ -108,7 +106,7 @@ def _refused_secrets(
     pipe: str, node: Any, path: YamlPath, limits: PipeLimits
 ) -> Iterator[tuple[YamlPath, str]]:
     for place, secret in secrets(node, path):
-        reason = secret.refusal(limits) or limits.refuse_grant(pipe, secret.env, secret.file)
+        reason = secret.refusal(limits) or secret.not_granted(pipe, limits)
         if reason is not None:
             yield place, reason
     for place, file in _credential_files(node, path):
@@ -201,35 +199,3 @@ def masks(pipe: Pipe) -> Iterator[tuple[YamlPath, Mask]]:
             yield ("source", "mask", "data", field), mask
         for name, mask in pipe.source.mask.attributes.items():
             yield ("source", "mask", "attributes", name), mask
-
-
-def secrets(node: Any, path: YamlPath = ()) -> Iterator[tuple[YamlPath, Secret]]:
-    """Path in the YAML and reference of each secret that a pipe or a part of it names."""
-    if isinstance(node, Secret):
-        yield path, node
-    elif isinstance(node, ConnectorDestination):
-        yield from _references(node.settings, (*path, "settings"))
-    elif isinstance(node, UnreadableSource | UnreadableDestination):
-        yield from _references(node.model_extra, path)
-    elif isinstance(node, BaseModel):
-        for name, field in type(node).model_fields.items():
-            yield from secrets(getattr(node, name), (*path, field.alias or name))
-    elif isinstance(node, dict):
-        for key, value in node.items():
-            yield from secrets(value, (*path, key))
-    elif isinstance(node, list | tuple):
-        for index, value in enumerate(node):
-            yield from secrets(value, (*path, index))
-
-
-def _references(node: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Secret]]:
-    """The maps of `env` or `file`, and at most `prefix`: this process may not have the class that reads them."""
-    if isinstance(node, dict):
-        reference = {name: value for name, value in node.items() if name != "prefix"}
-        if len(reference) == 1 and isinstance(reference.get("env", reference.get("file")), str):
-            yield path, Secret.model_validate(reference)
-        for key, value in node.items():
-            yield from _references(value, (*path, key))
-    elif isinstance(node, list):
-        for index, value in enumerate(node):
-            yield from _references(value, (*path, index))

@@ -5,7 +5,7 @@ the pipe, and each service refuses it again, because whoever can write the topic
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Final
@@ -19,6 +19,8 @@ from hifi.runtime.settings import load
 PREFIX: Final = "HIFI_PIPES_"
 OWN_VARIABLES: Final = "HIFI_"
 """Variables of hifi itself, which no pipe may name."""
+VAULT: Final = "vault:"
+"""Before a path in Vault that is granted."""
 
 
 def _split(text: str | Iterable[str]) -> tuple[str, ...]:
@@ -53,8 +55,8 @@ class PipeLimits(BaseSettings):
     )
     secret_grants: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)] = Field(
         default=(),
-        description="Secrets by pipe, `PIPE=VARIABLE|FILE|FOLDER,…`, `*` for any characters, such as "
-        "`orders=ORDERS_*,crm-*=/run/secrets/crm`; a pipe may name no other. Default: any pipe any secret.",
+        description="Secrets by pipe, `PIPE=VARIABLE|FILE|FOLDER|vault:PATH,…`, `*` for any characters, such as "
+        "`orders=ORDERS_*,crm-*=/run/secrets/crm`; a pipe may name no other. Default: any pipe any secret but Vault's.",
     )
     lookup_folders: Folders = Field(
         default=(),
@@ -100,10 +102,7 @@ class PipeLimits(BaseSettings):
         """
         if not self.secret_grants or (variable is None and file is None):
             return None
-        for grant in self.secret_grants:
-            pattern, _, granted = grant.partition("=")
-            if not fnmatchcase(pipe, pattern):
-                continue
+        for granted in self._granted(pipe):
             if variable is not None and not granted.startswith("/") and fnmatchcase(variable, granted):
                 return None
             if file is not None and granted.startswith("/"):
@@ -115,13 +114,31 @@ class PipeLimits(BaseSettings):
             f"operator add {pipe}={variable or file} to {PREFIX}SECRET_GRANTS"
         )
 
+    def refuse_vault_grant(self, pipe: str, name: str) -> str | None:
+        """Why a pipe may not name `PATH#FIELD` in Vault; None: the path, or one that it is below, is granted to it."""
+        path = name.partition("#")[0]
+        for granted in self._granted(pipe):
+            place = granted.removeprefix(VAULT).removesuffix("/*").strip("/")
+            if granted.startswith(VAULT) and place and f"{path}/".startswith(f"{place}/"):
+                return None
+        return (
+            f"the secret {VAULT}{path} is not granted to the pipe {pipe}; name one of its own, or have the "
+            f"operator add {pipe}={VAULT}{path} to {PREFIX}SECRET_GRANTS"
+        )
+
+    def _granted(self, pipe: str) -> Iterator[str]:
+        for grant in self.secret_grants:
+            pattern, _, granted = grant.partition("=")
+            if fnmatchcase(pipe, pattern):
+                yield granted
+
     @field_validator("secret_grants")
     @classmethod
     def _grants_are_valid(cls, grants: tuple[str, ...]) -> tuple[str, ...]:
         for grant in grants:
             pattern, separator, granted = grant.partition("=")
             if not (pattern and separator and granted):
-                raise ValueError(f"{grant!r} is not PIPE=VARIABLE, PIPE=FILE or PIPE=FOLDER")
+                raise ValueError(f"{grant!r} is not PIPE=VARIABLE, PIPE=FILE, PIPE=FOLDER or PIPE=vault:PATH")
         return grants
 
     def check_files(self, security: KafkaSecurity) -> None:
@@ -194,7 +211,7 @@ def _outside(file: Path, folders: tuple[Path, ...], what: str, setting: str) -> 
 
 
 def _own_files() -> set[Path]:
-    """The credentials of this process for Kafka."""
-    names = ("PASSWORD_FILE", "KEY_FILE")
-    files = (os.environ.get(f"HIFI_KAFKA_SECURITY_{name}") for name in names)
+    """The credentials of this process for Kafka and Vault."""
+    names = ("HIFI_KAFKA_SECURITY_PASSWORD_FILE", "HIFI_KAFKA_SECURITY_KEY_FILE", "HIFI_VAULT_TOKEN_FILE")
+    files = map(os.environ.get, names)
     return {Path(file).resolve() for file in files if file}

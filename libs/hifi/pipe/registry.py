@@ -20,6 +20,7 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import PartitionFollower
 from hifi.kafka.topics import Topics
 from hifi.pipe.revision import PipeRecord, PipeRevision, RevisionBody, Rollout, read_key
+from hifi.pipe.secret_wait import wait_for_secrets
 from hifi.record.record import Record
 from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured
@@ -53,7 +54,18 @@ class RegistrySnapshot:
 class PipeRegistry:
     """A local copy of all published pipes, loaded at start and updated in the background."""
 
-    def __init__(self, bootstrap: str, topics: Topics, health: Health) -> None:
+    def __init__(
+        self, bootstrap: str, topics: Topics, health: Health, secrets_of: Sequence[str] = ()
+    ) -> None:
+        """Read nothing before `start`.
+
+        Args:
+            bootstrap: the stream's Kafka.
+            topics: of the stream.
+            health: unready until the pipes are loaded.
+            secrets_of: fields of `Pipe` whose secrets `start` waits for while the secret manager does not answer.
+        """
+        self._secrets_of = secrets_of
         self._topics = topics
         self._follower = PartitionFollower(
             bootstrap,
@@ -96,6 +108,8 @@ class PipeRegistry:
             loaded.cancel()
         if self.task.done():
             self.task.result()
+        pipes = [revision.pipe for revision in self.in_use()]
+        await wait_for_secrets(pipes, self._secrets_of, self._health)
 
     async def stop(self) -> None:
         """Stop following."""

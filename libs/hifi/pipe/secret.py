@@ -1,4 +1,4 @@
-"""Secrets by reference: a pipe names an environment variable or a file, never the secret itself."""
+"""Secrets by reference: a pipe names a variable, a file or a place in Vault, never the secret itself."""
 
 import hashlib
 import os
@@ -9,21 +9,26 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, model_validator
 
 from hifi.pipe.limits import PipeLimits, pipe_limits
+from hifi.pipe.secret_manager import secret_memory
 from hifi.pipe.strict_model import StrictModel
+from hifi.pipe.vault import NAME_PATTERN
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.units import BytesPerSecond, PerSecond
 
 
 class Secret(StrictModel):
-    """A secret in a variable or file of the service that needs it; a newline at its end is removed."""
+    """A secret in a variable or file of the service that needs it, or in Vault; a newline at its end is removed."""
 
     env: str | None = Field(None, min_length=1, description="Environment variable of the service.")
     file: Path | None = Field(None, description="File on the machine of the service.")
+    vault: Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=512)] | None = Field(
+        None, description="`PATH#FIELD` in Vault, of which the operator grants the path."
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> "Secret":
-        if (self.env is None) == (self.file is None):
-            raise ValueError("set exactly one of `env` and `file`")
+        if sum(source is not None for source in (self.env, self.file, self.vault)) != 1:
+            raise ValueError("set exactly one of `env`, `file` and `vault`")
         return self
 
     def refusal(self, limits: PipeLimits) -> str | None:
@@ -32,6 +37,12 @@ class Secret(StrictModel):
             return limits.refuse_variable(self.env)
         return None if self.file is None else limits.refuse_secret_file(self.file)
 
+    def not_granted(self, pipe: str, limits: PipeLimits) -> str | None:
+        """Why this secret is not granted to a pipe; None: it is."""
+        if self.vault is not None:
+            return limits.refuse_vault_grant(pipe, self.vault)
+        return limits.refuse_grant(pipe, self.env, self.file)
+
     def read(self, variables: Mapping[str, str] = os.environ) -> str:
         """Read the secret.
 
@@ -39,8 +50,8 @@ class Secret(StrictModel):
             variables: environment of the service that needs it; default: of this process.
 
         Raises:
-            Misconfigured: the variable or the file is not allowed, missing or empty; the message names it but not its
-                content.
+            Misconfigured: the variable, file or field is not allowed, missing or empty, or Vault has not answered yet;
+                the message names it but not its content.
         """
         refused = self.refusal(pipe_limits())
         if refused is not None:
@@ -50,6 +61,8 @@ class Secret(StrictModel):
             if not value:
                 raise Misconfigured(f"the environment variable {self.env} is not set; set it to the secret")
             return value
+        if self.vault is not None:
+            return secret_memory().get(self.vault).rstrip("\r\n")
         assert self.file is not None
         try:
             value = self.file.read_text("utf-8").rstrip("\r\n")
@@ -86,13 +99,14 @@ class WriteKey(Secret):
 
     @model_validator(mode="after")
     def _one_source(self) -> "WriteKey":
-        if sum(source is not None for source in (self.env, self.file, self.sha256)) != 1:
-            raise ValueError("set exactly one of `env`, `file` and `sha256`")
+        if sum(source is not None for source in (self.env, self.file, self.vault, self.sha256)) != 1:
+            raise ValueError("set exactly one of `env`, `file`, `vault` and `sha256`")
         return self
 
     def same_as(self, other: "WriteKey") -> bool:
         """Whether two declarations name the same key, whatever their quotas; no secret is read."""
-        return (self.env, self.file, self.sha256) == (other.env, other.file, other.sha256)
+        places = (self.env, self.file, self.vault, self.sha256)
+        return places == (other.env, other.file, other.vault, other.sha256)
 
     def digest(self) -> str:
         """SHA-256 of the key, lower-case hex.

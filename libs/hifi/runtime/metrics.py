@@ -113,6 +113,11 @@ UNREADABLE_RECORDS = Counter(
 BUFFERED_BYTES = Gauge(
     "hifi_producer_buffered_bytes", "Bytes of records that Kafka has not acknowledged yet."
 )
+# Every service that reads secrets of pipes
+SECRETS_NOT_READ = Gauge(
+    "hifi_secrets_not_read",
+    "Reads of the last refresh that the secret manager did not answer; secrets read before stay in use.",
+)
 # Normalize
 CLIENT_RETRIES = Counter(
     "hifi_normalize_duplicates_total",

@@ -25,7 +25,7 @@ SERVICE: Final = "collect"
 async def collect(service: Service, settings: CollectSettings) -> None:
     """Read all sources until the service stops."""
     topics, health = settings.topics, service.health
-    registry = PipeRegistry(settings.kafka, topics, health)
+    registry = PipeRegistry(settings.kafka, topics, health, ("source",))
     check = TopicCheck(settings.kafka, [topics.raw, topics.accepted], registry.partition_count, health)
     producer = Producer(
         settings.kafka,

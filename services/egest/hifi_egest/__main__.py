@@ -22,7 +22,7 @@ from hifi_egest.settings import EgestSettings
 async def egest(service: Service, settings: EgestSettings) -> None:
     """Deliver events until the service stops."""
     topics, health = settings.topics, service.health
-    registry = PipeRegistry(settings.kafka, topics, health)
+    registry = PipeRegistry(settings.kafka, topics, health, ("destinations",))
     outcomes = [topics.receipts, topics.dead_letter, topics.parked, *map(topics.retry_in, topics.tiers)]
     used = [topics.enriched, topics.retry_out, *outcomes]
     check = TopicCheck(settings.kafka, used, registry.partition_count, health)

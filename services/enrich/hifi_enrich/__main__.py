@@ -20,7 +20,7 @@ async def enrich(service: Service, settings: EnrichSettings) -> None:
     """Run one instance: the leader, which runs the query of the stream, or a warm standby."""
     topics = settings.topics
     with scratch_folder(settings.enrich_temp) as scratch:
-        registry = PipeRegistry(settings.kafka, topics, service.health)
+        registry = PipeRegistry(settings.kafka, topics, service.health, ("enrich",))
         tables = LookupTables(scratch, service.health)
         engine = SparkEngine(settings, topics, registry, tables, scratch)
         election = LeaderElection(settings, topics.group("enrich-leader"), topics.enrich_leader)

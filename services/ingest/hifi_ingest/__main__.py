@@ -24,7 +24,7 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
     """Accept events until the service stops."""
     topics, health = settings.topics, service.health
     app = App(health)
-    registry = PipeRegistry(settings.kafka, topics, health)
+    registry = PipeRegistry(settings.kafka, topics, health, ("source",))
     check = TopicCheck(settings.kafka, [topics.raw, topics.accepted], registry.partition_count, health)
     issued = FollowedKeys(settings.kafka, topics, health)
     keys = WriteKeys(registry, issued, health, settings.ingest_keys_refresh_s)

@@ -21,7 +21,7 @@ async def lake(service: Service, settings: LakeSettings) -> None:
     """Run one instance: the leader, which runs the query of the stream, or a standby."""
     topics = settings.topics
     with scratch_folder(settings.lake_temp) as scratch:
-        registry = PipeRegistry(settings.kafka, topics, service.health)
+        registry = PipeRegistry(settings.kafka, topics, service.health, ("destinations",))
         stream_log = StreamLog(settings.kafka, topics, service.health)
         election = LeaderElection(settings, topics.group("lake-leader"), topics.lake_leader)
         service.health.block("spark", "Spark is starting")

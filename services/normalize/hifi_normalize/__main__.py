@@ -24,7 +24,7 @@ _GATHER_S: Final = 0.04
 async def normalize(service: Service, settings: NormalizeSettings) -> None:
     """Normalize events until the service stops."""
     topics, health = settings.topics, service.health
-    registry = PipeRegistry(settings.kafka, topics, health)
+    registry = PipeRegistry(settings.kafka, topics, health, ("normalize",))
     runner = FunctionRunner(settings.function_limits, health)
     pipes = CompiledPipes(registry, health, settings.normalize_broken_retry_s, runner)
     written = [topics.normalized, topics.dead_letter, topics.receipts, topics.ids, topics.source_positions]

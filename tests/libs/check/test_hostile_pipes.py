@@ -163,11 +163,14 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "HttpSource.partition_key": (Row(("source", "partition_key")),),
     "WriteKey.env": (Row(("source", "keys", 0, "env")),),
     "WriteKey.file": (Row(("source", "keys", 0), _value("file")),),
+    "WriteKey.vault": (Row(("source", "keys", 0), _value("vault")),),
     "WriteKey.sha256": (Row(("source", "keys", 0), _value("sha256")),),
     "Secret.env": (Row((*D, "signing", "env")),),
     "Secret.file": (Row((*D, "signing"), _value("file")),),
+    "Secret.vault": (Row((*D, "signing"), _value("vault")),),
     "HeaderSecret.env": (Row((*D, "headers", "x-a"), _value("env")),),
     "HeaderSecret.file": (Row((*D, "headers", "x-a"), _value("file")),),
+    "HeaderSecret.vault": (Row((*D, "headers", "x-a"), _value("vault")),),
     "HeaderSecret.prefix": (Row((*D, "headers", "x-a"), lambda text: {"env": "A", "prefix": text}),),
     "SourceMask.data": (Row(("source", "mask", "data"), _key("drop")),),
     "SourceMask.attributes": (Row(("source", "mask", "attributes"), _key({"hash": {"env": "A"}})),),
@@ -535,7 +538,9 @@ def test_each_text_of_the_pipe_schema_has_a_row() -> None:
     assert fields - ROWS.keys() - OTHER_RULES.keys() == set()
     assert OTHER_RULES.keys() - fields == set()
     assert INERT.keys() - ROWS.keys() == set()
-    inherited = {"WriteKey.env", "WriteKey.file", "HeaderSecret.env", "HeaderSecret.file"}
+    inherited = {
+        f"{kind}.{place}" for kind in ("WriteKey", "HeaderSecret") for place in ("env", "file", "vault")
+    }
     assert ROWS.keys() - fields == inherited
 
 

@@ -3,14 +3,18 @@
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from hashlib import sha256
+from pathlib import Path
 
 import pytest
+from tests.support.vault_double import VaultDouble, running_vault
 
 from hifi.kafka.admin import create_topics, partition_counts
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry, publish, read_registry, stream_record
 from hifi.pipe.revision import deletion_record, pipe_record
+from hifi.pipe.secret_manager import secret_memory
 from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
@@ -109,6 +113,33 @@ async def test_a_stream_that_was_not_created_keeps_a_service_waiting(kafka: str,
         await start
     assert health.ready
     await registry.stop()
+
+
+async def test_a_start_waits_for_secrets_while_vault_is_sealed_and_then_has_the_pipes(
+    kafka: str, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("a-token")
+    secret_memory.cache_clear()
+    health = Health("test", "test-1")
+    registry = PipeRegistry(kafka, topics, health, ("source",))
+    async with running_vault(VaultDouble(sealed=True)) as vault, asyncio.timeout(30):
+        vault.write("keys/new", key="k")
+        monkeypatch.setenv("HIFI_VAULT_ADDRESS", vault.url)
+        monkeypatch.setenv("HIFI_VAULT_TOKEN_FILE", str(tmp_path / "token"))
+        monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", "new=vault:keys/new")
+        named = pipe("new").model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        named["source"] = {"keys": [{"vault": "keys/new#key"}]}
+        await publish(kafka, topics, [stream_record(3), pipe_record(Pipe.model_validate(named))])
+        start = asyncio.create_task(registry.start())
+        while "Vault is sealed" not in health.waiting.get("secrets", ""):
+            await asyncio.sleep(0.02)
+        assert not start.done()
+        vault.sealed = False
+        await start
+        assert health.ready
+        assert [key.digest() for key in registry.all()[0].pipe.source.keys] == [sha256(b"k").hexdigest()]
+    await registry.stop()
+    secret_memory.cache_clear()
 
 
 async def test_a_stream_record_that_cannot_be_read_is_skipped(

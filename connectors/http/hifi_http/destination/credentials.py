@@ -5,8 +5,9 @@ import contextlib
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from hifi.pipe.limit_check import destination_refusals, require_none, secrets
+from hifi.pipe.limit_check import destination_refusals, require_none
 from hifi.pipe.limits import pipe_limits
+from hifi.pipe.named_secrets import secrets
 from hifi.pipe.secret import Secret
 from hifi.runtime import log
 from hifi.runtime.cache import Cache

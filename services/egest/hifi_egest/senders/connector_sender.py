@@ -12,9 +12,10 @@ from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
 from hifi.delivery.sender import SendResult, SentRequest, SplitBatch, Unsendable
 from hifi.delivery.several_logs import require_usable
 from hifi.delivery.transform import Transform, compile_transform
-from hifi.pipe.limit_check import destination_refusals, require_none, secrets
+from hifi.pipe.limit_check import destination_refusals, require_none
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import ConnectorDestination
+from hifi.pipe.named_secrets import secrets
 from hifi.pipe.strict_model import StrictModel
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us

@@ -1,0 +1,49 @@
+"""Wait at the start of a service until the secret manager has answered for the secrets of its pipes."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from hifi.pipe.limits import pipe_limits
+from hifi.pipe.model import Pipe
+from hifi.pipe.named_secrets import secrets
+from hifi.pipe.secret_manager import secret_memory
+from hifi.runtime import log
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.health import Health
+
+_CONDITION: Final = "secrets"
+_LOOK_S: Final = 0.5
+
+logger = log.get(__name__)
+
+
+async def wait_for_secrets(pipes: Iterable[Pipe], parts: Sequence[str], health: Health) -> None:
+    """Return as soon as each secret in Vault that is granted was returned or refused; unready until then.
+
+    Args:
+        pipes: that the service processes.
+        parts: fields of `Pipe` whose secrets it reads.
+        health: of the service.
+    """
+    names = sorted(
+        {
+            secret.vault
+            for pipe in pipes
+            for part in parts
+            for _, secret in secrets(getattr(pipe, part))
+            if secret.vault is not None and secret.not_granted(pipe.pipe, pipe_limits()) is None
+        }
+    )
+    try:
+        memory = secret_memory() if names else None
+    except Misconfigured:  # whoever reads such a secret says so
+        memory = None
+    waiting = ""
+    while memory is not None and (reason := await asyncio.to_thread(memory.missing, names)):
+        health.block(_CONDITION, f"secrets of pipes cannot be read yet: {reason}")
+        if reason != waiting:
+            logger.warning("waiting-for-secrets", reason=reason)
+        waiting = reason
+        await asyncio.sleep(_LOOK_S)
+    health.unblock(_CONDITION)
