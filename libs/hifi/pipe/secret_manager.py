@@ -119,12 +119,15 @@ class SecretMemory:
         """Read the secrets again every `refresh_s` seconds, or 2 s while the manager is away, in a daemon thread."""
 
         def run() -> None:
+            read_s = time.monotonic()
             while True:
-                time.sleep(min(refresh_s, _AGAIN_S) if self._unanswered else refresh_s)
-                try:
-                    self.refresh()
-                except Exception:  # the next refresh may succeed
-                    logger.exception("secrets-not-refreshed")
+                time.sleep(min(refresh_s, _AGAIN_S))
+                if self._unanswered or time.monotonic() - read_s >= refresh_s:
+                    try:
+                        self.refresh()
+                    except Exception:  # the next refresh may succeed
+                        logger.exception("secrets-not-refreshed")
+                    read_s = time.monotonic()
 
         threading.Thread(target=run, name="secrets", daemon=True).start()
 
