@@ -14,7 +14,7 @@ async def test_the_topics_are_those_of_the_configured_retry_tiers(monkeypatch: p
     class Reached(Exception):
         pass
 
-    def registry(_kafka: str, topics: Topics, _health: Any) -> Any:
+    def registry(_kafka: str, topics: Topics, _health: Any, _parts: Any) -> Any:
         raise Reached(topics)
 
     monkeypatch.setattr(entry, "PipeRegistry", registry)
