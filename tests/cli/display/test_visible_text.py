@@ -77,6 +77,7 @@ def test_data_is_escaped_on_a_terminal_and_as_it_is_in_a_pipe(
 PLAIN_PRINTS = {
     "commands/acl.py": "commands for a shell, each word quoted; the names are this person's arguments",
     "commands/console.py": "an address that observe made",
+    "commands/report.py": "a signed document, whose bytes count; control characters are escaped on a terminal",
     "commands/topics.py": "commands for a shell; names of a stream have letters and digits only",
     "demo/sender.py": "figures of this program",
     "display/console.py": "the functions that escape",

@@ -14,6 +14,7 @@ import pytest
 
 from hifi.pipe.registry import read_registry
 from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.health import version
 from hifi_infra.mesh import fleet, running
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import FLOW, Plan, read_scale
@@ -71,7 +72,7 @@ def test_what_an_earlier_mesh_said_is_not_taken_for_the_one_that_starts(tmp_path
         assert running.find(tmp_path) is None
         alive = earlier.model_copy(update={"created": running.created(os.getpid())})
         running.write(tmp_path, alive)
-        assert running.find(tmp_path) == alive
+        assert running.find(tmp_path) == alive.model_copy(update={"release": version("infra")})
     assert not running.is_locked(tmp_path)
     assert running.find(tmp_path) is None
 

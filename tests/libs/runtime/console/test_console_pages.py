@@ -8,7 +8,7 @@ from hifi.runtime.http.problem import Problem
 
 def test_the_navigation_links_to_the_other_console_only_where_it_is_configured() -> None:
     alone = [link.href for link in navigation("", None, "/openapi.json")]
-    assert alone == ["/", "/alarms", "/control", "/runbooks", "/openapi.json"]
+    assert alone == ["/", "/alarms", "/control", "/report", "/runbooks", "/openapi.json"]
     both = {
         link.label: link.href for link in navigation("https://observe.example.com/", "", "/api/openapi.json")
     }

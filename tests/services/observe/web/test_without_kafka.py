@@ -35,7 +35,10 @@ async def test_every_page_and_call_answers_and_shows_who_is_signed_in(
                 statuses[path] = answer.status
                 if path in ("/", "/alarms", "/control", "/runbooks"):
                     assert "viewer (viewer)" in await answer.text()
-        assert {path: status for path, status in statuses.items() if status not in (200, 404)} == {}
+        # What write keys have used is not known, and would be missing in the answer without a word.
+        assert {path: status for path, status in statuses.items() if status not in (200, 404)} == {
+            "/api/v1/usage": 503
+        }
         assert {path for path, status in statuses.items() if status == 200} >= {
             "/",
             "/alarms",
