@@ -139,7 +139,7 @@ def test_the_version_of_a_service_names_the_commit(image: str, tag: str, inside:
     about = config(image, tag)["Config"]
     commit = about["Labels"]["org.opencontainers.image.revision"]
     if image in SERVICES:
-        assert re.fullmatch(rf"hifi-{image} \d+\.\d+\.\d+ \({commit}\)\n", inside["version"])
+        assert re.fullmatch(rf"hifi-{image} \d+\.\d+\.\d+(rc\d+)? \({commit}\)\n", inside["version"])
         assert about["Entrypoint"] == ["/opt/hifi/bin/service"]
     else:
         assert inside["version"] == ""
