@@ -135,13 +135,18 @@ def kafka_targets(data: Path, kafka: str | None, stream: str | None) -> dict[str
     whole = None if kafka else running.find(data)
     if whole is None or not whole.colours:
         return {"": kafka_target(data, kafka, stream)}
-    for name, folder in whole.colours.items():
+    _require_awake(data, whole, "both colours need the same pipes and write keys")
+    return {name: kafka_target(folder, None, stream) for name, folder in whole.colours.items()}
+
+
+def _require_awake(data: Path, mesh: RunningMesh, why: str) -> None:
+    """Refuse a command for both colours, with the reason, while one of them is asleep."""
+    for name, folder in mesh.colours.items():
         if running.find(folder) is None:
             raise Misconfigured(
-                f"{name} does not run, and both colours need the same pipes and write keys: wake it first with "
-                f"`hifi colour wake {name}`, or name one colour with --data {data}/COLOUR"
+                f"{name} does not run, and {why}: wake it first with `hifi colour wake {name}`, or name one colour "
+                f"with --data {data}/COLOUR"
             )
-    return {name: kafka_target(folder, None, stream) for name, folder in whole.colours.items()}
 
 
 def stream_topics(stream: str) -> Topics:
@@ -192,12 +197,7 @@ def observe_apis(data: Path, url: str | None) -> list[ObserveApi]:
     mesh = None if url else running.find(data)
     if mesh is None or not mesh.colours:
         return [observe_api(data, url)]
-    for name, folder in mesh.colours.items():
-        if running.find(folder) is None:
-            raise Misconfigured(
-                f"{name} does not run, and the figures are those of both colours: wake it first with "
-                f"`hifi colour wake {name}`, or name one colour with --data {data}/COLOUR"
-            )
+    _require_awake(data, mesh, "the figures are those of both colours")
     return [observe_api(folder, None) for folder in mesh.colours.values()]
 
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from hifi_observe.minutes.availability import DAY_MINUTES
+from hifi_observe.minutes.day_record import day_of
 
 
 class Usage(NamedTuple):
@@ -64,7 +64,7 @@ def with_deleted(
     """
     changed: dict[int, DeletedMinutes] = {}
     for minute in sorted(minutes):
-        usage, day = kept.get(minute, NO_USAGE), minute // DAY_MINUTES
+        usage, day = kept.get(minute, NO_USAGE), day_of(minute)
         before = changed.get(day) or days.get(day) or DeletedMinutes(-1, NO_USAGE)
         if usage != NO_USAGE and minute > before.through:
             changed[day] = DeletedMinutes(minute, before.usage.plus(usage))
@@ -87,7 +87,7 @@ def by_day(
         if first <= day <= last:
             usages[day] = deleted.usage
     for minute, usage in kept.items():
-        day = minute // DAY_MINUTES
+        day = day_of(minute)
         if first <= day <= last and (day not in days or minute > days[day].through):
             usages[day] = usages[day].plus(usage)
     return dict(usages)
