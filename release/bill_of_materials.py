@@ -43,6 +43,14 @@ def jar_components(jars: Jars) -> list[dict[str, Any]]:
     return components
 
 
+def written(bill: Mapping[str, Any]) -> str:
+    """The text of an SBOM; ends the process if it is not valid."""
+    text = json.dumps(bill, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    if error := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
+        sys.exit(f"the SBOM is not valid: {error}")
+    return text
+
+
 def main() -> None:
     """The command."""
     python, lock, output = map(Path, sys.argv[1:])
@@ -60,10 +68,7 @@ def main() -> None:
     listed = subprocess.run([*command, "--output-reproducible", python], check=True, capture_output=True)
     bill = json.loads(listed.stdout)
     bill["components"] += jar_components(tomllib.loads(lock.read_text("utf-8")))
-    text = json.dumps(bill, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-    if error := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
-        sys.exit(f"the SBOM is not valid: {error}")
-    output.write_text(text, "utf-8")
+    output.write_text(written(bill), "utf-8")
 
 
 if __name__ == "__main__":

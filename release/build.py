@@ -2,7 +2,8 @@
 
 Wheels of all packages, constraints.txt with the versions that were tested together, requirements.txt with the same and
 checksums (of wheels, too), an SBOM (CycloneDX), SHA256SUMS. Everything is built twice, in different folders, and has
-to have the same bytes. Nothing is published; docs/releases.md has the command.
+to have the same bytes. With `--images` it does the same for the images. Nothing is published; docs/releases.md has the
+command.
 """
 
 import argparse
@@ -31,11 +32,18 @@ def main() -> None:
     """Build, compare, and put the files into dist/, or the folder that `--into` names."""
     parser = argparse.ArgumentParser(prog="python release/build.py", description=__doc__)
     parser.add_argument("--into", type=Path, default=DIST, help="folder of the files, which is replaced")
-    dist: Path = parser.parse_args().into
+    parser.add_argument(
+        "--images", action="store_true", help="build the images instead, twice, and list their contents"
+    )
+    arguments = parser.parse_args()
+    dist: Path = arguments.into
     if changed := _output("git", "status", "--porcelain"):
         print(f"release: this is not committed, and so not in the release:\n{changed}", file=sys.stderr)
     os.environ["SOURCE_DATE_EPOCH"] = _output("git", "log", "-1", "--format=%ct")
     _install_tools()
+    if arguments.images:
+        build_images(dist / "images")
+        return
     with tempfile.TemporaryDirectory(prefix="hifi-release-") as scratch:
         first, second = (_build(Path(scratch, name)) for name in ("first", "second-build"))
         if differing := differences(first, second):
@@ -43,6 +51,19 @@ def main() -> None:
         shutil.rmtree(dist, ignore_errors=True)
         shutil.copytree(first, dist)
     print(*sorted(dist.iterdir()), sep="\n")
+
+
+def build_images(into: Path) -> None:
+    """Build the images of this version, then again without what the engine keeps; write and compare what they hold."""
+    engine = {"DOCKER_HOST": _output("infra/docker/engine.sh")}
+    version = current_version()
+    again = f"{version}-again"
+    script = "infra/docker/images.sh"
+    _run(ROOT, script, HIFI_TAG=version, **engine)
+    extra = f"{os.environ.get('HIFI_BUILD_ARGS', '')} --no-cache"
+    _run(ROOT, script, HIFI_TAG=again, HIFI_BUILD_ARGS=extra, **engine)
+    listing = (TOOLS / "bin" / "python", "release/images.py", version, "--into", into, "--same-as", again)
+    _run(ROOT, *listing, **engine)
 
 
 def _build(folder: Path) -> Path:
