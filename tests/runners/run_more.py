@@ -11,6 +11,7 @@ with a warning after a week.
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -72,21 +73,39 @@ def commit() -> str:
 
 
 def row(
-    at: datetime, name: str, summaries: Sequence[str], seconds: float, selected: Sequence[str] = ()
+    at: datetime,
+    name: str,
+    summaries: Sequence[str],
+    seconds: float,
+    selected: Sequence[str] = (),
+    before: str = "",
 ) -> str:
-    """A row of the table. `summaries` are the last lines of pytest's outputs; `selected` are files and folders."""
+    """A row of the table.
+
+    Args:
+        at: when it began.
+        name: of the commit.
+        summaries: the last lines of pytest's outputs.
+        seconds: that it took.
+        selected: files and folders; none: everything.
+        before: what stands before the result.
+    """
     counts: Counter[str] = Counter()
     for summary in summaries:
         found = re.findall(r"(\d+) (passed|failed|error|skipped|xfailed|xpassed)", summary)
         counts.update({outcome: int(number) for number, outcome in found} or {"group without a result": 1})
-    result = ", ".join(f"{counts[outcome]} {outcome}" for outcome in sorted(counts))
+    result = before + ", ".join(f"{counts[outcome]} {outcome}" for outcome in sorted(counts))
     result += f" of {', '.join(selected)}" if selected else ""
     return f"| {at:%Y-%m-%d %H:%M} | {name} | {result} | {seconds:.0f} |\n"
 
 
 def age(text: str, now: datetime) -> str:
     """How old the newest run of everything is, for people."""
-    whole = [line.split(" | ") for line in text.splitlines() if line.startswith("| 2") and " of " not in line]
+    whole = [
+        line.split(" | ")
+        for line in text.splitlines()
+        if line.startswith("| 2") and not re.search(" of | interrupted: ", line)
+    ]
     if not whole:
         return "warning: make test-more has never run as a whole"
     newest = datetime.strptime(whole[-1][0].removeprefix("| "), "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
@@ -120,8 +139,9 @@ def groups(arguments: Sequence[str]) -> run_groups.Runs:
 
 
 def last_line(group: str) -> str:
-    """The last line of pytest's output of a group, without that of a second run."""
-    lines = (run_groups.LOGS / f"{group}.log").read_text("utf-8", "replace").splitlines()
+    """The last line of pytest's output of a group, without that of a second run; empty: it did not begin."""
+    log = run_groups.LOGS / f"{group}.log"
+    lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
     return next((line for line in reversed(lines) if line.strip()), "")
 
 
@@ -135,17 +155,18 @@ def main(arguments: list[str]) -> int:
         build_images()
     runs = groups(arguments)
     containers = {group: runs.pop(group) for group in list(runs) if group == CONTAINERS_GROUP}
-    status = run_groups.side_by_side(runs)
-    if containers:  # whole meshes with several brokers leave no time for anything beside them
-        status = run_groups.side_by_side(containers) or status
+    for group in (*runs, *containers):
+        (run_groups.LOGS / f"{group}.log").unlink(missing_ok=True)
+    interrupted = ""
+    try:
+        status = run_groups.side_by_side(runs)
+        if containers:  # whole meshes with several brokers leave no time for anything beside them
+            status = run_groups.side_by_side(containers) or status
+    except KeyboardInterrupt:
+        status, interrupted = 128 + signal.SIGINT, "interrupted: "
     took_s = time.monotonic() - began
-    rows = row(
-        at,
-        name,
-        [last_line(group) for group in (*runs, *containers) if group != UNCOMPILED_GROUP],
-        took_s,
-        arguments,
-    )
+    summaries = [last_line(group) for group in (*runs, *containers) if group != UNCOMPILED_GROUP]
+    rows = row(at, name, summaries, took_s, arguments, interrupted)
     if not arguments:
         rows += row(at, name, [last_line(UNCOMPILED_GROUP)], took_s, ["compiled modules as sources"])
     if all((ROOT / argument).exists() for argument in arguments):

@@ -28,6 +28,9 @@ def test_a_run_of_more_tests_is_a_row_of_the_table() -> None:
     )
     named = run_more.row(at, "abc", ["1 passed in 2 s"], 2.0, ["tests/a.py", "tests/b"])
     assert named == "| 2026-01-02 03:04 | abc | 1 passed of tests/a.py, tests/b | 2 |\n"
+    early = run_more.row(at, "abc", ["1 passed in 2 s", ""], 2.0, [], "interrupted: ")
+    assert early == "| 2026-01-02 03:04 | abc | interrupted: 1 group without a result, 1 passed | 2 |\n"
+    assert "never" in run_more.age(run_more.HEADER + early, at)
     broken = run_more.row(at, "abc", ["INTERNALERROR", "1 passed in 2 s"], 1.0)
     assert "1 group without a result, 1 passed" in broken
 
