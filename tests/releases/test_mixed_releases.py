@@ -1,14 +1,12 @@
 """Instances of two neighbouring releases work side by side: every accepted event is delivered once."""
 
 import asyncio
-import io
-import subprocess
-import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.releases.neighbours import write_release_after, write_release_before
 
 from hifi.pipe.model import Pipe
 from hifi_cli.demo.flights_demo import Demo
@@ -20,28 +18,9 @@ from hifi_infra.mesh.mesh import Mesh, processes
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
 
-ROOT = Path(__file__).parents[2]
-FORMAT_1 = "0f7e0661faf371423dc5faec1b1936b2b2ace2b0"
-"""Stands for the release before until one is tagged: a commit that writes the same format of records as 0.1.0."""
 RATE, SECONDS, PARTITIONS = 100, 40, 4
 MIXED = ("ingest", "normalize", "enrich", "egest", "retrier", "observe")
 WITHIN_S = 240
-
-
-def _release_before() -> str:
-    """The newest release that is tagged and not this commit, else `FORMAT_1`; skips without its history."""
-    tags = _git("tag", "--list", "v*", "--sort=-v:refname").decode().split()
-    here = set(_git("tag", "--points-at", "HEAD").decode().split())
-    other_release = next((tag for tag in tags if tag not in here), FORMAT_1)
-    try:
-        _git("cat-file", "-e", f"{other_release}^{{commit}}")
-    except subprocess.CalledProcessError:
-        pytest.skip(f"this clone has no history up to {other_release}")
-    return other_release
-
-
-def _git(*args: str) -> bytes:
-    return subprocess.run(["git", "-C", str(ROOT), *args], check=True, capture_output=True).stdout
 
 
 @dataclass(slots=True)
@@ -60,12 +39,12 @@ class MixedLoad(LoadTest):
 
 @pytest.mark.more  # without a mesh: test_recorded_bytes
 @pytest.mark.timeout(600)
-async def test_two_neighbouring_releases_deliver_every_event_once_side_by_side(tmp_path: Path) -> None:
-    old = tmp_path / "release-before"
-    before = _release_before()
-    folders = _git("ls-tree", "--name-only", before, "libs", "connectors", "services").decode().split()
-    with tarfile.open(fileobj=io.BytesIO(_git("archive", before, *folders))) as packed:
-        packed.extractall(old, filter="data")
+@pytest.mark.parametrize("write", [write_release_before, write_release_after])
+async def test_two_neighbouring_releases_deliver_every_event_once_side_by_side(
+    tmp_path: Path, write: Callable[[Path], None]
+) -> None:
+    neighbour = tmp_path / "neighbour"
+    write(neighbour)
     workspace = Workspace.at(tmp_path)
     plan = Plan(
         tmp_path,
@@ -76,7 +55,7 @@ async def test_two_neighbouring_releases_deliver_every_event_once_side_by_side(t
         env={**workspace.secrets, "HIFI_OBSERVE_SETTLE_S": "10"},
     )
     mesh = Mesh(plan)
-    demo = Demo(MixedLoad(workspace, mesh, old), RATE, SECONDS)
+    demo = Demo(MixedLoad(workspace, mesh, neighbour), RATE, SECONDS)
     try:
         running = asyncio.create_task(demo.run())
         while demo.load_test.progress.sent < RATE * 5:
@@ -84,7 +63,7 @@ async def test_two_neighbouring_releases_deliver_every_event_once_side_by_side(t
             await asyncio.sleep(0.1)
         for name in ("normalize-1", "normalize-2", "egest-1", "egest-2"):
             assert await _assigned(mesh, name) == PARTITIONS / 2, name
-        await processes(mesh)["enrich-1"].kill()  # the one of the release before takes over
+        await processes(mesh)["enrich-1"].kill()  # the one of the other release takes over
         numbers = await running
         async with asyncio.timeout(WITHIN_S):
             while (minutes := await _minutes(mesh))["delivered"] < numbers["delivered"]:

@@ -8,6 +8,7 @@ import pytest
 
 from hifi_cli.demo.flights_demo import Demo
 from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.demo.verify import read_send_log
 from hifi_cli.demo.workspace import Workspace
 from hifi_infra.kafka.credentials import write_secret
 from hifi_infra.kafka.scram_users import set_passwords
@@ -15,7 +16,7 @@ from hifi_infra.kafka.secured_stream import stream_users
 from hifi_infra.mesh.mesh import Mesh, processes
 from hifi_infra.mesh.plan import Plan
 
-RATE, SECONDS = 100, 40
+RATE, SECONDS = 50, 90
 
 
 @pytest.mark.more  # without load: test_a_client_connects_again_with_replaced_credentials
@@ -35,11 +36,12 @@ async def test_a_rotation_under_load_loses_nothing(tmp_path: Path) -> None:
         await demo.stop()
     finally:
         await demo.kill()
-    # While its only broker restarts, ingest refuses events; what it accepted counts.
+    # While its only broker restarts, for 20 s on slow cores, ingest refuses events; what it accepted counts.
     wrong = {name: numbers[name] for name in ("lost", "duplicates", "mismatched", "dead_lettered")}
     assert not any(wrong.values()), numbers
     assert numbers["delivered"] == numbers["accepted"]
-    assert numbers["accepted"] > RATE * SECONDS / 2
+    last = max(read_send_log(workspace.send_log).values(), key=lambda event: event.sent_ns)
+    assert last.accepted, "ingest accepts again with the new passwords, before the load ends"
     again = {instance.name for instance in mesh.all() if instance.restarts != restarts[instance.name]}
     assert again == {"enrich-1"}, "no other service had to be restarted"
 
