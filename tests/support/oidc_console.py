@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from yarl import URL
 
 from hifi.control.principals.gate import Gate, Needs
 from hifi.control.principals.oidc.login import configured_login
@@ -92,9 +93,11 @@ async def console(settings: Mapping[str, str], port: int = 0, url: str = "") -> 
         yield Console(f"http://127.0.0.1:{sock.getsockname()[1]}", copy)
 
 
-def new_browser() -> aiohttp.ClientSession:
-    """A browser without cookies."""
-    return aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True, quote_cookie=False))
+def new_browser(*secure: str) -> aiohttp.ClientSession:
+    """A browser without cookies; `secure`: URLs on loopback that get secure cookies, as browsers send them."""
+    origins = [URL(url).origin() for url in secure]
+    jar = aiohttp.CookieJar(unsafe=True, quote_cookie=False, treat_as_secure_origin=origins)
+    return aiohttp.ClientSession(cookie_jar=jar)
 
 
 async def fetched(

@@ -132,7 +132,7 @@ def _download(jars: Sequence[Jar], target: Path) -> None:
     ):
         from jgo.maven import MavenContext
 
-        maven = MavenContext(repo_cache=Path(part), remote_repos=_repositories(), timeout=60)
+        maven = MavenContext(repo_cache=Path(part), remote_repos=repositories(), timeout=60)
         bar = progress.add_task(f"{len(jars)} jars", total=sum(jar.size_bytes for jar in jars))
         fetched = [(jar, pool.submit(_fetch, jar, maven)) for jar in jars]
         try:
@@ -172,7 +172,8 @@ def _sweep(target: Path) -> None:
             shutil.rmtree(abandoned, ignore_errors=True)
 
 
-def _repositories() -> dict[str, str]:
+def repositories() -> dict[str, str]:
+    """Name to URL of Maven's repositories: those of jgo's settings file, then Maven Central."""
     from jgo.config import GlobalSettings
     from jgo.constants import MAVEN_CENTRAL_URL
 
@@ -193,7 +194,7 @@ def lock() -> str:
     from jgo.maven import MavenContext
 
     with tempfile.TemporaryDirectory() as cache_folder:
-        maven = MavenContext(repo_cache=Path(cache_folder), remote_repos=_repositories(), timeout=60)
+        maven = MavenContext(repo_cache=Path(cache_folder), remote_repos=repositories(), timeout=60)
         kafka = _resolve(KAFKA, maven, ())
         kafka_next = _resolve(KAFKA_NEXT, maven, ())
         spark = _resolve(SPARK, maven, _artifacts_of_pyspark())

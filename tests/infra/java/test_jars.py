@@ -25,7 +25,7 @@ from pathlib import Path
 import hifi.spark.jars
 from hifi_infra.java import jars
 hifi.spark.jars.LOCK = Path(sys.argv[1])
-jars._repositories = lambda: {"here": sys.argv[2]}
+jars.repositories = lambda: {"here": sys.argv[2]}
 print(*jars.kafka_jars(), sep="\\n")
 """
 
@@ -107,7 +107,7 @@ def target(
     folder = tmp_path / "jars"
     monkeypatch.setenv("HIFI_JARS", str(folder))
     monkeypatch.setattr(hifi.spark.jars, "LOCK", lock)
-    monkeypatch.setattr(jars, "_repositories", lambda: {"here": repository.url})
+    monkeypatch.setattr(jars, "repositories", lambda: {"here": repository.url})
     hifi.spark.jars.locked_jars.cache_clear()
     yield folder
     hifi.spark.jars.locked_jars.cache_clear()
