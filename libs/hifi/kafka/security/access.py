@@ -87,7 +87,14 @@ def access(topics: Topics, control: ControlTopics | None = None) -> Mapping[str,
     """Service, `publisher` or `operator` to what it needs on a stream, and on its control plane if there is one."""
     by_user = _stream_access(topics)
     by_user |= _principals_access(control or principal_topics(topics.stream), by_user)
-    return by_user if control is None else {**by_user, **_control_access(topics, control, by_user)}
+    if control is not None:
+        by_user |= _control_access(topics, control, by_user)
+    # Each service tells when its certificates expire.
+    return by_user | {
+        name: replace(needs, writes=[*needs.writes, topics.certificates])
+        for name, needs in by_user.items()
+        if name not in (PUBLISHER, OPERATOR)
+    }
 
 
 def connect_access(topics: Topics) -> Mapping[str, Access]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from hifi.runtime import log
+from hifi.runtime.certificates import IN_USE, SERVER
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
 
@@ -42,6 +43,7 @@ class ServerCertificate:
         self._chain = chain
         self._key = key
         self._health = health
+        IN_USE.use_chain(SERVER, chain)
         self._version = self._files()
         self.context: ssl.SSLContext = self._read()
         """For new connections."""

@@ -308,6 +308,21 @@ RUNBOOKS: Final = {
         ("The file or table was emptied or cut, a column became null, or it cannot be read.",),
         ("Correct it; the next refresh ends the alarm. If the loss is meant, declare `shrink: 1`.",),
     ),
+    "certificate": Runbook(
+        (
+            "A certificate expires within `HIFI_CERTIFICATE_DAYS` (14), or has expired. From then on senders, people "
+            "or services refuse the connection. The alarm ends within half an hour of the renewal."
+        ),
+        ("Its renewal failed, or nothing renews it.",),
+        (
+            "Find the file or broker in the alarm, and when it expires: `openssl x509 -enddate -noout -in FILE`.",
+            (
+                "Replace the file. Services read it again within seconds, new connections to Kafka use it at once; "
+                "restart enrich and lake."
+            ),
+            "`kafka-broker`: replace the broker's certificate. Those of `hifi up --secure` are replaced at its start.",
+        ),
+    ),
     "unreadable-record": Runbook(
         (
             "A record of a control topic, such as `pipes` or `destinations`, cannot be read. Services skip it and "
