@@ -22,6 +22,7 @@ from hifi.runtime.errors import HifiError
 from hifi.runtime.health import Health
 from hifi.runtime.lifetime import Lifetime
 
+_CLIENT: Final = "hifi-certificates"
 _DAY_S: Final = 86400
 _LOOK_S: Final = 15.0
 _WRITE_S: Final = 600.0
@@ -132,26 +133,40 @@ def show(health: Health, certificates: list[CertificateInUse], now_s: float) -> 
 
 
 async def report_certificates(service: Lifetime, settings: ServiceSettings) -> None:
-    """Report the certificates of this process until cancelled. What cannot be written is tried again."""
-    name, written, written_s = service.health.service, list[CertificateInUse](), 0.0
+    """Report the certificates of a service until cancelled."""
+    topic, days = settings.topics.certificates, settings.certificate_days
+    await report_to(topic, settings.kafka, settings.instance, days, service.health)
+
+
+async def report_to(topic: str, bootstrap: str, instance: str, days: float, health: Health) -> None:
+    """Report the certificates of this process until cancelled. What cannot be written is tried again.
+
+    Args:
+        topic: `certificates`.
+        bootstrap: its Kafka.
+        instance: name of the process.
+        days: before the end of a certificate from which it is warned of.
+        health: of the service that the process is of.
+    """
+    name, written, written_s = health.service, list[CertificateInUse](), 0.0
     while True:
-        certificates = in_use(name, IN_USE.expiries(), settings.certificate_days)
-        show(service.health, certificates, time.time())
+        certificates = in_use(name, IN_USE.expiries(), days)
+        show(health, certificates, time.time())
         if certificates and (certificates != written or monotonic_s() - written_s >= _WRITE_S):
             try:
-                await _write(settings, report_record(settings.instance, name, certificates))
+                await _write(topic, bootstrap, report_record(instance, name, certificates))
                 written, written_s = certificates, monotonic_s()
             except (KafkaError, HifiError, OSError, TimeoutError) as error:
                 logger.warning("certificates-not-reported", error=repr(error))
         await asyncio.sleep(_LOOK_S)
 
 
-async def _write(settings: ServiceSettings, record: Record) -> None:
+async def _write(topic: str, bootstrap: str, record: Record) -> None:
     """Write with a producer for this record alone: its new connections show the newest certificates of brokers."""
-    producer = Producer(settings.kafka, settings.instance)
+    producer = Producer(bootstrap, _CLIENT)
     try:
         async with asyncio.timeout(_LOOK_S):
             await producer.start()
-            await producer.send_and_wait(settings.topics.certificates, 0, [record])
+            await producer.send_and_wait(topic, 0, [record])
     finally:
         await producer.stop(timeout_s=0)

@@ -445,6 +445,11 @@ class ControlTopics(PrincipalTopics):
         return f"{self.control}.colours"
 
     @property
+    def certificates(self) -> str:
+        """When the certificates of the fronts expire; only with TLS."""
+        return f"{self.control}.certificates"
+
+    @property
     def schemas(self) -> str:
         """The schema registry: versions of subjects, compatibility levels, and the last id."""
         return f"{self.control}.schemas"
@@ -481,5 +486,12 @@ class ControlTopics(PrincipalTopics):
             Topic(self.deployments, "service", partitions=1, compacted=True),
             *super().all(),
             Topic(self.colours, "always the same", partitions=1, compacted=True),
+            Topic(
+                self.certificates,
+                "service and instance",
+                partitions=1,
+                compacted=True,
+                expire_ms=CERTIFICATES_RETENTION_MS,
+            ),
             Topic(self.schemas, "kind, subject, version", partitions=1, compacted=True),
         ]

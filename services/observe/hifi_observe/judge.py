@@ -4,6 +4,7 @@ import asyncio
 from functools import partial
 
 from hifi.kafka.certificate_reports import ReportedCertificates
+from hifi.kafka.topics import ControlTopics
 from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi_observe.alarms import conditions
 from hifi_observe.alarms.alarm import Key
@@ -65,11 +66,20 @@ class StreamJudge:
         tasks.create_task(self._alarms.tell_owners())
         tasks.create_task(self.notifier.post())
         tasks.create_task(reconnect("dead-letters", dead_letters.run))
-        follow = partial(follow_certificates, settings, self._reported)
-        tasks.create_task(reconnect("certificates", follow))
+        for bootstrap, topic in self._certificate_topics():
+            follow = partial(follow_certificates, bootstrap, settings.instance, topic, self._reported)
+            tasks.create_task(reconnect("certificates", follow))
         if self.stability.reporter is not None:
             tasks.create_task(reconnect("verdicts", self.stability.reporter.report))
             tasks.create_task(reconnect("actions", self.stability.reporter.follow_actions))
+
+    def _certificate_topics(self) -> list[tuple[str, str]]:
+        """Kafka and name of each topic with reports: of the services, and of the front of two colours."""
+        settings = self._settings
+        topics = [(settings.kafka, settings.topics.certificates)]
+        if settings.colours:
+            topics.append((settings.control_bootstrap, ControlTopics(settings.colours).certificates))
+        return topics
 
     def _certificates(self) -> dict[Key, str]:
         return conditions.certificates(self._reported, now_us() / MICROSECONDS)

@@ -138,7 +138,7 @@ def colours_access(topics: Topics, control: ControlTopics | None) -> Mapping[str
     return {
         COLOURS: Access(
             reads=[control.colours, control.actions, control.health],
-            writes=[control.colours, control.actions, control.audit],
+            writes=[control.colours, control.actions, control.audit, control.certificates],
             transactional_ids=[control.actor],
         )
     }
@@ -179,7 +179,7 @@ def _control_access(
     return {
         "observe": replace(
             observe,
-            reads=[*observe.reads, control.actions, control.colours],
+            reads=[*observe.reads, control.actions, control.colours, control.certificates],
             writes=[*observe.writes, control.health],
         ),
         "collect": replace(without["collect"], reads=[*without["collect"].reads, control.colours]),

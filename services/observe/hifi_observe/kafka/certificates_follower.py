@@ -1,16 +1,16 @@
-"""Follow the topic `certificates`: when those of each service expire."""
+"""Follow the topics `certificates`: when those of each service expire, and with two colours those of the front."""
 
 from hifi.kafka.certificate_reports import ReportedCertificates
 from hifi.kafka.topic_follower import TopicFollower
-from hifi_observe.settings import ObserveSettings
 
 _FOLLOW_S = 5.0
 
 
-async def follow_certificates(settings: ObserveSettings, certificates: ReportedCertificates) -> None:
-    """Follow until cancelled; while Kafka is away what was read last holds."""
-    takes = {settings.topics.certificates: certificates.take}
-    follower = TopicFollower(settings.kafka, settings.instance, takes)
+async def follow_certificates(
+    bootstrap: str, instance: str, topic: str, certificates: ReportedCertificates
+) -> None:
+    """Follow a topic until cancelled; while Kafka is away what was read last holds."""
+    follower = TopicFollower(bootstrap, instance, {topic: certificates.take})
     try:
         await follower.start()
         await follower.poll(_FOLLOW_S)
