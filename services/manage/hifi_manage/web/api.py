@@ -219,7 +219,8 @@ class ManagementApi:
 
     async def issue_key(self, request: Request, principal: Principal) -> Response:
         """POST: issue a write key of a pipe."""
-        name = self._require_keys_here(request)
+        name = self._declared_or_in_force(request)
+        self._require_one_mesh(f"issue {name} --key-file FILE")
         wish = await _parsed(request, KeyRequest)
         now, secret = now_us(), new_key()
         expires_us = None if wish.expires_s is None else now + int(wish.expires_s * MICROSECONDS)
@@ -240,7 +241,8 @@ class ManagementApi:
 
     async def rotate_key(self, request: Request, principal: Principal) -> Response:
         """POST: issue a write key in place of another one, which goes on for the overlap."""
-        before = self._issued(self._require_keys_here(request), request)
+        before = self._issued(self._declared_or_in_force(request), request)
+        self._require_one_mesh(f"rotate {before.id} --key-file FILE")
         wish = await _parsed(request, RotationRequest)
         now, secret = now_us(), new_key()
         key, expiring = rotated(before, secret, wish.overlap_s, principal.name, now)
@@ -252,8 +254,9 @@ class ManagementApi:
 
     async def revoke_key(self, request: Request, principal: Principal) -> Response:
         """DELETE: revoke a write key."""
-        name = self._require_keys_here(request)
+        name = self._declared_or_in_force(request)
         before = self._issued(name, request)
+        self._require_one_mesh(f"revoke {before.id}")
         entry = AuditEntry(
             principal.name, "revoke the write key", f"write-key/{before.id}", now_us(), before.json()
         )
@@ -267,17 +270,24 @@ class ManagementApi:
         }
         return json_response(answer)
 
-    def _require_keys_here(self, request: Request) -> str:
-        """Name of the request's pipe, whose keys this service may change.
+    def _require_one_mesh(self, command: str) -> None:
+        """Refuse to change write keys of two colours, which only a command that reaches both can keep the same.
+
+        Args:
+            command: of `hifi keys` that makes the change.
 
         Raises:
-            Problem: 404, there is no such pipe; 409, its keys are those of two colours.
+            Problem: 409.
         """
         if self._state.registry.coloured:
             raise Problem(
-                409, "Both colours need the same write keys: use `hifi keys`, which writes to both."
+                409,
+                "Nothing was changed: both colours need the same write keys, and manage reaches the Kafka of its own "
+                f"colour only. Run `hifi keys {command}` with the --data of `hifi up --colours`: it writes to both. In "
+                "containers, for each colour with the same file: `infra/docker/colours.sh compose COLOUR run --rm"
+                f' --volume "$PWD:/keys" cli keys {command.replace("FILE", "/keys/FILE")}`.',
+                title="Write keys of two colours",
             )
-        return self._declared_or_in_force(request)
 
     def _issued(self, name: str, request: Request) -> IssuedKey:
         key = self._state.keys.by_id.get(request.path_params["key"])
