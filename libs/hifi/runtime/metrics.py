@@ -93,7 +93,7 @@ SOURCE_HELD = Gauge(
 # Every service
 CERTIFICATE_LEFT = Gauge(
     "hifi_certificate_left_seconds",
-    "Time until a certificate expires, by use: `server`, `kafka-client`, `kafka-authorities` or `kafka-broker`.",
+    "Time until a certificate expires.",
     ["use"],
 )
 # Every service that uses hifi.kafka

@@ -32,7 +32,7 @@ class ProcessSettings(BaseSettings):
     certificate_days: float = Field(
         14,
         ge=0,
-        description="Days before a certificate expires from which a warning and an alarm tell of it.",
+        description="Days before a certificate expires from which an alarm tells of it.",
     )
     drain_s: float = Field(25, gt=0, description="Time to drain after SIGTERM.")
 

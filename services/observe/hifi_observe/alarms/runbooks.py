@@ -310,17 +310,13 @@ RUNBOOKS: Final = {
     ),
     "certificate": Runbook(
         (
-            "A certificate expires within `HIFI_CERTIFICATE_DAYS` (14), or has expired. From then on senders, people "
-            "or services refuse the connection. The alarm ends within half an hour of the renewal."
+            "A certificate expires within `HIFI_CERTIFICATE_DAYS` (14), or has expired. The alarm ends within half an "
+            "hour of the renewal."
         ),
         ("Its renewal failed, or nothing renews it.",),
         (
-            "Find the file or broker in the alarm, and when it expires: `openssl x509 -enddate -noout -in FILE`.",
-            (
-                "Replace the file. Services read it again within seconds, new connections to Kafka use it at once; "
-                "restart enrich and lake."
-            ),
-            "`kafka-broker`: replace the broker's certificate. Those of `hifi up --secure` are replaced at its start.",
+            "Replace the file that the alarm names. Services read it again; restart enrich and lake.",
+            "`kafka-broker`: replace the broker's certificate; `hifi up --secure` does it at its start.",
         ),
     ),
     "unreadable-record": Runbook(
