@@ -10,7 +10,7 @@
 set -euo pipefail
 
 folder=${1:?name a folder}
-mkdir -p "$folder/database"  # for passwords of databases, which are yours
+mkdir -p "$folder/database" "$folder/front"  # for passwords of databases, and a certificate, which are yours
 
 make_secret() {
     local file="$folder/$1"

@@ -44,6 +44,8 @@ _RAW: Final = {
     "unclosed bracket": b"source: {keys: [",
     "unclosed quote": b"pipe: 'a",
     "nested too deeply": b"a: " + b"[" * 70 + b"]" * 70,
+    "more than 10,000 values": b"pipe: a\nx: [" + b"1," * 20_000 + b"1]",
+    "more than 256 KiB": b"#" * 300_000,
     "two documents": b"pipe: a\n---\npipe: b",
     "merge of a number": b"<<: 1",
     "number of 5,000 digits": b"pipe: " + b"9" * 5000,

@@ -43,6 +43,7 @@ OBSERVE = {
     "POST /sign-in": PUBLIC,
     "GET /sign-in/oidc": PUBLIC,
     "GET /sign-in/oidc/callback": PUBLIC,
+    "POST /sign-in/oidc/backchannel-logout": PUBLIC,  # with a token that the provider has signed
     "POST /sign-out": PUBLIC,
     "GET /openapi.json": Role.VIEWER,
     "GET /api/v1/status": Role.VIEWER,
@@ -79,6 +80,7 @@ MANAGE = {
     "POST /sign-in": PUBLIC,
     "GET /sign-in/oidc": PUBLIC,
     "GET /sign-in/oidc/callback": PUBLIC,
+    "POST /sign-in/oidc/backchannel-logout": PUBLIC,  # with a token that the provider has signed
     "POST /sign-out": PUBLIC,
     "GET /api/v1/openapi.json": Role.VIEWER,
     "GET /api/v1/pipes": Role.VIEWER,

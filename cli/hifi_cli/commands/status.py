@@ -12,7 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from hifi.control.verdict import Condition, VerdictJson
+from hifi.kafka.certificate_reports import ReportedCertificates
 from hifi.kafka.topic_identity import topic_identity
+from hifi.kafka.visit import read_topics
 from hifi.pipe.registry import read_registry
 from hifi.runtime.errors import HifiError
 from hifi_cli.commands.pipes import NO_PIPES
@@ -29,7 +31,8 @@ from hifi_infra.mesh.health_probe import readiness
 from hifi_infra.mesh.running import RunningInstance
 
 LOG_WITHIN_S: Final = 15.0
-"""Time within which Kafka must say the identity of the stream's log, seconds."""
+"""Time within which Kafka must say the identity of the stream's log, or the reports of certificates, seconds."""
+_CLIENT: Final = "hifi-status"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +89,11 @@ async def status(
 async def gather(target: Target, seconds: float) -> dict[str, Any]:
     """Collect everything that `hifi status --json` prints."""
     running = target.running
-    instances, (backlog, pipes, problem), log = await asyncio.gather(
-        _instances(running.instances if running else [], seconds), _stream(target), _log(target)
+    instances, (backlog, pipes, problem), log, certificates = await asyncio.gather(
+        _instances(running.instances if running else [], seconds),
+        _stream(target),
+        _log(target),
+        _certificates(target),
     )
     return {
         "stream": target.topics.stream,
@@ -105,6 +111,7 @@ async def gather(target: Target, seconds: float) -> dict[str, Any]:
         "backlog": backlog.waiting,
         "uncommitted": backlog.uncommitted,
         "sources": await _sources(target),
+        "certificates": certificates,
         "pipes": pipes,
     }
 
@@ -184,6 +191,18 @@ async def _colours(target: Target) -> list[dict[str, Any]]:
     return colours
 
 
+async def _certificates(target: Target) -> list[str]:
+    """The certificates that expire soon, as services reported them; empty if Kafka does not answer."""
+    reported = ReportedCertificates()
+    try:
+        async with asyncio.timeout(LOG_WITHIN_S):
+            await read_topics(target.kafka, _CLIENT, {target.topics.certificates: reported.take})
+    except (KafkaError, OSError, TimeoutError):
+        return []
+    now_s = time.time()
+    return [certificate.text(now_s) for certificate in reported.expiring(now_s)]
+
+
 async def _sources(target: Target) -> list[dict[str, Any]]:
     """The progress of the sources, as observe knows it; empty without sources, or if it does not answer."""
     if (observe := target.observe) is None:
@@ -205,6 +224,8 @@ def print_status(facts: dict[str, Any], to: Console, *, wide: bool = False) -> N
         to.print(f"Console {facts['console']}", highlight=False, soft_wrap=True)
     if facts["problem"]:
         to.print(f"[red]{escape(facts['problem'])}[/]", highlight=False, soft_wrap=True)
+    for certificate in facts["certificates"]:
+        to.print(f"[yellow]Warning: {escape(certificate)}[/]", highlight=False, soft_wrap=True)
     if facts["verdicts"] is not None:
         _print_verdicts(facts["verdicts"], to)
     if facts["colours"]:

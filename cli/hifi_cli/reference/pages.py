@@ -36,6 +36,7 @@ from hifi_cli.reference.annotations import (
     shared_models,
     type_name,
 )
+from hifi_infra.colours.front_settings import FrontSettings
 from hifi_infra.mesh.plan import CONTROL, FLOW
 from hifi_observe import metrics as observe_metrics
 from hifi_observe.alarms.runbook_markdown import markdown as runbooks
@@ -75,6 +76,7 @@ _FURTHER_SETTINGS: Final[Mapping[str, type[BaseSettings]]] = {
     "Egress: all services and commands": EgressSettings,
     "Kafka Connect: collect": ConnectSettings,
     "OpenID Connect: observe, manage": OidcSettings,
+    "Front of two colours": FrontSettings,
 }
 """Heading to its settings, which every process reads besides its own."""
 _METRICS_MODULES: Final = {"All services": metrics, "observe": observe_metrics}

@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 from hifi.control.action import ActionKind
 from hifi.delivery.colours import WHOLE_SHARE, Colours, ColourSetup, ColourState, other
 from hifi.runtime import log
-from hifi.runtime.errors import HifiError
+from hifi.runtime.errors import HifiError, Misconfigured
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.front import Front
 from hifi_infra.colours.operations import ColourOperations
@@ -120,6 +120,10 @@ class ColourLoop:
             await front.divide(shares)
             logger.info("shares-changed", url=front.url, **shares)
         self._divided[front.url] = shares
+        try:
+            await front.renew_certificate()
+        except Misconfigured as error:
+            logger.warning("front-certificate-refused", url=front.url, reason=str(error))
 
     async def _start_and_stop_colours(self) -> None:
         running = {name: await runner.is_running() for name, runner in self._runners.items()}

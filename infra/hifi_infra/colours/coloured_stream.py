@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,10 +21,12 @@ from hifi.delivery.colours import (
     FrontAddress,
 )
 from hifi.kafka.admin import create_topics
+from hifi.kafka.certificate_reports import report_to
 from hifi.kafka.settings import StreamSettings
 from hifi.kafka.topics import ControlTopics, DeclaredTopics, Topics
 from hifi.runtime.errors import Misconfigured
-from hifi.runtime.settings import load
+from hifi.runtime.health import Health
+from hifi.runtime.settings import ProcessSettings, load
 from hifi_infra.colours.burst import BurstPolicy
 from hifi_infra.colours.burst_splitter import BurstSplitter, accepted_events, ingests_of
 from hifi_infra.colours.colour_log import ColourLog
@@ -36,6 +39,7 @@ from hifi_infra.colours.colour_mesh import (
 )
 from hifi_infra.colours.colours_at_start import colours_at_start
 from hifi_infra.colours.front import Front
+from hifi_infra.colours.front_settings import FrontSettings
 from hifi_infra.colours.haproxy import HAProxy
 from hifi_infra.colours.operations import ColourOperations
 from hifi_infra.colours.runtime import ColourFolders, wait_until_ready
@@ -181,8 +185,11 @@ class ColouredStream:
                 )
         addresses = _addresses(plan)
         ingest = {name: [f"127.0.0.1:{address.port}"] for name, address in addresses.items()}
+        health = Health("front", socket.gethostname())
+        certificate = load(FrontSettings).certificate(health)
         self.fronts = [
-            HAProxy(plan.data / f"front-{number}", port, ingest) for number, port in enumerate(plan.ports, 1)
+            HAProxy(plan.data / f"front-{number}", port, ingest, certificate)
+            for number, port in enumerate(plan.ports, 1)
         ]
         await self.cluster.start()
         bootstrap = self.cluster.bootstrap
@@ -217,7 +224,12 @@ class ColouredStream:
         self._write_state()
         loop = ColourLoop(self._log, self.meshes, self.fronts, self._operations, _BY)
         await loop.bring_about()
-        self._loops = [asyncio.create_task(loop.follow(), name="follow the colours")]
+        days = load(ProcessSettings).certificate_days
+        reporting = report_to(plan.control.certificates, bootstrap, health.instance, days, health)
+        self._loops = [
+            asyncio.create_task(loop.follow(), name="follow the colours"),
+            asyncio.create_task(reporting, name="report the front's certificate"),
+        ]
         if plan.split_above:
             splitter = BurstSplitter(
                 BurstPolicy(plan.split_above),

@@ -37,6 +37,14 @@ class Front(Protocol):
             Retryable: it does not answer.
         """
 
+    async def renew_certificate(self) -> None:
+        """Use its certificate as the files have it now, for new connections.
+
+        Raises:
+            Retryable: it does not answer.
+            Misconfigured: it refuses the certificate.
+        """
+
     async def shares(self) -> dict[str, int]:
         """The shares in force.
 

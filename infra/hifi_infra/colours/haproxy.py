@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.http.tls import ServerCertificate
 from hifi_infra.colours.haproxy_folder import CONFIGURATION, DRAIN_S, HAProxyFolder
 from hifi_infra.debian_packages import can_install, install
 from hifi_infra.process.process import Process
@@ -25,11 +26,20 @@ class HAProxy:
         folder: for configuration, runtime socket and log.
         port: of 127.0.0.1, where it accepts requests.
         ingest: colour to the addresses of its ingest, `HOST:PORT`.
+        certificate: for TLS; None: plain HTTP.
     """
 
-    def __init__(self, folder: Path, port: int, ingest: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port: int,
+        ingest: Mapping[str, Sequence[str]],
+        certificate: ServerCertificate | None = None,
+    ) -> None:
         self._port = port
-        self._place = HAProxyFolder(folder, ingest)
+        self._scheme = "https" if certificate else "http"
+        self._place = HAProxyFolder(folder, ingest, certificate)
+        self.renew_certificate = self._place.renew_certificate
         self.divide = self._place.divide
         self.shares = self._place.shares
         # Its paths are relative to the folder, so that any character is allowed in the folder's name.
@@ -39,7 +49,7 @@ class HAProxy:
     @property
     def url(self) -> str:
         """Where it accepts requests."""
-        return f"http://127.0.0.1:{self._port}"
+        return f"{self._scheme}://127.0.0.1:{self._port}"
 
     @property
     def stats(self) -> str:
@@ -57,6 +67,7 @@ class HAProxy:
         Raises:
             Misconfigured: HAProxy is missing, or does not accept its configuration.
         """
+        self._place.begin()
         self._place.prepare(f"127.0.0.1:{self._port}", shares)
         await self.process.start()
         try:

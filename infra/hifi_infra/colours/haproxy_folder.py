@@ -2,16 +2,19 @@
 
 Every request gets a number below 10,000: by a hash of its key if it has one, else by chance. Numbers below blue's share
 go to blue, the others to green. Blue's share is one line of a map file, which HAProxy's runtime socket changes in one
-step, so that no configuration is loaded again and no connection ends.
+step, so that no configuration is loaded again and no connection ends. A renewed certificate is taken in the same way.
 """
 
 import asyncio
+import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from hifi.delivery.colours import NAMES, WHOLE_SHARE, other
-from hifi.runtime.errors import Retryable
+from hifi.runtime import log
+from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.http.tls import HSTS, ServerCertificate
 
 KEY_HEADER: Final = "hifi-key"
 """Header, or parameter of the query, with which a sender gives a request's key."""
@@ -19,6 +22,12 @@ CONFIGURATION: Final = "haproxy.cfg"
 CHECK_MS: Final = 500
 """Time between two health checks of an ingest."""
 ANSWER_S: Final = 5.0
+_PEM: Final = "front.pem"
+_TLS: Final = f"""\
+ ssl crt {_PEM} ssl-min-ver TLSv1.2 alpn http/1.1
+    http-request set-header x-forwarded-proto https
+    http-after-response set-header {HSTS[0]} {HSTS[1]}"""
+"""Ends the line `bind`. What a sender says of the scheme is replaced; answers of HAProxy itself have HSTS, too."""
 DRAIN_S: Final = 30.0
 _SHARE: Final = "share"
 _MAP: Final = "share.map"
@@ -27,18 +36,27 @@ _SLOTS: Final = 8
 """Most containers of a host that get requests."""
 
 
+logger = log.get(__name__)
+
+
 class HAProxyFolder:
     """The folder that an HAProxy runs in, whoever runs it. Its paths are relative to the folder.
 
     Args:
-        folder: with configuration, shares and runtime socket.
+        folder: with configuration, shares, certificate and runtime socket.
         ingest: colour to the addresses of its ingest, `HOST:PORT`.
+        certificate: for TLS; None: plain HTTP.
     """
 
-    def __init__(self, folder: Path, ingest: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, folder: Path, ingest: Mapping[str, Sequence[str]], certificate: ServerCertificate | None = None
+    ) -> None:
         self.folder = folder
         self.socket = folder / _SOCKET
         self._ingest = ingest
+        self._certificate = certificate
+        self._given: ssl.SSLContext | None = None
+        """Of the certificate that HAProxy was given last; None: none since this process began."""
 
     def prepare(self, listen: str, shares: Mapping[str, int], resolver: str = "") -> None:
         """Write what HAProxy reads at its start; arguments as of `configuration`.
@@ -47,11 +65,42 @@ class HAProxyFolder:
             OSError: the folder cannot be written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.socket.unlink(missing_ok=True)
         self._write_shares(shares)
+        if self._certificate is not None:
+            self._certificate.refresh()
+            self._write_pem(self._certificate)
         part = self.folder / f"{CONFIGURATION}.part"
-        part.write_text(configuration(listen, self._ingest, resolver))
+        tls = self._certificate is not None
+        part.write_text(configuration(listen, self._ingest, resolver, tls=tls))
         part.replace(self.folder / CONFIGURATION)
+
+    def begin(self) -> None:
+        """Remove what an HAProxy that has ended left behind."""
+        self.socket.unlink(missing_ok=True)
+
+    async def renew_certificate(self) -> None:
+        """Give HAProxy the certificate if its files have changed; connections that are open go on.
+
+        Raises:
+            Retryable: HAProxy does not answer.
+            Misconfigured: it refuses the certificate; it is not given again until the files change.
+        """
+        certificate = self._certificate
+        if certificate is None:
+            return
+        certificate.refresh()
+        if certificate.context is self._given:
+            return
+        pem = self._write_pem(certificate)
+        answer = await self._command(f"set ssl cert {_PEM} <<\n{pem}\n")
+        answer += await self._command(f"commit ssl cert {_PEM}")
+        self._given = certificate.context
+        if "Success" not in answer:
+            raise Misconfigured(
+                f"the front did not take the certificate {certificate.chain} ({' '.join(answer.split())}): it goes on "
+                "with what it has; replace the files again, or restart it if it runs without TLS",
+            )
+        logger.info("front-certificate-given", folder=str(self.folder))
 
     async def answers(self) -> bool:
         """Whether HAProxy answers at its socket."""
@@ -83,6 +132,24 @@ class HAProxyFolder:
         first = int(answer.split()[-1])
         return {NAMES[0]: first, NAMES[1]: WHOLE_SHARE - first}
 
+    def _write_pem(self, certificate: ServerCertificate) -> str:
+        """Write certificate and key to the file that HAProxy reads, without empty lines, which end a command.
+
+        Raises:
+            Retryable: a file cannot be read.
+        """
+        try:
+            text = "\n".join(file.read_text("ascii") for file in (certificate.chain, certificate.key))
+        except (OSError, ValueError) as error:
+            raise Retryable(f"the front's certificate cannot be read: {error}") from None
+        pem = "".join(f"{line}\n" for line in text.splitlines() if line.strip())
+        part = self.folder / f"{_PEM}.part"
+        part.unlink(missing_ok=True)
+        part.touch(0o600)
+        part.write_text(pem)
+        part.replace(self.folder / _PEM)
+        return pem
+
     def _write_shares(self, shares: Mapping[str, int]) -> None:
         (self.folder / _MAP).write_text(f"{_SHARE} {shares[NAMES[0]]}\n")
 
@@ -99,7 +166,9 @@ class HAProxyFolder:
             raise Retryable(f"the front does not answer at {self.socket}: {error!r}") from error
 
 
-def configuration(listen: str, ingest: Mapping[str, Sequence[str]], resolver: str = "") -> str:
+def configuration(
+    listen: str, ingest: Mapping[str, Sequence[str]], resolver: str = "", *, tls: bool = False
+) -> str:
     """HAProxy's configuration.
 
     Args:
@@ -107,6 +176,7 @@ def configuration(listen: str, ingest: Mapping[str, Sequence[str]], resolver: st
         ingest: colour to the addresses of its ingest, `HOST:PORT`.
         resolver: `HOST:PORT` of the name server that tells the addresses of the hosts, as they change; empty: they are
             addresses.
+        tls: whether it takes requests over TLS only.
     """
     first, second = NAMES
     return f"""\
@@ -128,7 +198,7 @@ defaults
     timeout queue 5s
 
 frontend events
-    bind {listen}
+    bind {listen}{_TLS if tls else ""}
     http-request set-var(txn.key) req.hdr({KEY_HEADER})
     http-request set-var(txn.key) url_param({KEY_HEADER}) if !{{ var(txn.key) -m found }}
     http-request set-var(txn.key) req.hdr(ce-partitionkey) if !{{ var(txn.key) -m found }}

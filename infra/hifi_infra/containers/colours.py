@@ -16,15 +16,18 @@ import aiodocker
 from pydantic import Field
 
 from hifi.delivery.colours import NAMES, Colour, ColourState, FrontAddress
+from hifi.kafka.certificate_reports import report_to
 from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.topics import ControlTopics
 from hifi.runtime.http.server import listen, serve
 from hifi.runtime.service import Service, run
+from hifi.runtime.settings import load
 from hifi_infra.colours.burst import BurstPolicy
 from hifi_infra.colours.burst_splitter import BurstSplitter, accepted_events
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_loop import ColourLoop
 from hifi_infra.colours.colours_at_start import colours_at_start
+from hifi_infra.colours.front_settings import FrontSettings
 from hifi_infra.colours.operations import ColourOperations
 from hifi_infra.containers.colour_app import colour_app, kafka_of
 from hifi_infra.containers.colour_projects import ColourProjects
@@ -71,10 +74,11 @@ async def divide(service: Service, settings: ColoursSettings) -> None:
     sock = listen(settings.host, settings.colours_port)
     runtime = ColourProjects(f"http://127.0.0.1:{sock.getsockname()[1]}")
     ingest = {name: [f"{_ingest(name)}:8080"] for name in NAMES}
-    fronts = [FrontContainer(settings.colours_folder, settings.colours_url, ingest)]
+    certificate = load(FrontSettings).certificate(service.health)
+    fronts = [FrontContainer(settings.colours_folder, settings.colours_url, ingest, certificate)]
     if settings.colours_second_url:
         second = settings.colours_folder / _SECOND
-        fronts.append(FrontContainer(second, settings.colours_second_url, ingest))
+        fronts.append(FrontContainer(second, settings.colours_second_url, ingest, certificate))
     control = ControlTopics(f"{settings.stream}-control")
     log = ColourLog(settings.kafka, control.colours, settings.instance)
     async with contextlib.AsyncExitStack() as stack:
@@ -132,6 +136,11 @@ async def _until_stopped(
         await asyncio.gather(*following, return_exceptions=True)
 
 
+async def _report_certificates(service: Service, settings: ColoursSettings) -> None:
+    topic = ControlTopics(f"{settings.stream}-control").certificates
+    await report_to(topic, settings.kafka, settings.instance, settings.certificate_days, service.health)
+
+
 def _ingest(name: str) -> str:
     """Host name of all instances of ingest of a colour."""
     return f"{name}-ingest"
@@ -150,4 +159,4 @@ async def _accepted_events() -> float | None:
 
 
 if __name__ == "__main__":
-    run("colours", ColoursSettings, divide)
+    run("colours", ColoursSettings, divide, _report_certificates)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from hifi.runtime.errors import Retryable
+from hifi.runtime.http.tls import ServerCertificate
 from hifi_infra.colours.haproxy_folder import HAProxyFolder
 
 RESOLVER: Final = "127.0.0.11:53"
@@ -22,10 +23,18 @@ class FrontContainer:
         folder: the volume, which both containers see under the same path.
         url: where senders reach the front.
         ingest: colour to the addresses of its ingest, `HOST:PORT`.
+        certificate: for TLS; None: plain HTTP.
     """
 
-    def __init__(self, folder: Path, url: str, ingest: Mapping[str, Sequence[str]]) -> None:
-        self._place = HAProxyFolder(folder, ingest)
+    def __init__(
+        self,
+        folder: Path,
+        url: str,
+        ingest: Mapping[str, Sequence[str]],
+        certificate: ServerCertificate | None = None,
+    ) -> None:
+        self._place = HAProxyFolder(folder, ingest, certificate)
+        self.renew_certificate = self._place.renew_certificate
         self.url = url
         self.running = False
         """Whether it answered when it was last asked to."""
@@ -38,13 +47,16 @@ class FrontContainer:
         return str(self._place.socket)
 
     async def start(self, shares: Mapping[str, int]) -> None:
-        """Take over an HAProxy that runs, else write what it reads at its start and wait until it answers.
+        """Write what HAProxy reads at its start; take over one that runs, else wait until it answers.
 
         Raises:
             Retryable: it does not answer in time.
         """
-        if not await self._place.answers():
-            self._place.prepare(f"0.0.0.0:{_PORT}", shares, RESOLVER)
+        runs = await self._place.answers()
+        if not runs:
+            self._place.begin()
+        self._place.prepare(f"0.0.0.0:{_PORT}", shares, RESOLVER)
+        if not runs:
             try:
                 async with asyncio.timeout(_START_S):
                     while not await self._place.answers():

@@ -20,6 +20,7 @@ ACTIONS_RETENTION_MS: Final = 90 * DAY_MS
 FOREVER_MS: Final = -1
 """Kafka deletes nothing."""
 USAGE_RETENTION_MS: Final = 400 * DAY_MS
+CERTIFICATES_RETENTION_MS: Final = DAY_MS
 IDS_RETENTION_MS: Final = 2 * 3600 * 1000
 """An hour above the longest window in which normalize recognizes an event that a client sends again."""
 SOURCE_POSITIONS_SEGMENT_MS: Final = 10 * 60 * 1000
@@ -230,6 +231,11 @@ class Topics:
         return f"{self.stream}.key-usage"
 
     @property
+    def certificates(self) -> str:
+        """When the certificates of each instance expire; only with TLS."""
+        return f"{self.stream}.certificates"
+
+    @property
     def minutes(self) -> str:
         """Closed minutes, current figures, and the positions from which observe reads on."""
         return f"{self.stream}.minutes"
@@ -338,6 +344,13 @@ class Topics:
                 compacted=True,
                 expire_ms=USAGE_RETENTION_MS,
             ),
+            Topic(
+                self.certificates,
+                "service and instance",
+                partitions=1,
+                compacted=True,
+                expire_ms=CERTIFICATES_RETENTION_MS,
+            ),
             Topic(self.minutes, "kind, pipe, minute, partition", compacted=True),
             Topic(self.alarms, "alarm or silence"),
             Topic(self.collect_leader, partitions=1),
@@ -432,6 +445,11 @@ class ControlTopics(PrincipalTopics):
         return f"{self.control}.colours"
 
     @property
+    def certificates(self) -> str:
+        """When the certificates of the fronts expire; only with TLS."""
+        return f"{self.control}.certificates"
+
+    @property
     def schemas(self) -> str:
         """The schema registry: versions of subjects, compatibility levels, and the last id."""
         return f"{self.control}.schemas"
@@ -468,5 +486,12 @@ class ControlTopics(PrincipalTopics):
             Topic(self.deployments, "service", partitions=1, compacted=True),
             *super().all(),
             Topic(self.colours, "always the same", partitions=1, compacted=True),
+            Topic(
+                self.certificates,
+                "service and instance",
+                partitions=1,
+                compacted=True,
+                expire_ms=CERTIFICATES_RETENTION_MS,
+            ),
             Topic(self.schemas, "kind, subject, version", partitions=1, compacted=True),
         ]

@@ -90,6 +90,12 @@ SOURCE_HELD = Gauge(
     "Bytes that a source keeps until they are read, such as the log of a replication slot; 0: unknown.",
     ["pipe"],
 )
+# Every service
+CERTIFICATE_LEFT = Gauge(
+    "hifi_certificate_left_seconds",
+    "Time until a certificate expires.",
+    ["use"],
+)
 # Every service that uses hifi.kafka
 READ = Counter("hifi_records_read_total", "Records read from a topic.", ["topic"])
 WRITTEN = Counter("hifi_records_written_total", "Records that Kafka acknowledged.", ["topic"])

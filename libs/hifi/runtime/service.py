@@ -4,8 +4,8 @@ import asyncio
 import gc
 import signal
 import sys
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 import uvloop
 
@@ -15,7 +15,7 @@ from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health, commit, version
 from hifi.runtime.http.server import listen, serve
 from hifi.runtime.lifetime import Lifetime
-from hifi.runtime.running import StoppedBeforeStart
+from hifi.runtime.running import StoppedBeforeStart, cancel
 from hifi.runtime.settings import ProcessSettings, load
 
 S = TypeVar("S", bound=ProcessSettings)
@@ -36,7 +36,12 @@ class Service(Lifetime):
         super().stop()
 
 
-def run(name: str, settings_type: type[S], main: Callable[[Service, S], Awaitable[None]]) -> None:
+def run(
+    name: str,
+    settings_type: type[S],
+    main: Callable[[Service, S], Awaitable[None]],
+    beside: Callable[[Service, S], Coroutine[Any, Any, None]] | None = None,
+) -> None:
     """Run a service until SIGTERM or SIGINT, then exit.
 
     The exit status is 0 after draining, 1 if draining took too long or the service failed, 2 if it is misconfigured.
@@ -45,6 +50,7 @@ def run(name: str, settings_type: type[S], main: Callable[[Service, S], Awaitabl
         name: of the service; its package is `hifi-<name>`.
         settings_type: read from the environment.
         main: blocks readiness before its first await, and returns when it has drained.
+        beside: runs from the start until main returns; the service fails with its error.
     """
     if "--version" in sys.argv[1:]:
         print(f"hifi-{name} {version(name)}" + (f" ({commit()})" if commit() else ""))
@@ -54,7 +60,7 @@ def run(name: str, settings_type: type[S], main: Callable[[Service, S], Awaitabl
         _reduce_garbage_collection()
         log.configure(name, settings.instance, format=settings.log_format, level=settings.log_level)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            status = runner.run(_run(name, settings, main))
+            status = runner.run(_run(name, settings, main, beside))
     except Misconfigured as error:
         print(f"hifi-{name}: {error}", file=sys.stderr)
         status = 2
@@ -68,7 +74,12 @@ def _reduce_garbage_collection() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-async def _run(name: str, settings: S, main: Callable[[Service, S], Awaitable[None]]) -> int:
+async def _run(
+    name: str,
+    settings: S,
+    main: Callable[[Service, S], Awaitable[None]],
+    beside: Callable[[Service, S], Coroutine[Any, Any, None]] | None,
+) -> int:
     service = Service(name, settings)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -84,9 +95,13 @@ async def _run(name: str, settings: S, main: Callable[[Service, S], Awaitable[No
             compiled=import_hook.in_use(),
         )
         stop = asyncio.create_task(service.stopping.wait())
+        reports = None if beside is None else asyncio.create_task(beside(service, settings))
+        if reports is not None:
+            service.watch(reports)
         await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
         service.stop()
         _, late = await asyncio.wait({work}, timeout=settings.drain_s)
+        await cancel(reports)
         if late:
             logger.error("drain-timed-out", bound_s=settings.drain_s)
             work.cancel()

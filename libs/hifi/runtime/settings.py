@@ -29,6 +29,11 @@ class ProcessSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Lowest level that is logged."
     )
+    certificate_days: float = Field(
+        14,
+        ge=0,
+        description="Days before a certificate expires from which an alarm tells of it.",
+    )
     drain_s: float = Field(25, gt=0, description="Time to drain after SIGTERM.")
 
     def log_fields(self) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from hifi.delivery.ack_report import AckReporter
 from hifi.delivery.ack_reporting import AckReports
+from hifi.kafka.certificate_reports import report_certificates
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_check import TopicCheck
 from hifi.pipe.registry import PipeRegistry
@@ -49,7 +50,7 @@ async def collect(service: Service, settings: CollectSettings) -> None:
 
 def main() -> None:
     """Entry point of `hifi-collect`."""
-    run(SERVICE, CollectSettings, collect)
+    run(SERVICE, CollectSettings, collect, report_certificates)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import aiohttp
 from hifi.control.control_loop import acting, take_steps
 from hifi.control.steps import StepRight
 from hifi.control.verdict import Verdicts
+from hifi.kafka.certificate_reports import report_certificates
 from hifi.kafka.fenced_writer import FencedWriter, Overtaken
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.runtime.errors import Misconfigured
@@ -53,7 +54,7 @@ async def deploy(service: Service, settings: DeploySettings) -> None:
 
 def main() -> None:
     """Entry point of the program `hifi-deploy`."""
-    run(ACTOR, DeploySettings, deploy)
+    run(ACTOR, DeploySettings, deploy, report_certificates)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """egest: enriched and retry-out > one lane per destination > receipts; retries and dead letters for the rest."""
 
 from hifi.delivery.destination_follower import DestinationFollower
+from hifi.kafka.certificate_reports import report_certificates
 from hifi.kafka.consumer import Consumer
 from hifi.kafka.producer import Producer
 from hifi.kafka.stream_log import StreamLog
@@ -52,7 +53,7 @@ async def egest(service: Service, settings: EgestSettings) -> None:
 
 def main() -> None:
     """The program `hifi-egest`."""
-    run(SERVICE, EgestSettings, egest)
+    run(SERVICE, EgestSettings, egest, report_certificates)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ normalized > Spark, with pipes and lookups > enriched, dead-letter
 
 import contextlib
 
+from hifi.kafka.certificate_reports import report_certificates
 from hifi.kafka.leader_election import LeaderElection
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime.running import running
@@ -36,7 +37,7 @@ async def enrich(service: Service, settings: EnrichSettings) -> None:
 
 def main() -> None:
     """The command `hifi-enrich`."""
-    run("enrich", EnrichSettings, enrich)
+    run("enrich", EnrichSettings, enrich, report_certificates)
 
 
 if __name__ == "__main__":

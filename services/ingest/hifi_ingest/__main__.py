@@ -6,6 +6,7 @@ Every second it reports on the topic `accepted` what it acknowledged to senders.
 import contextlib
 
 from hifi.delivery.ack_reporting import AckReports
+from hifi.kafka.certificate_reports import report_certificates
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_check import TopicCheck
 from hifi.pipe.registry import PipeRegistry
@@ -56,7 +57,7 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
 
 def main() -> None:
     """Entry point of `hifi-ingest`."""
-    run("ingest", IngestSettings, ingest)
+    run("ingest", IngestSettings, ingest, report_certificates)
 
 
 if __name__ == "__main__":

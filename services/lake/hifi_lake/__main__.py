@@ -5,6 +5,7 @@ enriched > Spark, with pipes > data files > commit > receipts, dead-letter
 
 import asyncio
 
+from hifi.kafka.certificate_reports import report_certificates
 from hifi.kafka.leader_election import LeaderElection
 from hifi.kafka.stream_log import StreamLog
 from hifi.pipe.registry import PipeRegistry
@@ -40,7 +41,7 @@ async def lake(service: Service, settings: LakeSettings) -> None:
 
 def main() -> None:
     """The command `hifi-lake`."""
-    run("lake", LakeSettings, lake)
+    run("lake", LakeSettings, lake, report_certificates)
 
 
 if __name__ == "__main__":

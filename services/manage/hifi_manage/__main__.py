@@ -5,6 +5,7 @@ import contextlib
 from aiokafka.errors import KafkaError
 
 from hifi.control.principals.oidc.login import configured_login
+from hifi.kafka.certificate_reports import report_certificates
 from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.http import server
@@ -65,7 +66,7 @@ async def manage(service: Service, settings: ManageSettings) -> None:
 
 def main() -> None:
     """Entry point of the program `hifi-manage`."""
-    run("manage", ManageSettings, manage)
+    run("manage", ManageSettings, manage, report_certificates)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ruamel.yaml import YAML
-from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
 
 from hifi.check.pipe_check import check_folder
 from hifi.delivery.several_logs import require_fit_for_colours
@@ -16,8 +16,13 @@ from hifi.pipe.loader import not_yaml
 from hifi.pipe.model import Pipe
 from hifi.runtime.errors import Misconfigured
 
+MAX_BYTES: Final = 256 * 1024
+"""Largest text; the time to read it grows with it, also without values, and Python reads YAML slowly."""
+MAX_VALUES: Final = 10_000
+"""Most values of a text, keys among them: each takes a fraction of a millisecond."""
 MAX_DEPTH: Final = 64
 """Deepest nesting of a text, as of an event over HTTP: the time to read it grows with the square of the depth."""
+_REMEDY: Final = "make it smaller, for example with a lookup, or publish it as a file with `hifi apply`"
 _FILE: Final = "pipe.yaml"
 
 
@@ -39,7 +44,7 @@ class TextProblem:
 
 
 def read_pipe(
-    text: bytes, others: Mapping[str, Pipe], *, coloured: bool
+    text: bytes, others: Mapping[str, Pipe], *, coloured: bool, declared: bool = False
 ) -> tuple[Pipe | None, list[TextProblem]]:
     """The pipe of a text in YAML or JSON, and all problems; None only if there are problems.
 
@@ -50,8 +55,9 @@ def read_pipe(
         text: of one pipe.
         others: the other pipes by name, whose write keys it must not have.
         coloured: the stream is one of two colours.
+        declared: it is that of a version that was declared, whose schemas may make it larger than a text of a caller.
     """
-    if unsafe := list(_unsafe(text)):
+    if unsafe := list(_unsafe(text, bounded=not declared)):
         return None, unsafe
     with tempfile.TemporaryDirectory(prefix="hifi-pipe-") as folder_name:
         folder = Path(folder_name).resolve()
@@ -89,8 +95,11 @@ def _refused_in_colours(pipe: Pipe) -> Iterator[TextProblem]:
         yield TextProblem(1, 1, "destinations", str(error))
 
 
-def _unsafe(text: bytes) -> Iterator[TextProblem]:
-    """What must not reach the loader: aliases and deep nesting, which make short texts costly, and schemas in files."""
+def _unsafe(text: bytes, *, bounded: bool) -> Iterator[TextProblem]:
+    """What must not reach the loader: what takes long to read, aliases, and schemas in files."""
+    if bounded and len(text) > MAX_BYTES:
+        yield TextProblem(1, 1, "", f"larger than {MAX_BYTES // 1024} KiB; {_REMEDY}")
+        return
     try:
         content = text.decode()
     except UnicodeDecodeError as error:
@@ -98,12 +107,15 @@ def _unsafe(text: bytes) -> Iterator[TextProblem]:
         yield TextProblem(line, 1, "", f"not UTF-8: byte {error.start} is 0x{text[error.start]:02x}")
         return
     try:
-        depth = 0
+        depth = values = 0
         for event in YAML().parse(content):
             depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
             refused = "aliases of YAML are not accepted here" if isinstance(event, AliasEvent) else ""
             if depth > MAX_DEPTH:
                 refused = f"nested deeper than {MAX_DEPTH} levels"
+            values += isinstance(event, CollectionStartEvent | ScalarEvent)
+            if bounded and values > MAX_VALUES:
+                refused = f"more than {MAX_VALUES:,} keys and values; {_REMEDY}"
             if refused:
                 mark = event.start_mark
                 yield TextProblem(mark.line + 1, mark.column + 1, "", refused)

@@ -5,6 +5,7 @@ Events that a pipe rejects go to the dead letters. Events that a client sent bef
 
 from typing import Final
 
+from hifi.kafka.certificate_reports import report_certificates
 from hifi.kafka.consumer import Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_check import TopicCheck
@@ -53,7 +54,7 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
 
 def main() -> None:
     """Entry point of `hifi-normalize`."""
-    run("normalize", NormalizeSettings, normalize)
+    run("normalize", NormalizeSettings, normalize, report_certificates)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Data flow: topics > partition ledgers > closed minutes > `minutes` > merged minu
 
 import contextlib
 
+from hifi.kafka.certificate_reports import report_certificates
 from hifi.runtime import log
 from hifi.runtime.http import server
 from hifi.runtime.http.tls import server_certificate
@@ -37,7 +38,7 @@ async def observe(service: Service, settings: ObserveSettings) -> None:
 
 def main() -> None:
     """Entry point of the program `hifi-observe`."""
-    run("observe", ObserveSettings, observe)
+    run("observe", ObserveSettings, observe, report_certificates)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,17 @@
 """What one instance makes of the stream: alarms, notices to owners, verdicts and drift of watched fields."""
 
 import asyncio
+from functools import partial
 
+from hifi.kafka.certificate_reports import ReportedCertificates
+from hifi.kafka.topics import ControlTopics
+from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi_observe.alarms import conditions
 from hifi_observe.alarms.alarm import Key
 from hifi_observe.alarms.alarm_notifier import AlarmNotifier
 from hifi_observe.alarms.alarm_raiser import AlarmRaiser
 from hifi_observe.alarms.owner_conditions import WINDOW_S
+from hifi_observe.kafka.certificates_follower import follow_certificates
 from hifi_observe.kafka.dead_letter_reader import DeadLetterReader
 from hifi_observe.kafka.reconnection import reconnect
 from hifi_observe.settings import ObserveSettings
@@ -29,6 +34,7 @@ class StreamJudge:
         self._settings = settings
         self._stream = stream
         self.notifier = notifier
+        self._reported = ReportedCertificates()
         self._alarms = AlarmRaiser(
             settings, stream.store, stream.pipes, stream.partitions, notifier, stream.publisher
         )
@@ -55,13 +61,28 @@ class StreamJudge:
             settings, settings.topics, partitions, WINDOW_S, self._alarms.refused.add
         )
         tasks.create_task(self._alarms.follow_destinations())
-        tasks.create_task(self._alarms.run(self.stability.judge, [self._drifted_fields, self._lookups]))
+        sources = [self._drifted_fields, self._lookups, self._certificates]
+        tasks.create_task(self._alarms.run(self.stability.judge, sources))
         tasks.create_task(self._alarms.tell_owners())
         tasks.create_task(self.notifier.post())
         tasks.create_task(reconnect("dead-letters", dead_letters.run))
+        for bootstrap, topic in self._certificate_topics():
+            follow = partial(follow_certificates, bootstrap, settings.instance, topic, self._reported)
+            tasks.create_task(reconnect("certificates", follow))
         if self.stability.reporter is not None:
             tasks.create_task(reconnect("verdicts", self.stability.reporter.report))
             tasks.create_task(reconnect("actions", self.stability.reporter.follow_actions))
+
+    def _certificate_topics(self) -> list[tuple[str, str]]:
+        """Kafka and name of each topic with reports: of the services, and of the front of two colours."""
+        settings = self._settings
+        topics = [(settings.kafka, settings.topics.certificates)]
+        if settings.colours:
+            topics.append((settings.control_bootstrap, ControlTopics(settings.colours).certificates))
+        return topics
+
+    def _certificates(self) -> dict[Key, str]:
+        return conditions.certificates(self._reported, now_us() / MICROSECONDS)
 
     def _lookups(self) -> dict[Key, str]:
         return conditions.lookups(self._stream.partitions.lookup_problems, self._stream.pipes.names())

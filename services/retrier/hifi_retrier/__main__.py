@@ -1,6 +1,7 @@
 """retrier: retry-in.<delay> > waits until each delivery is due > retry-out, same partition."""
 
 from hifi.delivery.destination_follower import DestinationFollower
+from hifi.kafka.certificate_reports import report_certificates
 from hifi.kafka.consumer import Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
 from hifi.runtime.running import running
@@ -38,7 +39,7 @@ async def retrier(service: Service, settings: RetrierSettings) -> None:
 
 def main() -> None:
     """The program `hifi-retrier`."""
-    run(SERVICE, RetrierSettings, retrier)
+    run(SERVICE, RetrierSettings, retrier, report_certificates)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from hifi.control.control_loop import acting, take_steps
 from hifi.control.steps import StepRight
 from hifi.control.verdict import Verdicts
+from hifi.kafka.certificate_reports import report_certificates
 from hifi.kafka.fenced_writer import FencedWriter, Overtaken
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.pipe.registry import PipeRegistry
@@ -53,7 +54,7 @@ async def roll_out(service: Service, settings: RolloutSettings) -> None:
 
 def main() -> None:
     """Entry point of the program `hifi-rollout`."""
-    run(ACTOR, RolloutSettings, roll_out)
+    run(ACTOR, RolloutSettings, roll_out, report_certificates)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import aiohttp
 from hifi.control.control_loop import acting, take_steps
 from hifi.control.steps import StepRight
 from hifi.control.verdict import Verdicts
+from hifi.kafka.certificate_reports import report_certificates
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.service import Service, run
@@ -42,7 +43,7 @@ async def scale(service: Service, settings: ScaleSettings) -> None:
 
 def main() -> None:
     """Entry point of the program `hifi-scale`."""
-    run(ACTOR, ScaleSettings, scale)
+    run(ACTOR, ScaleSettings, scale, report_certificates)
 
 
 if __name__ == "__main__":

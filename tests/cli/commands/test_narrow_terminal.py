@@ -165,6 +165,7 @@ def test_status_is_readable():
             "remaining": 9_876_543, "read_per_s": 12_345.6,
             "arriving_per_s": 23_456.7, "limit_per_s": 34_567.8, "left_s": 3_600.0, "late": "normalize",
         }],
+        "certificates": ["the certificate of /a.pem (server of ingest) expires"],
         "pipes": [{"pipe": "orders", "revision": 17, "destinations": ["warehouse"], "description": "Orders " * 20}],
     }  # fmt: skip
     text = on_paper(lambda console: print_status(facts, console))
@@ -175,6 +176,7 @@ def test_status_is_readable():
     assert "Health of pipe/orders unstable: lag: p95 3 s" in text
     assert "Colours blue active 75 % of the requests" in text
     assert f"Log {'0a' * 16}" in text
+    assert "Warning: the certificate of /a.pem (server of ingest) expires" in text
     assert "4194304" not in text
     assert "4194304" in on_paper(lambda console: print_status(facts, console, wide=True))
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import ssl
 import subprocess
+import warnings
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
@@ -11,9 +13,12 @@ import aiohttp
 import pytest
 
 from hifi.delivery.colours import NAMES
-from hifi.runtime.errors import HifiError
+from hifi.runtime.errors import HifiError, Misconfigured
+from hifi.runtime.health import Health
+from hifi.runtime.http.tls import ServerCertificate
 from hifi_infra.colours.haproxy import HAProxy, find_haproxy
 from hifi_infra.colours.haproxy_folder import HAProxyFolder
+from hifi_infra.kafka.certificates import make_authority, make_certificate
 from hifi_infra.ports import free_port, is_free
 
 try:
@@ -33,6 +38,8 @@ class SmallIngest:
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.waiting = 0
+        self.head = b""
+        """Of the last request."""
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
 
@@ -55,6 +62,7 @@ class SmallIngest:
                 length = int(head.partition(b"content-length:")[2].split(b"\r\n")[0] or 0)
                 await reader.readexactly(length)
                 if b"/readyz" not in head:
+                    self.head = head
                     self.waiting += 1
                     await self.may_answer.wait()
                     self.waiting -= 1
@@ -96,19 +104,23 @@ class FrontUnderTest:
                 await asyncio.sleep(0.05)
 
 
-@pytest.fixture
-async def under_test(tmp_path: Path) -> AsyncIterator[FrontUnderTest]:
+@contextlib.asynccontextmanager
+async def running_front(
+    folder: Path, certificate: ServerCertificate | None = None
+) -> AsyncIterator[FrontUnderTest]:
+    """All requests go to blue."""
     ports: list[int] = []
     for _ in range(3):
         ports.append(free_port(but=set(ports)))
     ingests = {name: SmallIngest(name, port) for name, port in zip(NAMES, ports, strict=False)}
-    front = HAProxy(
-        tmp_path, ports[2], {name: [f"127.0.0.1:{ingest.port}"] for name, ingest in ingests.items()}
-    )
+    addresses = {name: [f"127.0.0.1:{ingest.port}"] for name, ingest in ingests.items()}
+    front = HAProxy(folder, ports[2], addresses, certificate)
     for ingest in ingests.values():
         await ingest.start()
     await front.start({"blue": 10_000, "green": 0})
-    async with aiohttp.ClientSession() as client:
+    trusted = trusting(certificate.chain) if certificate else None
+    connector = aiohttp.TCPConnector(ssl=trusted or True)
+    async with aiohttp.ClientSession(connector=connector) as client:
         try:
             yield FrontUnderTest(front, ingests, client)
         finally:
@@ -116,6 +128,116 @@ async def under_test(tmp_path: Path) -> AsyncIterator[FrontUnderTest]:
             for ingest in ingests.values():
                 ingest.may_answer.set()
                 await ingest.end()
+
+
+@pytest.fixture
+async def under_test(tmp_path: Path) -> AsyncIterator[FrontUnderTest]:
+    async with running_front(tmp_path) as front:
+        yield front
+
+
+AUTHORITY = make_authority()
+
+
+def write_pair(folder: Path, name: str = "localhost") -> ServerCertificate:
+    """Files with a certificate for this machine and its key, replaced as a renewal does it; read by the front."""
+    key, certificate = make_certificate(*AUTHORITY, name)
+    for file, text in (("key.pem", key), ("chain.pem", certificate + "\n\n"), ("ca.pem", AUTHORITY[1])):
+        part = folder / f"{file}.part"
+        part.write_text(text)
+        part.replace(folder / file)
+    return ServerCertificate(folder / "chain.pem", folder / "key.pem", Health("front", "here"))
+
+
+def trusting(chain: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=chain.with_name("ca.pem"))
+
+
+async def handshake(front: FrontUnderTest, context: ssl.SSLContext) -> dict[str, object]:
+    """A new connection to the front: the certificate that it shows, and the version of TLS."""
+    port = int(front.front.url.rpartition(":")[2])
+    async with asyncio.timeout(WITHIN_S):
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    tls = writer.get_extra_info("ssl_object")
+    shown = {"subject": dict(tls.getpeercert()["subject"][0])["commonName"], "version": tls.version()}
+    writer.close()
+    return shown
+
+
+async def test_requests_over_tls_reach_their_colour_and_browsers_stay_with_https(tmp_path: Path) -> None:
+    certificate = write_pair(tmp_path)
+    async with running_front(tmp_path / "front", certificate) as front:
+        assert front.front.url.startswith("https://")
+        headers = {"hifi-key": "one", "X-Forwarded-Proto": "http"}
+        async with front.client.post(f"{front.front.url}/v1/events", data=b"{}", headers=headers) as answer:
+            assert (answer.status, await answer.text()) == (200, "blue")
+            assert answer.headers["strict-transport-security"] == "max-age=31536000"
+        assert front.ingests["blue"].head.count(b"x-forwarded-proto") == 1
+        assert b"x-forwarded-proto: https\r\n" in front.ingests["blue"].head
+        for ingest in front.ingests.values():
+            await ingest.end()
+        async with front.client.post(f"{front.front.url}/v1/events", data=b"{}") as answer:
+            assert answer.status == 503, "an answer of the front itself"
+            assert answer.headers["strict-transport-security"] == "max-age=31536000"
+    assert (tmp_path / "front" / "front.pem").stat().st_mode & 0o777 == 0o600
+    configured = (tmp_path / "front" / "haproxy.cfg").read_text()
+    assert "timeout http-request 10s" in configured
+    assert "timeout client 75s" in configured
+
+
+async def test_versions_of_tls_below_1_2_are_refused_and_so_is_plain_http(tmp_path: Path) -> None:
+    certificate = write_pair(tmp_path)
+    async with running_front(tmp_path / "front", certificate) as front:
+        for newest in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            context = trusting(certificate.chain)
+            context.maximum_version = newest
+            assert (await handshake(front, context))["version"] == newest.name.replace("_", ".")
+        old = trusting(certificate.chain)
+        old.set_ciphers("DEFAULT@SECLEVEL=0")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+        with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
+            await handshake(front, old)
+        plain = front.front.url.replace("https://", "http://")
+        with pytest.raises(aiohttp.ClientError):
+            await front.client.post(plain, data=b"{}")
+        assert front.ingests["blue"].head == b""
+
+
+async def test_a_renewed_certificate_of_the_front_is_used_without_ending_a_connection(tmp_path: Path) -> None:
+    certificate = write_pair(tmp_path, "first")
+    async with running_front(tmp_path / "front", certificate) as front:
+        trusted, blue = trusting(certificate.chain), front.ingests["blue"]
+        await front.front.renew_certificate()
+        assert (await handshake(front, trusted))["subject"] == "first"
+        blue.may_answer.clear()
+        request = asyncio.create_task(front.send(hifi_key="under way"))
+        await front.until(lambda: blue.waiting == 1)
+        write_pair(tmp_path, "second")
+        await front.front.renew_certificate()
+        assert (await handshake(front, trusted))["subject"] == "second"
+        blue.may_answer.set()
+        assert await asyncio.wait_for(request, WITHIN_S) == "blue"
+        # Files that do not fit, as between the two of a renewal, change nothing; the next that fit are taken.
+        (tmp_path / "key.pem").write_text(make_certificate(*AUTHORITY, "other")[0])
+        await front.front.renew_certificate()
+        assert (await handshake(front, trusted))["subject"] == "second"
+        write_pair(tmp_path, "third")
+        await front.front.renew_certificate()
+        assert (await handshake(front, trusted))["subject"] == "third"
+        await front.front.kill()
+        await front.front.start({"blue": 10_000, "green": 0})
+        assert (await handshake(front, trusted))["subject"] == "third"
+
+
+async def test_a_front_that_runs_without_tls_says_that_it_must_be_restarted(tmp_path: Path) -> None:
+    async with running_front(tmp_path / "front"):
+        addresses = {name: ["127.0.0.1:1"] for name in NAMES}
+        place = HAProxyFolder(tmp_path / "front", addresses, write_pair(tmp_path))
+        with pytest.raises(Misconfigured, match="restart it if it runs without TLS"):
+            await place.renew_certificate()
+        await place.renew_certificate()  # told once
 
 
 async def test_a_colour_without_a_share_gets_no_request(under_test: FrontUnderTest) -> None:
@@ -245,9 +367,13 @@ async def test_a_second_front_sends_each_key_to_the_same_colour_and_works_when_t
         await second.kill()
 
 
-def test_haproxy_accepts_the_configuration_for_containers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tls", [False, True], ids=["http", "tls"])
+def test_haproxy_accepts_the_configuration_for_containers(tmp_path: Path, *, tls: bool) -> None:
     ingest = {name: [f"{name}-ingest:8080"] for name in NAMES}
-    HAProxyFolder(tmp_path, ingest).prepare("0.0.0.0:8080", {"blue": 10_000, "green": 0}, "127.0.0.11:53")
+    certificate = write_pair(tmp_path) if tls else None
+    HAProxyFolder(tmp_path, ingest, certificate).prepare(
+        "0.0.0.0:8080", {"blue": 10_000, "green": 0}, "127.0.0.11:53"
+    )
     checked = subprocess.run(
         [find_haproxy(), "-c", "-f", "haproxy.cfg"], cwd=tmp_path, capture_output=True, text=True, check=False
     )

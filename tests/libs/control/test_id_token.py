@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from joserfc import jwk, jws, jwt
 
-from hifi.control.principals.oidc.id_token import LEEWAY_S, verified_claims
+from hifi.control.principals.oidc.id_token import LEEWAY_S, ended_session, verified_claims
 from hifi.control.principals.oidc.refusals import SignInRefused
+from hifi.control.principals.person import ProviderSession
 
 NOW_S = 1_800_000_000
 ISSUER, CLIENT, NONCE = "https://id.example", "hifi", "nonce"
@@ -166,3 +167,83 @@ def test_unknown_keys_beside_the_right_one_and_keys_for_encryption_are_left_out(
     for_encryption = KEYS["RS256"].as_dict(private=False) | {"use": "enc"}
     with pytest.raises(SignInRefused):
         check(signed(CLAIMS), {"keys": [for_encryption]})
+
+
+EVENT = "http://schemas.openid.net/event/backchannel-logout"
+WRONG_EVENTS: tuple[Any, ...] = (None, [], {}, EVENT, {EVENT: True}, {"other": {}})
+LOGOUT: dict[str, Any] = {
+    "iss": ISSUER,
+    "aud": CLIENT,
+    "iat": NOW_S - 1,
+    "exp": NOW_S + 120,
+    "jti": "1",
+    "sub": "ann",
+    "sid": "s1",
+    "events": {EVENT: {}},
+}
+
+
+def ended(claims: dict[str, Any], **header: Any) -> ProviderSession:
+    return ended_session(signed(claims, **header), PUBLIC, ISSUER, CLIENT, NOW_S)
+
+
+@pytest.mark.parametrize("kind", [{}, {"typ": "JWT"}, {"typ": "logout+jwt"}])
+def test_a_logout_token_names_the_person_the_session_or_both(kind: dict[str, str]) -> None:
+    assert ended(LOGOUT, **kind) == ProviderSession("ann", "s1")
+    for absent, session in (("sid", ProviderSession("ann", "")), ("sub", ProviderSession("", "s1"))):
+        claims = {name: value for name, value in LOGOUT.items() if name != absent}
+        assert ended(claims, **kind) == session
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({"iss": issuer} for issuer in ("https://evil.example", "", None)),
+        *({"aud": audience} for audience in ("other", ["other"], None)),
+        *({"exp": time} for time in (NOW_S - LEEWAY_S, 0, None)),
+        *({"iat": time} for time in (NOW_S + 3600, None)),
+        {"jti": None},
+        {"nonce": NONCE},
+        *({"events": events} for events in WRONG_EVENTS),
+        {"sub": "", "sid": ""},
+        {"sub": 1},
+        {"sid": ["s1"]},
+    ],
+    ids=repr,
+)
+def test_a_logout_token_with_another_claim_is_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(SignInRefused):
+        ended(LOGOUT | changed)
+
+
+def test_a_logout_token_of_a_stranger_or_of_another_type_is_refused_and_so_is_an_id_token() -> None:
+    for token in (
+        signed(LOGOUT, key=STRANGER),
+        signed(LOGOUT, typ="at+jwt"),
+        signed(CLAIMS),
+        f"{part({'alg': 'none'})}.{part(LOGOUT)}.",
+        "",
+    ):
+        with pytest.raises(SignInRefused):
+            ended_session(token, PUBLIC, ISSUER, CLIENT, NOW_S)
+    with pytest.raises(SignInRefused):
+        check(signed(LOGOUT | {"nonce": NONCE}, typ="logout+jwt"), now_s=NOW_S + 3600)
+
+
+@pytest.mark.parametrize(
+    ("own", "told", "ends"),
+    [
+        (("ann", "s1"), ("ann", "s1"), True),
+        (("ann", "s1"), ("", "s1"), True),
+        (("ann", "s1"), ("ann", ""), True),
+        (("ann", ""), ("ann", "s1"), True),
+        (("ann", "s2"), ("ann", "s1"), False),
+        (("bob", "s1"), ("ann", "s1"), False),
+        (("bob", "s2"), ("ann", ""), False),
+        (("ann", ""), ("", "s1"), False),
+    ],
+)
+def test_a_session_ends_with_its_own_at_the_provider_or_with_all_of_the_person(
+    own: tuple[str, str], told: tuple[str, str], *, ends: bool
+) -> None:
+    assert ProviderSession(*own).ends_with(ProviderSession(*told)) == ends

@@ -1,7 +1,9 @@
 """Answers of a provider that fails, lies or is another one, and addresses to which a console does not connect."""
 
+import contextlib
+import json
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,19 @@ class Double:
         now_s = now_us() // 1_000_000
         claims = {"iss": self.url, "aud": "hifi", "sub": "ann", "iat": now_s, "exp": now_s + 300}
         return jwt.encode({"alg": "RS256", "kid": "k"}, {**claims, "nonce": self.nonce, **self.claims}, KEY)
+
+    def logout_token(self, **claims: Any) -> str:
+        now_s = now_us() // 1_000_000
+        events: dict[str, Any] = {"http://schemas.openid.net/event/backchannel-logout": {}}
+        complete = {
+            "iss": self.url,
+            "aud": "hifi",
+            "jti": "1",
+            "iat": now_s,
+            "exp": now_s + 60,
+            "events": events,
+        }
+        return jwt.encode({"alg": "RS256", "kid": "k", "typ": "logout+jwt"}, complete | claims, KEY)
 
 
 @asynccontextmanager
@@ -180,3 +195,59 @@ async def test_a_provider_whose_certificate_nobody_vouches_for_is_refused(tmp_pa
         assert await sign_in(provider, CA_FILE=str(tmp_path / "ca.pem")) == 503
         assert await sign_in(provider, CA_FILE=str(tmp_path / "missing")) == 503
         assert provider.asked == []
+
+
+async def told(url: str, token: str | None) -> tuple[int, str]:
+    """The console's answer to a logout token that comes from the provider: without cookies and Origin."""
+    form = {} if token is None else {"logout_token": token}
+    async with (
+        new_browser() as anybody,
+        anybody.post(f"{url}/sign-in/oidc/backchannel-logout", data=form) as answer,
+    ):
+        assert answer.status == 503 or answer.headers["cache-control"] == "no-store"
+        return answer.status, await answer.text()
+
+
+async def test_whom_the_provider_signs_out_is_out_and_nobody_else() -> None:
+    async with double() as provider, contextlib.AsyncExitStack() as browsers:
+        settings = {"ISSUER": provider.url, "CLIENT_ID": "hifi", "ROLES": "admin=admins"}
+        served = await browsers.enter_async_context(console(settings))
+
+        async def signed_in(subject: str, session: str) -> Callable[[], Awaitable[bool]]:
+            browser = await browsers.enter_async_context(new_browser())
+            _, _, headers = await fetched(browser, served.url + "/sign-in/oidc")
+            query = parse_qs(urlsplit(headers["location"]).query)
+            provider.nonce = query["nonce"][0]
+            provider.claims = {"sub": subject, "sid": session, "groups": ["admins"]}
+            callback = f"{served.url}/sign-in/oidc/callback?code=c&state={query['state'][0]}"
+            assert (await fetched(browser, callback))[0] == 303
+
+            async def is_in() -> bool:
+                return (await fetched(browser, served.url))[0] == 200
+
+            return is_in
+
+        ann, ann_elsewhere = await signed_in("ann", "s1"), await signed_in("ann", "s2")
+        bob = await signed_in("bob", "s3")
+        assert await told(served.url, provider.logout_token(sub="ann", sid="s1")) == (200, "")
+        assert [await ann(), await ann_elsewhere(), await bob()] == [False, True, True]
+        for refused in (
+            None,
+            "",
+            "no.token",
+            provider.id_token(),
+            provider.logout_token(sub="bob", aud="other"),
+        ):
+            status, text = await told(served.url, refused)
+            assert (status, json.loads(text)["error"]) == (400, "invalid_request")
+        provider.answers["/keys"] = lambda _: web.Response(status=500)
+        assert (await told(served.url, provider.logout_token(sub="bob")))[0] == 503
+        assert [await ann_elsewhere(), await bob()] == [True, True]
+        provider.answers.clear()
+        assert (await told(served.url, provider.logout_token(sub="ann")))[0] == 200
+        assert [await ann_elsewhere(), await bob()] == [False, True]
+
+
+async def test_a_console_without_a_provider_ends_no_session() -> None:
+    async with console({}) as served:
+        assert (await told(served.url, "a.b.c"))[0] == 400

@@ -9,7 +9,7 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 
 from hifi.control.principals.gate import Gate, Needs
-from hifi.control.principals.person import Person
+from hifi.control.principals.person import Person, ProviderSession
 from hifi.control.principals.principal import Principal, Principals, Role, token_sha256
 from hifi.kafka import last_uses
 from hifi.kafka.last_uses import LastUses
@@ -98,7 +98,7 @@ def test_people_of_a_provider_have_no_token() -> None:
     person = Principal("oidc:eve", Role.VIEWER, (), "", None, "https://id.example", 1)
     uses, principals = LastUses(), Principals()
     gate = Gate(SimpleNamespace(principals=principals, read=True, fresh=True), uses)
-    session = gate.sessions.begin(Person(person.name, (person,), 60))
+    session = gate.sessions.begin(Person(person.name, (person,), 60, ProviderSession("sub")))
     signed_in = SimpleNamespace(
         headers={},
         cookies={"hifi-session-80": session},

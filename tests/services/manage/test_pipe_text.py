@@ -2,9 +2,11 @@
 
 import time
 
+import orjson
 import pytest
 
-from hifi_manage.pipe_text import MAX_DEPTH, read_pipe
+from hifi_manage import pipe_text
+from hifi_manage.pipe_text import MAX_BYTES, MAX_DEPTH, MAX_VALUES, read_pipe
 
 PIPE = b"""\
 pipe: orders
@@ -58,6 +60,49 @@ def test_a_text_that_is_no_yaml_is_refused_at_its_place(
 
 def test_deep_nesting_is_refused_before_it_takes_time() -> None:
     began = time.process_time()
-    for text in (b"[" * 500_000, b"{a: " * 100_000, b"- " * 1000):
+    for text in (b"[" * 250_000, b"{a: " * 60_000, b"- " * 1000):
         assert "nested deeper" in read_pipe(text, {}, coloured=False)[1][0].message
     assert time.process_time() - began < 20  # without the limit more than an hour
+
+
+def flat_keys(count: int) -> bytes:
+    return b"pipe: a\n" + b"".join(b"k%d: 1\n" % number for number in range(count))
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (b"pipe: a\nx: [" + b"1," * 120_000 + b"1]", 2),
+        (b"pipe: a\nx: [" + b"[]," * 60_000 + b"1]", 2),
+        (b"pipe: a\nx:\n" + b"- 1\n" * 60_000, MAX_VALUES - 2),
+        (flat_keys(20_000), MAX_VALUES // 2),
+    ],
+)
+def test_a_flat_text_with_many_values_is_refused_at_its_place_and_not_loaded(
+    text: bytes, line: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipe_text, "check_folder", None)
+    assert len(text) <= MAX_BYTES
+    pipe, [problem] = read_pipe(text, {}, coloured=False)
+    assert pipe is None
+    assert "more than 10,000 keys and values" in problem.message
+    assert "`hifi apply`" in problem.message
+    assert problem.line == line
+
+
+@pytest.mark.parametrize("text", [b"#" * (MAX_BYTES + 1), flat_keys(100_000), b"[1," * 400_000])
+def test_a_text_above_the_size_is_refused_unread(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipe_text, "YAML", None)
+    pipe, [problem] = read_pipe(text, {}, coloured=False)
+    assert pipe is None
+    assert problem.message.startswith("larger than 256 KiB")
+
+
+def test_a_version_that_was_declared_may_be_larger_as_its_schemas_make_it() -> None:
+    names = [f"name-{number}" for number in range(MAX_VALUES)]
+    text = PIPE + b"normalize: {schema: " + orjson.dumps({"enum": names}) + b"}\n"
+    assert "more than" in read_pipe(text, {}, coloured=False)[1][0].message
+    pipe, problems = read_pipe(text, {}, coloured=False, declared=True)
+    assert problems == []
+    assert pipe is not None
+    assert pipe.normalize.json_schema == {"enum": names}

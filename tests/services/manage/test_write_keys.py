@@ -1,5 +1,6 @@
 """Write keys by the management API, with a state of the test: issued, rotated and revoked, each with an entry."""
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -8,12 +9,14 @@ from unittest.mock import MagicMock
 import aiohttp
 import pytest
 from tests.support.observe_principal import PRINCIPALS, as_principal
+from typer.testing import CliRunner
 
 from hifi.control.principals.audit import AuditEntry
 from hifi.control.principals.principal import Principals
 from hifi.kafka.last_uses import LastUses
 from hifi.pipe.issued_key import IssuedKey, IssuedKeys
 from hifi.runtime.http import server
+from hifi_cli.commands.keys import app as hifi_keys
 from hifi_manage.web.api import application
 
 ADMIN = as_principal("admin")
@@ -113,10 +116,26 @@ async def test_what_is_wrong_is_refused_and_changes_nothing(path: str, body: Any
     assert state.entries == []
 
 
-async def test_keys_of_two_colours_are_issued_by_the_command() -> None:
+async def test_a_change_of_keys_of_two_colours_is_refused_with_the_command_that_makes_it_in_both() -> None:
     state = State()
-    state.registry.coloured = True
     async with served(state) as url:
-        status, problem = await ask("POST", f"{url}/flights/keys", {})
-        assert (status, "hifi keys" in problem["detail"]) == (409, True)
+        _, made = await ask("POST", f"{url}/flights/keys", {})
+        state.entries.clear()
+        state.registry.coloured = True
+        state.registry.get.return_value = None
+        key = made["key"]["id"]
+        for method, path, body, command in (
+            ("POST", "/flights/keys", {}, "issue flights --key-file FILE"),
+            ("POST", f"/flights/keys/{key}/rotate", {}, f"rotate {key} --key-file FILE"),
+            ("DELETE", f"/flights/keys/{key}", None, f"revoke {key}"),
+        ):
+            status, problem = await ask(method, url + path, body)
+            assert status == 409
+            assert f"`hifi keys {command}`" in problem["detail"]
+            assert re.search(r"compose COLOUR run .* cli keys " + command.split()[0], problem["detail"])
+            assert CliRunner().invoke(hifi_keys, [*command.split(), "--help"]).exit_code == 0
+        for path in ("/unknown/keys", "/flights/keys/unknown/rotate"):
+            assert (await ask("POST", url + path, {}))[0] == 404
+        status, listed = await ask("GET", f"{url}/flights/keys")
+        assert (status, [held["id"] for held in listed["keys"]]) == (200, [key])
     assert state.entries == []

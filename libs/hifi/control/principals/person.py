@@ -11,6 +11,27 @@ from hifi.control.principals.principal import Principal, Role
 
 
 @dataclass(frozen=True, slots=True)
+class ProviderSession:
+    """A session at the provider, or with `session_id` empty all of a person.
+
+    Attributes:
+        subject: the person's id at the provider, the claim `sub`; empty: the session's is not told.
+        session_id: the claim `sid`; empty: the provider tells none.
+    """
+
+    subject: str
+    session_id: str = ""
+
+    def ends_with(self, ended: "ProviderSession") -> bool:
+        """Whether it has ended when the provider tells that another one has."""
+        if ended.subject and ended.subject != self.subject:
+            return False
+        if ended.session_id and self.session_id:
+            return ended.session_id == self.session_id
+        return bool(ended.subject)
+
+
+@dataclass(frozen=True, slots=True)
 class Person:
     """Somebody whom the provider signed in.
 
@@ -18,11 +39,13 @@ class Person:
         name: in the audit; begins with `oidc:`.
         principals: of the person, one for each role.
         life_s: of the session, seconds.
+        at_provider: the provider's own session.
     """
 
     name: str
     principals: tuple[Principal, ...]
     life_s: float
+    at_provider: ProviderSession
 
 
 def fitting(principals: Sequence[Principal], role: Role, pipe: str | None) -> Principal | None:

@@ -1,7 +1,8 @@
 """Sessions of the people who signed in on a console, and links that open it signed in; kept in memory by each instance.
 
 A session of a token has the rights that its principal has now, and ends with the token; one of a person whom a provider
-signed in keeps the rights of that moment. Each ends when it is revoked. Its own time runs on the monotonic clock.
+signed in keeps the rights of that moment, and ends when the provider signs the person out. Each ends when it is
+revoked. Its own time runs on the monotonic clock.
 """
 
 import hashlib
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from hifi.control.principals.person import Person
+from hifi.control.principals.person import Person, ProviderSession
 from hifi.control.principals.principal import Principal, Principals
 from hifi.runtime.clock import monotonic_s
 
@@ -45,6 +46,13 @@ class _Secrets:
         """Forget a text."""
         self._kept.pop(_digest(text), None)
 
+    def forget_owners(self, belongs: Callable[[str | Person], bool]) -> int:
+        """Forget the texts of some owners; returns how many."""
+        forgotten = [digest for digest, (_, owner) in self._kept.items() if belongs(owner)]
+        for digest in forgotten:
+            del self._kept[digest]
+        return len(forgotten)
+
 
 class Sessions:
     """Sessions and links of one instance.
@@ -67,6 +75,12 @@ class Sessions:
     def end(self, session: str) -> None:
         """End a session."""
         self._sessions.forget(session)
+
+    def end_at_provider(self, ended: ProviderSession) -> int:
+        """End the sessions whose person the provider has signed out; returns how many."""
+        return self._sessions.forget_owners(
+            lambda owner: isinstance(owner, Person) and owner.at_provider.ends_with(ended)
+        )
 
     def is_of_person(self, session: str) -> bool:
         """Whether a provider signed somebody in for a session that has not ended."""

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 from typing_extensions import TypedDict
 
@@ -20,12 +20,14 @@ from hifi.runtime.clock import now_us
 from hifi.runtime.console.console_pages import ConsolePages
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.http.openapi import Operation, json_response
-from hifi.runtime.http.problem import Problem
+from hifi.runtime.http.problem import Problem, retry_later
 
 PATH: Final = "/sign-in"
 PROVIDER_PATH: Final = f"{PATH}/oidc"
 CALLBACK_PATH: Final = f"{PROVIDER_PATH}/callback"
+LOGOUT_PATH: Final = f"{PROVIDER_PATH}/backchannel-logout"
 _BODY_BYTES: Final = 4096
+_LOGOUT_BYTES: Final = 16 * 1024
 
 logger = log.get(__name__)
 
@@ -76,6 +78,7 @@ class SignIn:
             Route(PATH, self.sign_in_with, methods=["POST"], name="sign_in_with"),
             Route(PROVIDER_PATH, self.sign_in_at_provider, methods=["GET"], name="sign_in_at_provider"),
             Route(CALLBACK_PATH, self.provider_answer, methods=["GET"], name="provider_answer"),
+            Route(LOGOUT_PATH, self.provider_signs_out, methods=["POST"], name="provider_signs_out"),
             Route("/sign-out", self.sign_out, methods=["POST"], name="sign_out"),
         ]
 
@@ -178,6 +181,25 @@ class SignIn:
         response.delete_cookie(_pending_cookie(request), path=PROVIDER_PATH, httponly=True, samesite="lax")
         return response
 
+    async def provider_signs_out(self, request: Request) -> Response:
+        """End the sessions of somebody whom the provider has signed out (OpenID Connect Back-Channel Logout 1.0)."""
+        fields, no_store = await _fields(request, _LOGOUT_BYTES), {"cache-control": "no-store"}
+        try:
+            if self._login is None:
+                raise SignInRefused("there is no provider with which to sign in")
+            ended = self._gate.sessions.end_at_provider(
+                await self._login.ended_session(fields.get("logout_token", ""))
+            )
+        except SignInRefused as error:
+            logger.warning("sign-out-refused", reason=str(error))
+            refusal = {"error": "invalid_request", "error_description": str(error)}
+            return JSONResponse(refusal, 400, no_store)
+        except (Retryable, Misconfigured) as error:
+            logger.warning("sign-in-provider-unavailable", error=str(error))
+            raise retry_later("The provider's keys cannot be read now. Try again.") from None
+        logger.info("signed-out-by-provider", sessions=ended)
+        return Response(None, 200, no_store)
+
     async def sign_in_with(self, request: Request) -> Response:
         """Begin a session with a token, or with the code of a link."""
         fields = await _fields(request)
@@ -270,7 +292,7 @@ def _local(target: str) -> str:
     return target if is_local and target.isprintable() else "/"
 
 
-async def _fields(request: Request) -> dict[str, str]:
+async def _fields(request: Request, most_bytes: int = _BODY_BYTES) -> dict[str, str]:
     """The fields of a form.
 
     Raises:
@@ -279,6 +301,6 @@ async def _fields(request: Request) -> dict[str, str]:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > _BODY_BYTES:
-            raise Problem(413, f"A form may have {_BODY_BYTES} bytes.")
+        if len(body) > most_bytes:
+            raise Problem(413, f"A form may have {most_bytes} bytes.")
     return {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}

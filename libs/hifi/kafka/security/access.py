@@ -87,7 +87,14 @@ def access(topics: Topics, control: ControlTopics | None = None) -> Mapping[str,
     """Service, `publisher` or `operator` to what it needs on a stream, and on its control plane if there is one."""
     by_user = _stream_access(topics)
     by_user |= _principals_access(control or principal_topics(topics.stream), by_user)
-    return by_user if control is None else {**by_user, **_control_access(topics, control, by_user)}
+    if control is not None:
+        by_user |= _control_access(topics, control, by_user)
+    # Each service tells when its certificates expire.
+    return by_user | {
+        name: replace(needs, writes=[*needs.writes, topics.certificates])
+        for name, needs in by_user.items()
+        if name not in (PUBLISHER, OPERATOR)
+    }
 
 
 def connect_access(topics: Topics) -> Mapping[str, Access]:
@@ -131,7 +138,7 @@ def colours_access(topics: Topics, control: ControlTopics | None) -> Mapping[str
     return {
         COLOURS: Access(
             reads=[control.colours, control.actions, control.health],
-            writes=[control.colours, control.actions, control.audit],
+            writes=[control.colours, control.actions, control.audit, control.certificates],
             transactional_ids=[control.actor],
         )
     }
@@ -172,7 +179,7 @@ def _control_access(
     return {
         "observe": replace(
             observe,
-            reads=[*observe.reads, control.actions, control.colours],
+            reads=[*observe.reads, control.actions, control.colours, control.certificates],
             writes=[*observe.writes, control.health],
         ),
         "collect": replace(without["collect"], reads=[*without["collect"].reads, control.colours]),

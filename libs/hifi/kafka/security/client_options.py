@@ -15,6 +15,7 @@ from hifi.kafka.security.judged_brokers import JudgedProtocol
 from hifi.kafka.security.oauth import ClientCredentials
 from hifi.kafka.security.settings import PREFIX, KafkaSecurity, load_security
 from hifi.runtime import log
+from hifi.runtime.certificates import IN_USE, KAFKA_AUTHORITIES, KAFKA_CLIENT
 from hifi.runtime.errors import Misconfigured
 
 _by_address: Final[dict[str, KafkaSecurity]] = {}
@@ -67,6 +68,8 @@ def client_options(bootstrap: str, security: KafkaSecurity | None = None) -> dic
     if security.protocol == "PLAINTEXT":
         return options
     if security.tls:
+        if not of_pipe:
+            _note_files(security)
         options["ssl_context"] = newest_credentials.context(functools.partial(_ssl_context, security))
     if security.sasl:
         options["sasl_mechanism"] = security.mechanism
@@ -113,6 +116,14 @@ def java_client_options(bootstrap: str, security: KafkaSecurity | None = None) -
             "ssl.keystore.certificate.chain": _text(security.certificate_file, "CERTIFICATE_FILE"),
         }
     return options | _java_sasl(security)
+
+
+def _note_files(security: KafkaSecurity) -> None:
+    """Note the certificates of the mesh's own Kafka, so that their expiry is told."""
+    if security.ca_file is not None:
+        IN_USE.use_authorities(KAFKA_AUTHORITIES, security.ca_file)
+    if security.certificate_file is not None:
+        IN_USE.use_chain(KAFKA_CLIENT, security.certificate_file)
 
 
 def _java_sasl(security: KafkaSecurity) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Makes aiokafka read password and certificates again for each connection that it opens.
+"""Makes aiokafka read password and certificates again for each connection that it opens, and notes the broker's.
 
 aiokafka keeps what a client was made with. A client that lives for months would fail to connect again once its password
 or certificate has been replaced.
@@ -11,6 +11,9 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from aiokafka.conn import AIOKafkaConnection
+
+from hifi.kafka.security.judged_brokers import JudgedProtocol
+from hifi.runtime.certificates import BROKER, IN_USE
 
 
 class RereadPassword(str):
@@ -50,6 +53,17 @@ def _with_newest(connect: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Aw
             self._sasl_plain_password = self._sasl_plain_password.reread()
         if self._ssl_context in _remake:
             self._ssl_context = _remake[self._ssl_context]()
-        return await connect(self)
+        connected = await connect(self)
+        _note_broker(self)
+        return connected
 
     return patched
+
+
+def _note_broker(connection: Any) -> None:
+    """Note the certificate of a broker of the mesh's own Kafka, so that its expiry is told."""
+    of_pipe = isinstance(connection._security_protocol, JudgedProtocol)  # noqa: SLF001
+    writer = connection._writer  # noqa: SLF001
+    certificate = None if of_pipe or writer is None else writer.get_extra_info("peercert")
+    if certificate:
+        IN_USE.note_peer(BROKER, f"{connection.host}:{connection.port}", certificate["notAfter"])

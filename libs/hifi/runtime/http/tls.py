@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from hifi.runtime import log
+from hifi.runtime.certificates import IN_USE, SERVER
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
 
@@ -39,9 +40,10 @@ class ServerCertificate:
         Raises:
             Misconfigured: a file cannot be read, or the key is not that of the certificate.
         """
-        self._chain = chain
-        self._key = key
+        self.chain: Final = chain
+        self.key: Final = key
         self._health = health
+        IN_USE.use_chain(SERVER, chain)
         self._version = self._files()
         self.context: ssl.SSLContext = self._read()
         """For new connections."""
@@ -58,7 +60,7 @@ class ServerCertificate:
             logger.warning("tls-certificate-unusable", error=str(error))
             self._health.warn(_WARNING, f"{error}; the certificate read before is still in use")
             return
-        logger.info("tls-certificate-renewed", file=str(self._chain))
+        logger.info("tls-certificate-renewed", file=str(self.chain))
         self._health.warn(_WARNING, None)
 
     async def follow(self) -> None:
@@ -70,7 +72,7 @@ class ServerCertificate:
     def _files(self) -> tuple[tuple[int, int, int], ...]:
         """What changes with the contents of the files, also behind the links that Kubernetes makes for secrets."""
         states = []
-        for file in (self._chain, self._key):
+        for file in (self.chain, self.key):
             try:
                 state = file.stat()
                 states.append((state.st_mtime_ns, state.st_size, state.st_ino))
@@ -83,10 +85,10 @@ class ServerCertificate:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
         try:
-            context.load_cert_chain(self._chain, self._key, _no_password)
+            context.load_cert_chain(self.chain, self.key, _no_password)
         except (OSError, ValueError) as error:
             raise Misconfigured(
-                f"the certificate {self._chain} with the key {self._key} cannot be used: {error}; "
+                f"the certificate {self.chain} with the key {self.key} cannot be used: {error}; "
                 "name PEM files of a certificate chain and of its key without a password"
             ) from None
         return context

@@ -4,6 +4,7 @@ Loading 20,000 classes is half of Spark's start; an archive of them (JEP 350) av
 does not fit its version or jars, and enrich starts without one too, only slower.
 """
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -19,18 +20,44 @@ QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 """Turns off the JVM's messages about classes that cannot be archived and about an archive that does not fit."""
 
 
+KEPT: Final = 3
+"""Archives that are kept in the cache folder. Each change of jars, options or Java makes another one of 160 MB."""
+_PREFIX, _SUFFIX = "spark-", ".jsa"
+
+
 def archive_path(java_options: str, jars: Sequence[Path]) -> Path:
     """Path of the archive for this Java, pyspark, class path and these options. The file may not exist."""
     java = Path(shutil.which("java", path=_java_search_path()) or "java").resolve()
     version = java.stat().st_mtime_ns if java.exists() else 0
     parts = [str(java), str(version), pyspark.__version__, java_options, *map(str, jars)]
     digest = hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
-    return user_cache_folder() / f"spark-{digest}.jsa"
+    return user_cache_folder() / f"{_PREFIX}{digest}{_SUFFIX}"
 
 
 def archive_options(archive: Path) -> str:
-    """Options of a JVM that uses the archive."""
+    """Options of a JVM that uses the archive, which counts as used now; empty: it does not exist."""
+    try:
+        os.utime(archive)
+    except FileNotFoundError:
+        return ""
+    except OSError:
+        pass  # it belongs to another user or is in an image, where nothing is removed
     return f"-XX:SharedArchiveFile={archive} {QUIET}"
+
+
+def remove_old_archives(folder: Path) -> list[Path]:
+    """Remove all archives of a folder but those used last; returns what was removed.
+
+    A JVM that has opened one goes on with it, and one that is about to starts without it.
+    """
+    used: list[tuple[int, Path]] = []
+    for file in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
+        with contextlib.suppress(FileNotFoundError):  # another process removes them, too
+            used.append((file.stat().st_mtime_ns, file))
+    old = [file for _, file in sorted(used, reverse=True)[KEPT:]]
+    for file in old:
+        file.unlink(missing_ok=True)
+    return old
 
 
 def _java_search_path() -> str:

@@ -101,9 +101,7 @@ def start_session(
         scratch: folder for temporary files.
         java_options: further options of the JVM; without any, the class-data archive is used where it exists.
     """
-    archive = archive_path(JVM_OPTIONS, jars)
-    if not java_options and archive.exists():
-        java_options = archive_options(archive)
+    java_options = java_options or archive_options(archive_path(JVM_OPTIONS, jars))
     if settings.enrich_compile == "throughput":
         java_options += " -XX:TieredStopAtLevel=4"  # overrides the earlier one
     token_url = security_of(settings.kafka).token_url

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import orjson
 from pydantic import BaseModel, ValidationError
@@ -26,7 +26,7 @@ from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import version
 from hifi.runtime.http.openapi import document, json_response
-from hifi.runtime.http.problem import Problem
+from hifi.runtime.http.problem import Problem, retry_later
 from hifi.runtime.http.trusted_hosts import TrustedHosts
 from hifi_manage.control_state import ControlState
 from hifi_manage.pipe_text import TextProblem, read_pipe
@@ -95,6 +95,10 @@ def application(
     )
 
 
+_MOST_TEXTS: Final = 16
+"""Most texts of pipes that are read or wait; each may take seconds."""
+
+
 async def _problem(_: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
     return error.response()
@@ -106,6 +110,10 @@ class ManagementApi:
     def __init__(self, state: ControlState, gate: Gate) -> None:
         self._state = state
         self._gate = gate
+        self._reading = asyncio.Lock()
+        """Held while the text of a pipe is read."""
+        self._texts = 0
+        """Texts that are read, or wait for it."""
 
     async def openapi(self, _: Request, __: Principal) -> Response:
         """GET the OpenAPI document of this API."""
@@ -167,7 +175,7 @@ class ManagementApi:
         if earlier.pipe is None:
             raise Problem(409, "That version deleted the pipe; send DELETE to delete it again.")
         number = replaced_number(request, self._state, earlier.name)
-        pipe = await self._checked(earlier.name, orjson.dumps(earlier.body()))
+        pipe = await self._checked(earlier.name, orjson.dumps(earlier.body()), declared=True)
         return await self._change(
             request, principal, f"roll back to {earlier.number}", pipe, number, Origin.API
         )
@@ -219,7 +227,8 @@ class ManagementApi:
 
     async def issue_key(self, request: Request, principal: Principal) -> Response:
         """POST: issue a write key of a pipe."""
-        name = self._require_keys_here(request)
+        name = self._declared_or_in_force(request)
+        self._require_one_mesh(f"issue {name} --key-file FILE")
         wish = await _parsed(request, KeyRequest)
         now, secret = now_us(), new_key()
         expires_us = None if wish.expires_s is None else now + int(wish.expires_s * MICROSECONDS)
@@ -240,7 +249,8 @@ class ManagementApi:
 
     async def rotate_key(self, request: Request, principal: Principal) -> Response:
         """POST: issue a write key in place of another one, which goes on for the overlap."""
-        before = self._issued(self._require_keys_here(request), request)
+        before = self._issued(self._declared_or_in_force(request), request)
+        self._require_one_mesh(f"rotate {before.id} --key-file FILE")
         wish = await _parsed(request, RotationRequest)
         now, secret = now_us(), new_key()
         key, expiring = rotated(before, secret, wish.overlap_s, principal.name, now)
@@ -252,8 +262,9 @@ class ManagementApi:
 
     async def revoke_key(self, request: Request, principal: Principal) -> Response:
         """DELETE: revoke a write key."""
-        name = self._require_keys_here(request)
+        name = self._declared_or_in_force(request)
         before = self._issued(name, request)
+        self._require_one_mesh(f"revoke {before.id}")
         entry = AuditEntry(
             principal.name, "revoke the write key", f"write-key/{before.id}", now_us(), before.json()
         )
@@ -267,17 +278,24 @@ class ManagementApi:
         }
         return json_response(answer)
 
-    def _require_keys_here(self, request: Request) -> str:
-        """Name of the request's pipe, whose keys this service may change.
+    def _require_one_mesh(self, command: str) -> None:
+        """Refuse to change write keys of two colours, which only a command that reaches both can keep the same.
+
+        Args:
+            command: of `hifi keys` that makes the change.
 
         Raises:
-            Problem: 404, there is no such pipe; 409, its keys are those of two colours.
+            Problem: 409.
         """
         if self._state.registry.coloured:
             raise Problem(
-                409, "Both colours need the same write keys: use `hifi keys`, which writes to both."
+                409,
+                "Nothing was changed: both colours need the same write keys, and manage reaches the Kafka of its own "
+                f"colour only. Run `hifi keys {command}` with the --data of `hifi up --colours`: it writes to both. In "
+                "containers, for each colour with the same file: `infra/docker/colours.sh compose COLOUR run --rm"
+                f' --volume "$PWD:/keys" cli keys {command.replace("FILE", "/keys/FILE")}`.',
+                title="Write keys of two colours",
             )
-        return self._declared_or_in_force(request)
 
     def _issued(self, name: str, request: Request) -> IssuedKey:
         key = self._state.keys.by_id.get(request.path_params["key"])
@@ -373,12 +391,24 @@ class ManagementApi:
             raise changed_meanwhile(state, declaration.name)
         return json_response(pipe_view(state, declaration.name), status, etag(counted.number))
 
-    async def _read(self, text: bytes) -> tuple[Pipe | None, list[TextProblem]]:
-        coloured = self._state.registry.coloured
-        return await asyncio.to_thread(read_pipe, text, self._declared_pipes(), coloured=coloured)
+    async def _read(self, text: bytes, *, declared: bool = False) -> tuple[Pipe | None, list[TextProblem]]:
+        """As `read_pipe`, one text at a time, so that texts do not take the threads and CPU time of other requests.
 
-    async def _checked(self, name: str | None, text: bytes) -> Pipe:
-        pipe, problems = await self._read(text)
+        Raises:
+            Problem: 503, many texts are waiting.
+        """
+        if self._texts >= _MOST_TEXTS:
+            raise retry_later("Many texts of pipes are being checked. Try again.")
+        self._texts += 1
+        try:
+            async with self._reading:
+                coloured, others = self._state.registry.coloured, self._declared_pipes()
+                return await asyncio.to_thread(read_pipe, text, others, coloured=coloured, declared=declared)
+        finally:
+            self._texts -= 1
+
+    async def _checked(self, name: str | None, text: bytes, *, declared: bool = False) -> Pipe:
+        pipe, problems = await self._read(text, declared=declared)
         if pipe is not None and name is not None and pipe.pipe != name:
             problems.append(TextProblem(1, 1, "pipe", f"is {pipe.pipe!r}, but the URL names {name!r}"))
         if pipe is None or problems:

@@ -48,6 +48,7 @@ KINDS: Final = {
             "source-rows", "Rows of a source were removed at once, or its rows may be incomplete.", 0, 120
         ),
         AlarmKind("lookup", "A lookup table is empty, or keeps an old copy.", 5, 30),
+        AlarmKind("certificate", "A certificate of a service or broker expires soon.", 0, 60),
         AlarmKind("unreadable-record", "A control record cannot be read; services skip it.", 0, 0),
         AlarmKind("offsets-lost", "Kafka deleted records before observe read them.", 0, 3600),
     )

@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from hifi.delivery.destination_state import DestinationName, DestinationState, StateChange
+from hifi.kafka.certificate_reports import ReportedCertificates
 from hifi.kafka.topic_follower import UnreadableRecord
 from hifi_observe.alarms.alarm import Key
 from hifi_observe.alarms.owner_conditions import owner_condition
@@ -150,6 +151,19 @@ def unreadable(records: Iterable[UnreadableRecord]) -> dict[Key, str]:
             " was in force before stays in force"
         )
     return conditions
+
+
+def certificates(reported: ReportedCertificates, now_s: float) -> dict[Key, str]:
+    """Find the services with a certificate that expires soon, each with the certificate.
+
+    Args:
+        reported: by all services.
+        now_s: seconds since 1970 UTC.
+    """
+    return {
+        ("certificate", "", f"{certificate.service} {certificate.use}"): certificate.text(now_s)
+        for certificate in reported.expiring(now_s)
+    }
 
 
 def lookups(problems: Mapping[str, str], pipes: Iterable[str]) -> dict[Key, str]:

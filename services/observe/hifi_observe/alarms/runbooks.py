@@ -308,6 +308,17 @@ RUNBOOKS: Final = {
         ("The file or table was emptied or cut, a column became null, or it cannot be read.",),
         ("Correct it; the next refresh ends the alarm. If the loss is meant, declare `shrink: 1`.",),
     ),
+    "certificate": Runbook(
+        (
+            "A certificate expires within `HIFI_CERTIFICATE_DAYS` (14), or has expired. The alarm ends within half an "
+            "hour of the renewal."
+        ),
+        ("Its renewal failed, or nothing renews it.",),
+        (
+            "Replace the file that the alarm names. Services read it again; restart enrich and lake.",
+            "`kafka-broker`: replace the broker's certificate; `hifi up --secure` does it at its start.",
+        ),
+    ),
     "unreadable-record": Runbook(
         (
             "A record of a control topic, such as `pipes` or `destinations`, cannot be read. Services skip it and "

@@ -48,6 +48,10 @@ def _writers(topic: str) -> set[str]:
         (TOPICS.write_keys, {"publisher"}),
         (TOPICS.key_uses, {"ingest"}),
         (TOPICS.key_usage, {"ingest"}),
+        (
+            TOPICS.certificates,
+            {"ingest", "collect", "normalize", "enrich", "egest", "lake", "retrier", "observe"},
+        ),
     ],
 )
 def test_only_these_may_write_a_topic(topic: str, writers: set[str]) -> None:

@@ -1,18 +1,22 @@
 """Conditions are found in minutes and momentary figures, and end when their cause ends."""
 
+import time
 from typing import Any
 
 import orjson
 from tests.support.observe.simulated_mesh import Row, identity
 
+from hifi.kafka.certificate_reports import ReportedCertificates, in_use, report_record
 from hifi.record.fields import packed
 from hifi.record.headers import DESTINATION, OUTCOME, RAW, REASON, SERVICE
-from hifi_observe.alarms.alarm import Key
+from hifi.runtime.certificates import Expiry
+from hifi_observe.alarms.alarm import Alarms, Key
 from hifi_observe.alarms.conditions import (
     PAUSED_S,
     RECENT_MINUTES,
     SKIPPED_S,
     Thresholds,
+    certificates,
     find_conditions,
     lookups,
 )
@@ -51,6 +55,22 @@ def closed(minute: int) -> MinuteStore:
     marker: dict[str, Any] = {"minute": minute, "gaps": {}}
     store.take(record_keys.closed(0), orjson.dumps(marker))
     return store
+
+
+def test_a_certificate_that_expires_soon_raises_an_alarm_until_it_is_renewed() -> None:
+    now_us = time.time_ns() // 1000
+    reported, alarms = ReportedCertificates(), Alarms()
+    for days, active in ((10, ["ingest server"]), (90, [])):
+        held = in_use("ingest", {"server": Expiry(now_us / 1e6 + days * 86_400, "/run/chain.pem")}, 14)
+        record = report_record("a", "ingest", held)
+        reported.take(record.key, record.value, 0)
+        for at_us in (now_us, now_us + MINUTE_US):
+            alarms.step(certificates(reported, at_us / 1e6), at_us)
+        assert [alarm.subject for alarm in alarms.active] == active
+        assert all(
+            "/run/chain.pem" in alarm.cause and "expires in 10.0 days" in alarm.cause
+            for alarm in alarms.active
+        )
 
 
 def test_a_lookup_with_a_problem_is_told_with_its_pipe_and_reason_while_the_pipe_exists() -> None:

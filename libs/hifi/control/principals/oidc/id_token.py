@@ -1,4 +1,8 @@
-"""Checks id tokens as OpenID Connect Core 1.0, section 3.1.3.7 says, by the keys of the provider. Pure."""
+"""Checks tokens by the keys of the provider. Pure.
+
+Id tokens as OpenID Connect Core 1.0, section 3.1.3.7 says, logout tokens as OpenID Connect Back-Channel Logout 1.0,
+section 2.6.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -7,6 +11,7 @@ from joserfc import jwk, jwt
 from joserfc.errors import ExpiredTokenError, JoseError
 
 from hifi.control.principals.oidc.refusals import SignInRefused
+from hifi.control.principals.person import ProviderSession
 
 LEEWAY_S: Final = 60
 """How much the clocks of the provider and of this machine may differ."""
@@ -15,6 +20,9 @@ ALGORITHMS: Final = (
     *("ES256", "ES384", "ES512", "Ed25519"),
 )
 """Signatures with a public key. Neither `none`, nor those with a secret that the provider shares with its clients."""
+
+_LOGOUT_EVENT: Final = "http://schemas.openid.net/event/backchannel-logout"
+_LOGOUT_TYPES: Final = frozenset({"jwt", "logout+jwt", "application/logout+jwt"})
 
 
 def verified_claims(
@@ -62,6 +70,48 @@ def verified_claims(
     if claims.get("azp", client_id) != client_id or (len(audiences) > 1 and "azp" not in claims):
         raise SignInRefused("the id token was made for another client")
     return claims
+
+
+def ended_session(
+    token: str, keys: Mapping[str, Any], issuer: str, client_id: str, now_s: int
+) -> ProviderSession:
+    """The session at the provider that a logout token ends.
+
+    Args:
+        token: as somebody sent it.
+        keys: JSON Web Key Set of the provider.
+        issuer: of the provider.
+        client_id: of this client.
+        now_s: seconds since 1970 UTC.
+
+    Raises:
+        SignInRefused: it is not valid.
+    """
+    try:
+        decoded = jwt.decode(token, _signing_keys(keys), algorithms=ALGORITHMS)
+        claims = decoded.claims
+        jwt.JWTClaimsRegistry(
+            now_s,
+            LEEWAY_S,
+            iss={"essential": True, "value": issuer},
+            aud={"essential": True, "value": client_id},
+            exp={"essential": True},
+            iat={"essential": True},
+            jti={"essential": True},
+        ).validate(claims)
+    except (JoseError, ValueError, TypeError, KeyError) as error:
+        raise SignInRefused(f"the logout token is not valid: {error}") from None
+    if str(decoded.header.get("typ", "JWT")).lower() not in _LOGOUT_TYPES:
+        raise SignInRefused("the token is of another type than a logout token")
+    events = claims.get("events")
+    if not isinstance(events, dict) or not isinstance(events.get(_LOGOUT_EVENT), dict):
+        raise SignInRefused("the token is not about the end of a session")
+    if "nonce" in claims:
+        raise SignInRefused("the token has a nonce, as id tokens have and logout tokens do not")
+    subject, session_id = claims.get("sub", ""), claims.get("sid", "")
+    if not isinstance(subject, str) or not isinstance(session_id, str) or not (subject or session_id):
+        raise SignInRefused("the logout token names neither a person nor a session")
+    return ProviderSession(subject, session_id)
 
 
 def _signing_keys(keys: Mapping[str, Any]) -> jwk.KeySet:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hifi.control.principals.oidc.refusals import NotAllowed, SignInRefused
 from hifi.control.principals.oidc.roles import groups, person_name, principals_of
 from hifi.control.principals.oidc.settings import OidcSettings
-from hifi.control.principals.person import Person
+from hifi.control.principals.person import Person, ProviderSession
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.runtime.errors import HifiError
 from hifi.runtime.settings import load
@@ -132,6 +132,15 @@ class OidcLogin:
         except HifiError:
             return None
 
+    async def ended_session(self, token: str) -> ProviderSession:
+        """The session that the provider's logout token ends.
+
+        Raises:
+            SignInRefused: the token is not valid.
+            Retryable: the provider does not answer.
+        """
+        return await self._provider.ended_session(token)
+
     def _person(self, claims: Mapping[str, Any]) -> Person:
         settings, at_us = self._settings, now_us()
         name = person_name(claims, settings.name_claim)
@@ -150,7 +159,9 @@ class OidcLogin:
         )
         if not principals:
             raise NotAllowed(f"{name} is in no group that has a role here")
-        return Person(name, principals, life_s)
+        session_id = claims.get("sid")
+        at_provider = ProviderSession(claims["sub"], session_id if isinstance(session_id, str) else "")
+        return Person(name, principals, life_s, at_provider)
 
 
 def configured_login() -> OidcLogin | None:

@@ -15,9 +15,10 @@ from urllib.parse import quote_plus, urlencode
 import aiohttp
 import orjson
 
-from hifi.control.principals.oidc.id_token import verified_claims
+from hifi.control.principals.oidc.id_token import ended_session, verified_claims
 from hifi.control.principals.oidc.refusals import SignInRefused
 from hifi.control.principals.oidc.settings import PREFIX, OidcSettings
+from hifi.control.principals.person import ProviderSession
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.runtime.egress import EgressKind, egress
 from hifi.runtime.errors import Misconfigured, Retryable
@@ -44,6 +45,7 @@ class Provider:
         self._metadata: dict[str, Any] = {}
         self._read_s = 0.0
         self._reading = asyncio.Lock()
+        self._ending = asyncio.Lock()
 
     async def metadata(self) -> Mapping[str, Any]:
         """The provider's discovery document (OpenID Connect Discovery 1.0).
@@ -127,12 +129,9 @@ class Provider:
         """
         metadata, settings = await self.metadata(), self._settings
         answer = await self._redeem(metadata, code, redirect_uri, verifier)
-        status, keys = await self._request("GET", metadata["jwks_uri"])
-        if status != 200 or not isinstance(keys.get("keys"), list):
-            raise Retryable(f"{metadata['jwks_uri']} has no keys: status {status}")
         claims = verified_claims(
             str(answer.get("id_token", "")),
-            keys,
+            await self._keys(metadata),
             settings.issuer,
             settings.client_id,
             nonce,
@@ -142,6 +141,24 @@ class Provider:
         if metadata.get("userinfo_endpoint") and not names <= claims.keys():
             return await self._user_info(metadata, str(answer.get("access_token", "")), claims)
         return claims
+
+    async def ended_session(self, token: str) -> ProviderSession:
+        """The session that a logout token ends. One token at a time, since anybody may send some.
+
+        Raises:
+            SignInRefused: the token is not valid.
+            Retryable: the provider does not answer.
+        """
+        async with self._ending:
+            keys = await self._keys(await self.metadata())
+        settings = self._settings
+        return ended_session(token, keys, settings.issuer, settings.client_id, now_us() // MICROSECONDS)
+
+    async def _keys(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        status, keys = await self._request("GET", metadata["jwks_uri"])
+        if status != 200 or not isinstance(keys.get("keys"), list):
+            raise Retryable(f"{metadata['jwks_uri']} has no keys: status {status}")
+        return keys
 
     async def _redeem(
         self, metadata: Mapping[str, Any], code: str, redirect_uri: str, verifier: str

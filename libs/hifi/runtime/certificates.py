@@ -1,0 +1,146 @@
+"""When the certificates of this process expire: those that it serves, those that it uses towards Kafka, the brokers'.
+
+Whoever uses a file names it here once. A file is read again at each look, so a renewal shows by itself.
+"""
+
+import re
+import ssl
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+SERVER: Final = "server"
+KAFKA_CLIENT: Final = "kafka-client"
+KAFKA_AUTHORITIES: Final = "kafka-authorities"
+BROKER: Final = "kafka-broker"
+
+_PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_VERSION, _LONG = 0xA0, 0x80
+_UTC_TIME: Final = 0x17
+"""Tag of a time with two digits of the year (RFC 5280, section 4.1.2.5.1)."""
+
+
+class Expiry(NamedTuple):
+    """When a certificate expires, and where it is."""
+
+    at_s: float
+    """Seconds since 1970 UTC."""
+    where: str
+    """Its file, or `HOST:PORT` of who shows it."""
+
+
+class Dates(NamedTuple):
+    """What is read of a certificate."""
+
+    expires_s: float
+    """Seconds since 1970 UTC."""
+    own_issuer: bool
+    """Whether it is its own issuer, as roots are."""
+
+
+class CertificatesInUse:
+    """The certificates that a process uses, by use: `server`, `kafka-client` and so on."""
+
+    def __init__(self) -> None:
+        self._chains: dict[str, Path] = {}
+        self._authorities: dict[str, Path] = {}
+        self._peers: dict[str, dict[str, float]] = {}
+
+    def use_chain(self, use: str, file: Path) -> None:
+        """Note a PEM file with a certificate and the authorities between it and the root."""
+        self._chains[use] = file
+
+    def use_authorities(self, use: str, file: Path) -> None:
+        """Note a PEM file with authorities that are trusted."""
+        self._authorities[use] = file
+
+    def note_peer(self, use: str, address: str, expires: str) -> None:
+        """Note the certificate that another process showed.
+
+        Args:
+            use: of the certificate.
+            address: `HOST:PORT` of the other; a later certificate of it replaces this one.
+            expires: `notAfter` as `ssl.SSLSocket.getpeercert` has it.
+        """
+        self._peers.setdefault(use, {})[address] = ssl.cert_time_to_seconds(expires)
+
+    def expiries(self) -> dict[str, Expiry]:
+        """Use to what expires first. A file that cannot be read is left out: who uses it tells.
+
+        Of a chain the first to expire counts, without a root at its end, which nobody reads. Of authorities the last
+        one counts: while they are replaced, old and new ones are in one file.
+        """
+        expiries: dict[str, Expiry] = {}
+        for use, file in self._chains.items():
+            if chain := _dates(file):
+                ends = [dates.expires_s for at, dates in enumerate(chain) if not at or not dates.own_issuer]
+                expiries[use] = Expiry(min(ends), str(file))
+        for use, file in self._authorities.items():
+            if authorities := _dates(file):
+                expiries[use] = Expiry(max(dates.expires_s for dates in authorities), str(file))
+        for use, by_address in self._peers.items():
+            address, at_s = min(by_address.items(), key=lambda peer: peer[1])
+            expiries[use] = Expiry(at_s, address)
+        return expiries
+
+
+IN_USE: Final = CertificatesInUse()
+"""Of this process."""
+
+
+def dates_of(certificate: bytes) -> Dates:
+    """Read the dates of a certificate (RFC 5280, section 4.1).
+
+    Args:
+        certificate: DER.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    try:
+        [outer] = _values(certificate)
+        fields = list(_values(next(_values(outer.content)).content))
+        if fields[0].tag == _VERSION:
+            del fields[0]
+        _, _, issuer, validity, subject, *_ = fields
+        _, end = _values(validity.content)
+        text = end.content.decode("ascii")
+        if end.tag == _UTC_TIME:
+            text = ("19" if text >= "50" else "20") + text
+        expires = datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
+    except (ValueError, IndexError, StopIteration) as error:
+        raise ValueError(f"not a certificate: {error}") from None
+    return Dates(expires.timestamp(), issuer.content == subject.content)
+
+
+def _dates(file: Path) -> list[Dates]:
+    """The dates of the certificates of a PEM file, in their order; empty if it cannot be read."""
+    try:
+        return [dates_of(ssl.PEM_cert_to_DER_cert(pem)) for pem in _PEM.findall(file.read_text("ascii"))]
+    except (OSError, ValueError):
+        return []
+
+
+class _Value(NamedTuple):
+    tag: int
+    content: bytes
+
+
+def _values(der: bytes) -> Iterator[_Value]:
+    """The values that follow each other in DER (X.690, section 8.1).
+
+    Raises:
+        ValueError: one ends after the bytes do.
+        IndexError: the bytes end within a head.
+    """
+    at = 0
+    while at < len(der):
+        tag, length, start = der[at], der[at + 1], at + 2
+        if length & _LONG:
+            size = length & ~_LONG
+            length, start = int.from_bytes(der[start : start + size]), start + size
+        at = start + length
+        if at > len(der):
+            raise ValueError("it is cut off")
+        yield _Value(tag, der[start:at])
