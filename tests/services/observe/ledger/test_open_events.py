@@ -1,0 +1,244 @@
+"""What the watermark says of a simulated mesh with known faults: never that an event is settled that is not."""
+
+import random
+from collections import defaultdict
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.support.observe.simulated_mesh import DESTINATIONS, READS, TOPICS, Id, Mesh, id_of
+
+from hifi.record.fields import fields
+from hifi.record.headers import DESTINATION, OUTCOME, TO
+from hifi_observe.ledger.closing import ClosingRules, OffsetSnapshot
+from hifi_observe.ledger.partition_ledger import PartitionLedger
+from hifi_observe.ledger.pipe_minute import PipeMinute
+from hifi_observe.watermark.trusted_clock import ClockReading, TrustedClock
+
+pytestmark = pytest.mark.timeout(900)
+RULES = ClosingRules(settle_s=20, amend_s=100_000, follow_s=1_000_000)
+PIPES = ("flights", "orders")
+
+
+class Truth:
+    """Which events were acknowledged when, and which of them have their outcome, by plain sets over the logs."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self.acknowledged: list[tuple[int, str, Id]] = []
+        """Time in microseconds, pipe, and identity, in the order of the times."""
+        self._read = dict.fromkeys(TOPICS, 0)
+        self._everywhere: set[Id] = set()
+        self._at: defaultdict[str, set[Id]] = defaultdict(set)
+        self._handed_over: defaultdict[str, set[Id]] = defaultdict(set)
+        self._on_raw: dict[Id, int] = {}
+
+    def acknowledge(self, first: int) -> None:
+        """The events of `raw` from an offset on were acknowledged now."""
+        for row in self._mesh.logs["raw"][first:]:
+            headers = fields(row.headers)
+            if id_of(headers) not in self._on_raw:
+                self._on_raw[id_of(headers)] = row.offset
+                pipe = headers["hifi_pipe"].decode()
+                self.acknowledged.append((self._mesh.now_ms * 1000, pipe, id_of(headers)))
+
+    def without_outcome(self, pipe: str, destination: str, before_us: int, *, first_pass: bool) -> list[Id]:
+        """Events that were acknowledged before a time and are not settled at a destination."""
+        self._follow()
+        settled = self._everywhere | self._at[destination]
+        if first_pass:
+            settled |= self._handed_over[destination]
+        return [
+            event
+            for at_us, of_pipe, event in self.acknowledged
+            if at_us < before_us and of_pipe == pipe and event not in settled
+        ]
+
+    def _follow(self) -> None:
+        for topic in TOPICS:
+            log = self._mesh.logs[topic]
+            for row in log[self._read[topic] :]:
+                self._take(topic, fields(row.headers))
+            self._read[topic] = len(log)
+
+    def _take(self, topic: str, headers: dict[str, bytes]) -> None:
+        if topic not in ("enriched", "receipts", "dead-letter") and not topic.startswith("retry-in"):
+            return
+        event, name = id_of(headers), headers.get(DESTINATION, b"").decode()
+        if topic == "enriched":
+            for destination in set(DESTINATIONS) - set(headers[TO].decode().split(",")):
+                self._at[destination].add(event)
+        elif topic == "dead-letter":
+            (self._at[name] if name else self._everywhere).add(event)
+        elif topic == "receipts" and headers[OUTCOME] in (b"delivered", b"filtered", b"duplicate"):
+            (self._at[name] if name else self._everywhere).add(event)
+        elif topic.startswith("retry-in"):
+            self._handed_over[name].add(event)
+
+
+class Watcher:
+    """Drives a ledger over a mesh as observe does, with a clock of its own that is set and drifts."""
+
+    def __init__(self, mesh: Mesh, chance: random.Random) -> None:
+        self.mesh, self.chance, self.truth = mesh, chance, Truth(mesh)
+        self.skew_ms = 0
+        self.clock = TrustedClock()
+        self.published: dict[tuple[str, str], tuple[int, int]] = {}
+        self.statements = 0
+        self.pipe_minutes: dict[tuple[str, int], bytes] = {}
+        self.marker = b'{"minute": -1, "through": {}, "restart": {}}'
+        self.restart()
+
+    def restart(self) -> None:
+        """Die, and begin again from what was published."""
+        pipe_minutes = [PipeMinute.load(*key, orjson.loads(text)) for key, text in self.pipe_minutes.items()]
+        self.ledger = PartitionLedger.resume(0, RULES, orjson.loads(self.marker), pipe_minutes)
+        self.position = dict.fromkeys(TOPICS, 0) | self.ledger.positions
+        self.ledger.positions = dict(self.position)
+        self.clock = TrustedClock()
+
+    def reading(self) -> ClockReading:
+        return ClockReading(self.mesh.now_ms * 1000, (self.mesh.now_ms + self.skew_ms) * 1000)
+
+    def confirm(self) -> None:
+        written = self.reading()
+        self.mesh.now_ms += self.chance.choice((0, 1, 50))
+        self.clock.confirm(written, self.mesh.now_ms)
+
+    def ask_end(self, between: Any) -> None:
+        """Ask for the end of `raw`; what happens before Kafka answers is in `between`."""
+        asked_us = self.clock.time_us(self.reading())
+        between()
+        if asked_us is not None:
+            position = self.ledger.positions["raw"]
+            self.ledger.open_events.note_end(asked_us, len(self.mesh.logs["raw"]), position)
+
+    def read(self, topic: str, limit: int) -> None:
+        rows = self.mesh.logs[topic][self.position[topic] : self.position[topic] + limit]
+        self.ledger.take(topic, rows)
+        self.position[topic] += len(rows)
+
+    def close(self) -> None:
+        """Close minutes at a snapshot, if it is reached; then begin the next one."""
+        if self.ledger.reached:
+            for closed in self.ledger.settle():
+                pipe_minute = closed.pipe_minute
+                key = (pipe_minute.pipe, pipe_minute.minute)
+                self.pipe_minutes[key] = orjson.dumps(pipe_minute.dump())
+                if self.chance.random() < 0.02:
+                    return self.restart()  # before it could write the marker
+            self.marker = orjson.dumps(self.ledger.marker())
+        if not self.ledger.busy:
+            mesh = self.mesh
+            ends = {topic: len(mesh.logs[topic]) for topic in TOPICS}
+            committed = dict(mesh.committed)
+            self.ledger.begin(OffsetSnapshot(mesh.now_ms * 1000, ends["accepted"], committed, ends))
+        return None
+
+    def publish(self) -> None:
+        """Look at what is open, and hold what is published against the truth."""
+        looks = self.ledger.open_events.look(lambda _: DESTINATIONS)
+        reached_us = self.ledger.open_events.frontier.reached_us
+        for pipe in PIPES:
+            for name in DESTINATIONS:
+                open_at = looks.get(pipe, {}).get(name)
+                now = (
+                    (reached_us, reached_us)
+                    if open_at is None
+                    else (open_at.settled_us, open_at.first_pass_us)
+                )
+                before = self.published.get((pipe, name), (0, 0))
+                settled_us, first_pass_us = max(now[0], before[0]), max(now[1], before[1])
+                self.published[pipe, name] = settled_us, first_pass_us
+                self.statements += settled_us > before[0]
+                wrong = self.truth.without_outcome(pipe, name, settled_us, first_pass=False)
+                assert not wrong, (pipe, name, settled_us, wrong[:3])
+                wrong = self.truth.without_outcome(pipe, name, first_pass_us, first_pass=True)
+                assert not wrong, (pipe, name, first_pass_us, wrong[:3])
+            self.ledger.open_events.published_us[pipe] = max(
+                self.published[pipe, name][0] for name in DESTINATIONS
+            )
+
+    def accept(self, count: int) -> None:
+        """Events that were accepted a while ago, and are acknowledged now."""
+        first = len(self.mesh.logs["raw"])
+        delay_ms = self.chance.choice((0, 3, 2_000))
+        self.mesh.now_ms -= delay_ms
+        self.mesh.accept(count)
+        self.mesh.now_ms += delay_ms
+        for row in self.mesh.logs["raw"][first:]:
+            row.timestamp = self.mesh.now_ms
+        self.truth.acknowledge(first)
+
+
+def run(seed: int, *, steps: int, restarts: bool, steps_of_clock: bool, **faults: Any) -> Watcher:
+    mesh, chance = Mesh(seed, **faults), random.Random(seed + 1)
+    watcher = Watcher(mesh, chance)
+    for _ in range(steps):
+        mesh.now_ms += chance.choice((0, 0, 1, 100, 700, 5_000))
+        match chance.randrange(12):
+            case 10 | 11:  # a calm moment, in which most comes to its end
+                for topic in (*READS, *READS):
+                    mesh.work(topic, 1000)
+                watcher.confirm()
+                watcher.ask_end(lambda: watcher.accept(chance.randrange(3)))
+                for topic in TOPICS:
+                    watcher.read(topic, 1000)
+            case 0 | 1:
+                watcher.accept(chance.randrange(30))
+            case 2:
+                mesh.tell()
+                watcher.confirm()
+            case 3 | 4 | 5:
+                mesh.work(chance.choice(list(READS)), chance.randrange(1, 60))
+            case 6:
+                watcher.ask_end(lambda: watcher.accept(chance.randrange(8)))
+            case 7:
+                watcher.close()
+            case 8:
+                for topic in chance.sample(TOPICS, len(TOPICS)):
+                    watcher.read(topic, chance.randrange(1, 200))
+            case _ if restarts and chance.random() < 0.1:
+                watcher.restart()
+            case _ if steps_of_clock and chance.random() < 0.2:
+                watcher.skew_ms = chance.choice((0, -10_000, -700, 700, 10_000, 3_600_000))
+            case _ if chance.random() < 0.1:
+                mesh.restart_ingest(drained=chance.random() < 0.5)
+        watcher.publish()
+    return watcher
+
+
+@pytest.mark.parametrize("examples", [40, pytest.param(1000, marks=pytest.mark.more)])
+def test_no_event_acknowledged_before_a_published_time_lacks_its_outcome(examples: int) -> None:
+    @settings(max_examples=examples, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+    @given(
+        seed=st.integers(0, 2**32),
+        steps=st.integers(20, 200),
+        restarts=st.booleans(),
+        steps_of_clock=st.booleans(),
+        drop=st.sampled_from((0.0, 0.01)),
+    )
+    def holds(seed: int, steps: int, restarts: bool, steps_of_clock: bool, drop: float) -> None:
+        run(seed, steps=steps, restarts=restarts, steps_of_clock=steps_of_clock, drop=drop, crash=0.2)
+
+    holds()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_it_comes_up_to_now_once_everything_has_its_outcome(seed: int) -> None:
+    watcher = run(seed, steps=150, restarts=seed % 2 == 0, steps_of_clock=False, drop=0.0)
+    assert watcher.statements > 10, "the watermark stood still, so nothing was tested"
+    mesh = watcher.mesh
+    mesh.tell()
+    mesh.drain()
+    watcher.confirm()
+    mesh.now_ms += 10
+    asked_us = watcher.reading().wall_us - 1000
+    watcher.ask_end(lambda: None)
+    for topic in TOPICS:
+        watcher.read(topic, 1_000_000)
+    watcher.publish()
+    assert set(watcher.published.values()) == {(asked_us, asked_us)}
+    assert not watcher.ledger.open_events.look(lambda _: DESTINATIONS)
