@@ -6,7 +6,7 @@ that a record shows an outcome, so records of other topics may be read in any or
 
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -26,7 +26,7 @@ from hifi_observe.ledger.stage import (
 )
 
 _PIECES: Final = 32
-"""Pieces of a pipe that are kept apart; of more, old ones are joined, which makes the watermark coarser, never wrong."""
+"""Pieces of a pipe that are kept apart; of more, old ones are joined: the watermark gets coarser, never wrong."""
 _LATE_EVENTS: Final = 1000
 """Late events of a pipe that are kept."""
 NORMALIZE: Final = "normalize"
@@ -315,21 +315,13 @@ class OpenEvents:
         pieces = self._pieces.get(pipe)
         if pieces is None:
             return {}
-        stages: dict[PipeMinute, PipeMinuteStages] = {}
-        names = set(declared)
-        for piece in pieces:
-            for pipe_minute in piece.shares:
-                if pipe_minute not in stages:
-                    stages[pipe_minute] = PipeMinuteStages(pipe_minute)
-                    names |= stages[pipe_minute].names
+        stages = {
+            pipe_minute: PipeMinuteStages(pipe_minute) for piece in pieces for pipe_minute in piece.shares
+        }
+        names = set(declared).union(*(of_minute.names for of_minute in stages.values()))
         opens: dict[str, OpenAt] = {}
         for piece in pieces:
-            for pipe_minute, share in list(piece.shares.items()):
-                share.forget_counts(pipe_minute)
-                for name in names - share.settled:
-                    _look_at(share, stages[pipe_minute], name, piece.since_us, opens)
-                if names and names <= share.settled:
-                    del piece.shares[pipe_minute]
+            _look_at_piece(piece, stages, names, opens)
         left = deque(piece for piece in pieces if piece.shares)
         if left:
             self._pieces[pipe] = left
@@ -340,6 +332,22 @@ class OpenEvents:
             open_at.settled_us = min(open_at.settled_us, reached_us)
             open_at.first_pass_us = min(open_at.first_pass_us, reached_us)
         return opens
+
+
+def _look_at_piece(
+    piece: _Piece,
+    stages: Mapping[PipeMinute, PipeMinuteStages],
+    names: Collection[str],
+    opens: dict[str, OpenAt],
+) -> None:
+    """Add what a piece has open at some destinations, and drop the shares that are settled at all of them."""
+    for pipe_minute, share in list(piece.shares.items()):
+        share.forget_counts(pipe_minute)
+        for name in names:
+            if name not in share.settled:
+                _look_at(share, stages[pipe_minute], name, piece.since_us, opens)
+        if names and share.settled.issuperset(names):
+            del piece.shares[pipe_minute]
 
 
 def _look_at(

@@ -240,8 +240,7 @@ class PartitionLedger:
             return  # every record of it was foreign
         pipe_minute = self._pipe_minute(topic, records.pipe, records.minute, records.first_offset)
         if pipe_minute is None:
-            if kind == stage.RAW:
-                self._note_unfollowed(records)
+            self._note_unfollowed(kind, records)
             return
         passed = [
             (group, passed_records) for group in records.groups if (passed_records := group.passed(committed))
@@ -256,11 +255,9 @@ class PartitionLedger:
         if shown:
             pipe_minute.span(topic, min(group.offsets[0] for group in shown))
             pipe_minute.span(topic, max(group.offsets[-1] for group in shown))
+        if kind == stage.RAW:
+            self._take_raw(pipe_minute, shown)
         for group in shown:
-            if group.backfill and kind == stage.RAW:
-                pipe_minute.backfill.add(group.epoch, group.sequences)
-            if kind == stage.RAW:
-                self.open_events.add(pipe_minute, group)
             self._show(pipe_minute, group)
         for group, sequences in passed:
             self._pass_by(kind, pipe_minute, group, sequences)
@@ -357,8 +354,16 @@ class PartitionLedger:
         self.pipe_minutes[key] = pipe_minute
         return pipe_minute
 
-    def _note_unfollowed(self, records: MinuteRecords) -> None:
+    def _take_raw(self, pipe_minute: PipeMinute, groups: Sequence[RecordGroup]) -> None:
+        for group in groups:
+            if group.backfill:
+                pipe_minute.backfill.add(group.epoch, group.sequences)
+            self.open_events.add(pipe_minute, group)
+
+    def _note_unfollowed(self, kind: str, records: MinuteRecords) -> None:
         """Events of a minute that is no longer amended hold the watermark, unless they were counted before."""
+        if kind != stage.RAW:
+            return
         counted = self._through.get(stage.RAW, 0)
         for group in records.groups:
             fresh = sum(1 for offset in group.offsets if offset >= counted)
