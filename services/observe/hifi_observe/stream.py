@@ -1,6 +1,7 @@
 """The stream as one instance reads it, and what the instance publishes about it."""
 
 import asyncio
+import secrets
 from collections.abc import Callable
 
 from hifi.kafka.producer import Producer
@@ -43,7 +44,7 @@ class ObservedStream:
         self.registry = PipeRegistry(settings.kafka, topics, health)
         self.store = MinuteStore()
         self.pipes = ObservedPipes(self.registry, self.store, settings.observe_heartbeat_gap_s)
-        self.watermarks = WatermarkStore()
+        self.watermarks = WatermarkStore(secrets.token_hex(8))
         self.live = LiveFigures(self.store)
         producer = Producer(settings.kafka, settings.instance, compression="zstd", health=health)
         self.publisher = Publisher(producer, topics, lambda: self.registry.partitions or 0)

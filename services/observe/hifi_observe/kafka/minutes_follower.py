@@ -12,6 +12,7 @@ from hifi.runtime.clock import monotonic_s
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.settings import ObserveSettings
+from hifi_observe.watermark.trusted_clock import read_clocks
 from hifi_observe.watermark.watermark_store import WatermarkStore
 
 WRITER: Final = "hifi_writer"
@@ -69,7 +70,8 @@ class MinutesFollower:
     def _take_minute(self, record: ConsumerRecord) -> None:
         kind, *key_parts = record_keys.split(record.key or b"")
         if kind == record_keys.WATERMARK:
-            self._watermarks.read_part(int(key_parts[0]), record.value, record.timestamp)
+            read_us = read_clocks().monotonic_us
+            self._watermarks.read_part(int(key_parts[0]), record.value, record.timestamp, read_us)
         else:
             self._store.take(record.key, record.value)
 

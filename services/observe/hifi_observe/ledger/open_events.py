@@ -93,7 +93,7 @@ class PipeMinuteStages:
         self.names = frozenset(name for name in self._wanted if name)
         """Destinations that events want."""
 
-    def open(self, ids: IdSet, destination: str) -> IdSet:
+    def without_outcome(self, ids: IdSet, destination: str) -> IdSet:
         """Those of some identities that are not settled at a destination."""
         left = ids if self._minute.open else ids & self._minute.unresolved
         for settled in (*self._final[""], *self._final[destination]):
@@ -356,7 +356,7 @@ def _look_at(
     """Add what a share has open at a destination."""
     counted = share.counted.get(name)
     if counted is None:
-        left = stages.open(share.ids, name)
+        left = stages.without_outcome(share.ids, name)
         if not left:
             share.settled.add(name)
             return

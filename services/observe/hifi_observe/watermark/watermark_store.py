@@ -1,6 +1,5 @@
 """In-memory view of what is published about watermarks: the parts of partition numbers, and the statements. Pure."""
 
-import secrets
 from collections.abc import Collection, Iterable
 from typing import Final
 
@@ -8,7 +7,7 @@ import orjson
 
 from hifi_observe.watermark.part import WatermarkPart
 from hifi_observe.watermark.statement import Times, Watermark, expired, times_of
-from hifi_observe.watermark.trusted_clock import ClockReading, TrustedClock, read_clocks
+from hifi_observe.watermark.trusted_clock import ClockReading, TrustedClock
 
 Key = tuple[str, str]
 """Pipe and destination."""
@@ -20,11 +19,14 @@ def key_of(pipe: str, destination: str) -> bytes:
 
 
 class WatermarkStore:
-    """What was published last, by this instance or another."""
+    """What was published last, by this instance or another.
 
-    def __init__(self) -> None:
-        self.writer: Final = secrets.token_hex(8)
-        """This process."""
+    Args:
+        writer: names this process among all that publish.
+    """
+
+    def __init__(self, writer: str) -> None:
+        self.writer: Final = writer
         self.clock: Final = TrustedClock()
         self.parts: dict[int, WatermarkPart] = {}
         self._statements: dict[Key, Watermark] = {}
@@ -38,14 +40,14 @@ class WatermarkStore:
             self._withheld.update(self._statements)
         self.parts[partition] = part
 
-    def read_part(self, partition: int, value: bytes, append_ms: int) -> None:
-        """Take a part from its topic; one of this process confirms its clock."""
+    def read_part(self, partition: int, value: bytes, append_ms: int, read_monotonic_us: int) -> None:
+        """Take a part from its topic; one of this process confirms its clock (see `TrustedClock.confirm`)."""
         part: WatermarkPart = orjson.loads(value)
         if part["by"] != self.writer:
             self.take_part(partition, part)
             return
         written = ClockReading(part["monotonic"], part["wall"])
-        self.clock.confirm(written, append_ms, read_clocks().monotonic_us)
+        self.clock.confirm(written, append_ms, read_monotonic_us)
 
     def take(self, watermark: Watermark) -> None:
         """Keep a statement, unless it is older than the one that is kept by the same clock."""

@@ -129,7 +129,7 @@ def test_failures_and_late_events_are_of_all_partitions() -> None:
 
 
 def test_a_clock_that_was_set_back_withholds_all_statements_also_after_they_are_read_again() -> None:
-    store = WatermarkStore()
+    store = WatermarkStore("this")
     before = stated(part(), part())
     store.take(before)
     store.take_part(0, part())
@@ -146,7 +146,7 @@ def test_a_clock_that_was_set_back_withholds_all_statements_also_after_they_are_
 
 
 def test_a_record_of_another_instance_that_is_older_changes_nothing() -> None:
-    store = WatermarkStore()
+    store = WatermarkStore("this")
     newer, older = stated(part(), part()), stated(part(), part(at=NOW_US - S), now_us=NOW_US - S)
     store.take(newer)
     store.read(b"p/d", orjson.dumps(older), b"another")
