@@ -14,13 +14,13 @@ from hifi_observe.kafka.publication import FiguresPublication, publish_minutes
 from hifi_observe.kafka.publisher import Publisher
 from hifi_observe.kafka.reconnection import reconnect
 from hifi_observe.kafka.record_lookup import LookupSlots
+from hifi_observe.kafka.watermark_publication import WatermarkPublication
 from hifi_observe.live.live_figures import LiveFigures
 from hifi_observe.minutes.merger import MinuteMerger
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.pipes import ObservedPipes
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.traces.tracing import Tracing
-from hifi_observe.watermark.watermark_publication import WatermarkPublication
 from hifi_observe.watermark.watermark_store import WatermarkStore
 
 
