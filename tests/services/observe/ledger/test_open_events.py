@@ -13,8 +13,11 @@ from tests.support.observe.simulated_mesh import DESTINATIONS, READS, TOPICS, Id
 from hifi.record.fields import fields
 from hifi.record.headers import DESTINATION, OUTCOME, TO
 from hifi_observe.ledger.closing import ClosingRules, OffsetSnapshot
+from hifi_observe.ledger.open_events import OpenEvents
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.pipe_minute import PipeMinute
+from hifi_observe.ledger.record_batch import RecordGroup
+from hifi_observe.ledger.stage import EventStage
 from hifi_observe.watermark.trusted_clock import ClockReading, TrustedClock
 
 pytestmark = pytest.mark.timeout(900)
@@ -244,3 +247,107 @@ def test_it_comes_up_to_now_once_everything_has_its_outcome(seed: int) -> None:
     watcher.publish()
     assert set(watcher.published.values()) == {(asked_us, asked_us)}
     assert not watcher.ledger.open_events.look(lambda _: DESTINATIONS)
+
+
+class Reader:
+    """Gives events of one pipe minute to `OpenEvents`, second by second."""
+
+    def __init__(self) -> None:
+        self.events = OpenEvents()
+        self.pipe_minute = PipeMinute("flights", 1)
+        self.next = 0
+
+    def ask_end(self, second: int) -> None:
+        self.events.note_end(second * 1_000_000, self.next, self.next)
+
+    def read(self, *destinations: str) -> int:
+        """An event that these destinations want; returns its sequence."""
+        group = RecordGroup((EventStage("raw"),), "e")
+        group.offsets.append(self.next)
+        group.sequences.append(self.next)
+        self.events.begin(self.next, self.next + 1)
+        self.events.add(self.pipe_minute, group)
+        stages = [EventStage("raw"), EventStage("normalized"), EventStage("enriched")]
+        self.pipe_minute.show(
+            [*stages, *(EventStage("wanted", name) for name in destinations)], "e", [self.next]
+        )
+        self.next += 1
+        return self.next - 1
+
+    def deliver(self, destination: str, *sequences: int) -> None:
+        self.pipe_minute.show([EventStage("delivered", destination)], "e", list(sequences))
+
+    def settled_s(self) -> dict[str, float]:
+        """Destination to the time that is settled there, seconds, where anything is open."""
+        opens = self.events.look(lambda _: DESTINATIONS).get("flights", {})
+        return {name: open_at.settled_us / 1e6 for name, open_at in opens.items()}
+
+
+def test_an_event_that_follows_within_the_same_time_is_not_taken_for_settled() -> None:
+    reader = Reader()
+    reader.ask_end(1)
+    first = reader.read("a", "b")
+    reader.deliver("a", first)
+    assert reader.settled_s() == {"b": 1}
+    reader.read("a", "b")
+    reader.ask_end(2)
+    assert reader.settled_s() == {"a": 1, "b": 1}
+
+
+def test_pieces_that_are_joined_keep_what_is_open_and_the_earliest_time() -> None:
+    reader, read = Reader(), []
+    for second in range(1, 500):
+        reader.ask_end(second)
+        read.append(reader.read("a", "b"))
+        if second % 2:
+            reader.deliver("a", read[-1])
+        settled_s = reader.settled_s()
+        assert settled_s["b"] == 1
+        assert second == 1 or 1 <= settled_s["a"] <= 2, "joined with the piece before at most"
+    assert len(reader.events._pieces["flights"]) <= 32
+    opens = reader.events.look(lambda _: DESTINATIONS)["flights"]
+    assert (opens["a"].numbers["egest"], opens["b"].numbers["egest"]) == (249, 499)
+    reader.deliver("b", *read)
+    assert set(reader.settled_s()) == {"a"}
+    reader.deliver("a", *read)
+    assert reader.settled_s() == {}
+    reader.ask_end(500)
+    assert reader.events.frontier.reached_us == 500_000_000
+
+
+def test_an_event_that_an_ack_report_names_but_raw_does_not_have_holds_the_watermark() -> None:
+    reader = Reader()
+    reader.ask_end(1)
+    reader.pipe_minute.show_range(EventStage("accepted"), "e", 0, 1)
+    reader.events.reported(reader.pipe_minute)
+    reader.deliver("a", reader.read("a"))
+    assert reader.settled_s() == {}, "raw may not be read far enough yet"
+    reader.ask_end(2)
+    assert reader.settled_s() == {"a": 0, "b": 0}
+    reader.deliver("a", reader.read("a"))
+    assert reader.settled_s() == {}
+
+
+def test_events_of_minutes_that_are_not_followed_hold_it() -> None:
+    ledger = PartitionLedger(0, ClosingRules(settle_s=0, amend_s=60))
+    mesh = Mesh(1, drop=0.0, copy=0.0)
+    mesh.accept(5)
+    ledger.closed_minute = mesh.now_ms // 60_000 + 10
+    ledger.open_events.note_end(1_000_000, 5, 0)
+    ledger.take("raw", mesh.logs["raw"])
+    assert sum(ledger.open_events.unfollowed.values()) == 5
+    looks = ledger.open_events.look(lambda _: DESTINATIONS)
+    assert {open_at.settled_us for opens in looks.values() for open_at in opens.values()} == {0}
+
+
+def test_late_events_are_named() -> None:
+    mesh = Mesh(1, drop=0.0, copy=0.0)
+    ledger = PartitionLedger(0, RULES)
+    second_us = mesh.now_ms * 1000
+    ledger.open_events.note_end(second_us + 5_000_000, 0, 0)
+    ledger.open_events.published_us = {"flights": second_us + 1, "orders": second_us}
+    mesh.accept(40)
+    ledger.take("raw", mesh.logs["raw"])
+    assert {pipe: len(events) for pipe, events in ledger.open_events.late.items()} == {
+        "flights": sum(fields(row.headers)["hifi_pipe"] == b"flights" for row in mesh.logs["raw"])
+    }
