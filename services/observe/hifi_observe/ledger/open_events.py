@@ -69,10 +69,12 @@ class OpenAt:
 class PipeMinuteStages:
     """The identity sets of a pipe minute, as the watermark asks for them."""
 
-    __slots__ = ("_enriched", "_final", "_minute", "_normalized", "_retries", "_wanted", "names")
+    __slots__ = ("_enriched", "_final", "_minute", "_normalized", "_retries", "_wanted", "names", "state")
 
     def __init__(self, pipe_minute: PipeMinute) -> None:
         self._minute = pipe_minute
+        self.state = _state_of(pipe_minute)
+        """Of the minute, when this was made."""
         self._final: defaultdict[str, list[IdSet]] = defaultdict(list)
         """Destination to the sets that settle events there; the empty name: at all."""
         self._wanted: dict[str, IdSet] = {}
@@ -138,7 +140,7 @@ class PipeMinuteStages:
 class _Share:
     """The events of one pipe minute in a piece of `raw`."""
 
-    __slots__ = ("_closed", "counted", "ids", "settled")
+    __slots__ = ("_state", "counted", "ids", "settled")
 
     def __init__(self) -> None:
         self.ids = IdSet()
@@ -146,14 +148,13 @@ class _Share:
         """Destinations at which all of them are settled."""
         self.counted: dict[str, tuple[Counter[str], bool]] = {}
         """Destination to what is open there, and whether any of it is on its first pass."""
-        self._closed = -1
+        self._state = (-1, -1, -1)
 
-    def forget_counts(self, pipe_minute: PipeMinute) -> None:
-        """Drop what was counted, unless the minute is closed and nothing arrived since."""
-        version = -1 if pipe_minute.open or pipe_minute.dirty else pipe_minute.version
-        if version < 0 or version != self._closed:
+    def keep_counts(self, of_state: tuple[int, int, int]) -> None:
+        """Drop what was counted in another state of the pipe minute."""
+        if of_state != self._state:
             self.counted.clear()
-            self._closed = version
+            self._state = of_state
 
     def add(self, epoch: str, sequences: list[int]) -> None:
         """Add events that are not known to be settled."""
@@ -208,6 +209,7 @@ class OpenEvents:
         self.late: defaultdict[str, deque[LateEvent]] = defaultdict(lambda: deque(maxlen=_LATE_EVENTS))
         """Pipe to its newest late events."""
         self._pieces: dict[str, deque[_Piece]] = {}
+        self._stages: dict[str, dict[PipeMinute, PipeMinuteStages]] = {}
         self._reading: list[tuple[int, int]] = []
         self._reported: dict[PipeMinute, int] = {}
         """Pipe minutes that ack reports named events of, and the time of the newest end of `raw` then."""
@@ -315,8 +317,10 @@ class OpenEvents:
         pieces = self._pieces.get(pipe)
         if pieces is None:
             return {}
-        stages = {
-            pipe_minute: PipeMinuteStages(pipe_minute) for piece in pieces for pipe_minute in piece.shares
+        stages = self._stages.get(pipe, {})
+        stages = self._stages[pipe] = {
+            pipe_minute: _up_to_date(stages.get(pipe_minute), pipe_minute)
+            for pipe_minute in {pipe_minute for piece in pieces for pipe_minute in piece.shares}
         }
         names = set(declared).union(*(of_minute.names for of_minute in stages.values()))
         opens: dict[str, OpenAt] = {}
@@ -326,12 +330,24 @@ class OpenEvents:
         if left:
             self._pieces[pipe] = left
         else:
-            del self._pieces[pipe]
+            del self._pieces[pipe], self._stages[pipe]
         reached_us = self.frontier.reached_us
         for open_at in opens.values():
             open_at.settled_us = min(open_at.settled_us, reached_us)
             open_at.first_pass_us = min(open_at.first_pass_us, reached_us)
         return opens
+
+
+def _state_of(pipe_minute: PipeMinute) -> tuple[int, int, int]:
+    """Changes when a record of the minute is read (offsets ascend), and when the minute is closed or amended."""
+    return pipe_minute.version, len(pipe_minute.seen), sum(pipe_minute.lasts.values())
+
+
+def _up_to_date(stages: PipeMinuteStages | None, pipe_minute: PipeMinute) -> PipeMinuteStages:
+    """The stages of a minute, made anew if it has changed."""
+    if stages is None or stages.state != _state_of(pipe_minute):
+        return PipeMinuteStages(pipe_minute)
+    return stages
 
 
 def _look_at_piece(
@@ -342,7 +358,7 @@ def _look_at_piece(
 ) -> None:
     """Add what a piece has open at some destinations, and drop the shares that are settled at all of them."""
     for pipe_minute, share in list(piece.shares.items()):
-        share.forget_counts(pipe_minute)
+        share.keep_counts(stages[pipe_minute].state)
         for name in names:
             if name not in share.settled:
                 _look_at(share, stages[pipe_minute], name, piece.since_us, opens)
@@ -368,7 +384,8 @@ def _look_at(
     open_at.settled_us = min(open_at.settled_us, since_us)
     if on_first_pass:
         open_at.first_pass_us = min(open_at.first_pass_us, since_us)
-    open_at.numbers.update(numbers)
+    for where, number in numbers.items():
+        open_at.numbers[where] += number
 
 
 def _joined(pieces: deque[_Piece]) -> deque[_Piece]:

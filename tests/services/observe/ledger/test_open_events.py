@@ -255,7 +255,7 @@ class Reader:
     def __init__(self) -> None:
         self.events = OpenEvents()
         self.pipe_minute = PipeMinute("flights", 1)
-        self.next = 0
+        self.next = self.delivered = 0
 
     def ask_end(self, second: int) -> None:
         self.events.note_end(second * 1_000_000, self.next, self.next)
@@ -267,6 +267,7 @@ class Reader:
         group.sequences.append(self.next)
         self.events.begin(self.next, self.next + 1)
         self.events.add(self.pipe_minute, group)
+        self.pipe_minute.span("enriched", self.next)
         stages = [EventStage("raw"), EventStage("normalized"), EventStage("enriched")]
         self.pipe_minute.show(
             [*stages, *(EventStage("wanted", name) for name in destinations)], "e", [self.next]
@@ -275,6 +276,8 @@ class Reader:
         return self.next - 1
 
     def deliver(self, destination: str, *sequences: int) -> None:
+        self.delivered += 1
+        self.pipe_minute.span("receipts", self.delivered)
         self.pipe_minute.show([EventStage("delivered", destination)], "e", list(sequences))
 
     def settled_s(self) -> dict[str, float]:
@@ -351,3 +354,16 @@ def test_late_events_are_named() -> None:
     assert {pipe: len(events) for pipe, events in ledger.open_events.late.items()} == {
         "flights": sum(fields(row.headers)["hifi_pipe"] == b"flights" for row in mesh.logs["raw"])
     }
+
+
+def test_after_the_clock_was_set_back_it_is_unknown_when_open_events_were_acknowledged() -> None:
+    reader = Reader()
+    reader.ask_end(10)
+    event = reader.read("a", "b")
+    assert reader.settled_s() == {"a": 10, "b": 10}
+    reader.ask_end(5)
+    assert reader.settled_s() == {"a": 0, "b": 0}
+    reader.deliver("a", event)
+    reader.deliver("b", event)
+    assert reader.settled_s() == {}
+    assert reader.events.frontier.reached_us == 5_000_000
