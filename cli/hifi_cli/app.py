@@ -32,6 +32,8 @@ COMMANDS: Final = {
     "minutes": _Command(_INSPECT, "minutes", "minutes"),
     "lost": _Command(_INSPECT, "lost", "lost"),
     "event": _Command(_INSPECT, "event", "event"),
+    "watermark": _Command(_INSPECT, "watermark", "watermark"),
+    "wait": _Command(_INSPECT, "wait", "wait"),
     "skew": _Command(_INSPECT, "skew", "skew"),
     "sources": _Command(_INSPECT, "sources", "sources"),
     "usage": _Command(_INSPECT, "usage", "usage"),

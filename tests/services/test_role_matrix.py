@@ -64,6 +64,8 @@ OBSERVE = {
     "GET /api/v1/report": Role.VIEWER,
     "GET /api/v1/alarms": Role.VIEWER,
     "GET /api/v1/usage": Role.VIEWER,
+    "GET /api/v1/watermarks": Role.VIEWER,
+    "GET /api/v1/watermarks/{pipe}": Role.VIEWER,
     "POST /api/v1/silences": Role.OPERATOR,
     "GET /api/v1/me": Role.VIEWER,
     "POST /api/v1/sign-in-links": Role.VIEWER,

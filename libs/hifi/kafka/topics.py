@@ -24,6 +24,7 @@ CERTIFICATES_RETENTION_MS: Final = DAY_MS
 IDS_RETENTION_MS: Final = 2 * 3600 * 1000
 """An hour above the longest window in which normalize recognizes an event that a client sends again."""
 SOURCE_POSITIONS_SEGMENT_MS: Final = 10 * 60 * 1000
+WATERMARKS_SEGMENT_MS: Final = 10 * 60 * 1000
 MAX_RECORD_BYTES: Final = 4 * 1024 * 1024
 """`max.message.bytes` of every topic: at least twice ingest's limit for an event (1 MiB)."""
 
@@ -241,6 +242,11 @@ class Topics:
         return f"{self.stream}.minutes"
 
     @property
+    def watermarks(self) -> str:
+        """Until when all events of a pipe have their outcome at a destination, and what is open, each second."""
+        return f"{self.stream}.watermarks"
+
+    @property
     def alarms(self) -> str:
         """Alarms and silences, all in partition 0."""
         return f"{self.stream}.alarms"
@@ -352,6 +358,13 @@ class Topics:
                 expire_ms=CERTIFICATES_RETENTION_MS,
             ),
             Topic(self.minutes, "kind, pipe, minute, partition", compacted=True),
+            Topic(
+                self.watermarks,
+                "pipe and destination",
+                partitions=1,
+                compacted=True,
+                segment_ms=WATERMARKS_SEGMENT_MS,
+            ),
             Topic(self.alarms, "alarm or silence"),
             Topic(self.collect_leader, partitions=1),
             Topic(self.enrich_leader, partitions=1),

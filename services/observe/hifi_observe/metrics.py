@@ -39,6 +39,11 @@ BACKLOG_AGE: Final = Gauge(
     "Age of the oldest record that is not processed.",
     ["topic", "service"],
 )
+SETTLED: Final = Gauge(
+    "hifi_observe_settled_timestamp_seconds",
+    "Every event acknowledged before has its outcome at the destination, Unix time; absent: unknown.",
+    ["pipe", "destination"],
+)
 ALARMS: Final = Gauge("hifi_observe_alarms_active", "Active alarms.", ["kind"])
 SPANS: Final = Counter(
     "hifi_observe_spans_total", "Spans of sampled events, by outcome: exported, dropped.", ["outcome"]

@@ -32,6 +32,7 @@ from hifi_observe.web.replays import Replays
 from hifi_observe.web.report_answers import ReportAnswers
 from hifi_observe.web.status_answers import StatusAnswers
 from hifi_observe.web.usage_answers import UsageAnswers
+from hifi_observe.web.watermark_answers import WatermarkAnswers
 
 
 class Observer:
@@ -69,6 +70,7 @@ class Observer:
             ControlAnswers(judge.stability, stream.registry),
             UsageAnswers(store, partitions, self._key_usage, settings.observe_keep_h),
             ReportAnswers(settings, store, pipes, partitions, self._report_key),
+            WatermarkAnswers(stream.watermarks, pipes, colours),
         )
         return application(
             settings,

@@ -37,6 +37,9 @@ class ObserveSettings(ServiceSettings, ControlSettings, ColourControlSettings, R
     observe_live_interval_s: float = Field(
         2, gt=0, description="Time between publications of current figures."
     )
+    observe_watermark_interval_s: float = Field(
+        0.5, gt=0, le=2, description="Time between publications of watermarks."
+    )
     observe_keep_h: float = Field(
         48, gt=0, description="Retention of minutes; their states are kept for a year."
     )

@@ -1,6 +1,7 @@
 """The stream as one instance reads it, and what the instance publishes about it."""
 
 import asyncio
+import secrets
 from collections.abc import Callable
 
 from hifi.kafka.producer import Producer
@@ -13,12 +14,14 @@ from hifi_observe.kafka.publication import FiguresPublication, publish_minutes
 from hifi_observe.kafka.publisher import Publisher
 from hifi_observe.kafka.reconnection import reconnect
 from hifi_observe.kafka.record_lookup import LookupSlots
+from hifi_observe.kafka.watermark_publication import WatermarkPublication
 from hifi_observe.live.live_figures import LiveFigures
 from hifi_observe.minutes.merger import MinuteMerger
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.pipes import ObservedPipes
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.traces.tracing import Tracing
+from hifi_observe.watermark.watermark_store import WatermarkStore
 
 
 class ObservedStream:
@@ -41,14 +44,15 @@ class ObservedStream:
         self.registry = PipeRegistry(settings.kafka, topics, health)
         self.store = MinuteStore()
         self.pipes = ObservedPipes(self.registry, self.store, settings.observe_heartbeat_gap_s)
+        self.watermarks = WatermarkStore(secrets.token_hex(8))
         self.live = LiveFigures(self.store)
         producer = Producer(settings.kafka, settings.instance, compression="zstd", health=health)
         self.publisher = Publisher(producer, topics, lambda: self.registry.partitions or 0)
         self.tracing = Tracing(settings, self.pipes.hides_id)
         self.partitions = ObservedPartitions(
-            settings, health, self.pipes, self.publisher, self.tracing.tracer
+            settings, health, self.pipes, self.publisher, self.watermarks.clock, self.tracing.tracer
         )
-        self.follower = MinutesFollower(settings, topics, self.store, alarms)
+        self.follower = MinutesFollower(settings, topics, self.store, self.watermarks, alarms)
 
     async def start(self) -> None:
         """Load the pipes and connect; tries again until Kafka answers."""
@@ -79,6 +83,10 @@ class ObservedStream:
             amend_s=settings.observe_amend_s,
             keep_lags=keep_lags,
         )
+        watermarks = WatermarkPublication(
+            self.watermarks, self.store, self.pipes, self.partitions, self.publisher
+        )
+        tasks.create_task(watermarks.run(settings.observe_watermark_interval_s))
         figures = FiguresPublication(self.pipes, self.partitions, self.publisher)
         tasks.create_task(reconnect("reader", self.partitions.run))
         tasks.create_task(

@@ -41,6 +41,8 @@ READS = {
     "minutes": "",
     "lost": "",
     "event": "",
+    "watermark": "",
+    "wait": "",
     "skew": "",
     "usage": "",
     "report": "",

@@ -341,7 +341,7 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
         ),
         "observe": Access(
             reads=[everything],
-            writes=[topics.minutes, topics.alarms, *replayed],
+            writes=[topics.minutes, topics.watermarks, topics.alarms, *replayed],
             groups=[topics.group("observe")],
             describes_groups=[everything],
         ),

@@ -1,7 +1,7 @@
 """The colours of the stream as observe knows them: from the control plane, from the observe of each, from the front."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -18,6 +18,7 @@ from hifi_observe.colours.front_watch import FrontWatch
 from hifi_observe.kafka.publisher import Publisher
 from hifi_observe.minutes.availability import SloLimits
 from hifi_observe.settings import ObserveSettings
+from hifi_observe.watermark.statement import Watermark
 
 _FOLLOW_S: Final = 1.0
 _PUBLISH_S: Final = 2.0
@@ -126,6 +127,32 @@ class ColoursView:
             "minutes": merged,
             **summary_of(merged, self._settings.observe_target, last - first + 1),
         }
+
+    async def watermarks(self) -> dict[str, Sequence[Watermark] | str]:
+        """The watermarks that the observe of each colour states, or why it does not answer; without colours asleep."""
+        colours = {} if self._colours is None else self._colours.colours
+        awake = {
+            name: colour.observe for name, colour in colours.items() if colour.state is not ColourState.ASLEEP
+        }
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_S)) as session:
+            answers = await asyncio.gather(*(self._ask_watermarks(session, url) for url in awake.values()))
+        return dict(zip(awake, answers, strict=True))
+
+    async def _ask_watermarks(self, session: aiohttp.ClientSession, url: str) -> Sequence[Watermark] | str:
+        try:
+            async with session.get(
+                url.rstrip("/") + "/api/v1/watermarks",
+                params={"colour": "own"},
+                headers=self._headers(),
+                allow_redirects=False,
+            ) as answer:
+                body = orjson.loads(await answer.read())
+                if answer.status != 200:
+                    raise ValueError(f"{answer.status}: {body.get('detail', body)}")
+                watermarks: Sequence[Watermark] = body["watermarks"]
+                return watermarks
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError) as error:
+            return f"its observe at {url} does not answer: {str(error) or type(error).__name__}"
 
     async def _ask(
         self, session: aiohttp.ClientSession, name: str, url: str, pipe: str, first: int, last: int

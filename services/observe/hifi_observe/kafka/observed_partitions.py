@@ -12,6 +12,7 @@ from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.pipes import ObservedPipes
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.traces.event_tracer import EventTracer
+from hifi_observe.watermark.trusted_clock import TrustedClock
 
 _CONDITION = "ledgers"
 
@@ -24,6 +25,7 @@ class ObservedPartitions:
         health: not ready until the topics are read.
         pipes: of the stream.
         publisher: of minutes that close.
+        clock: of watermarks.
         tracer: gets the records, too; None: no spans are made.
     """
 
@@ -33,12 +35,14 @@ class ObservedPartitions:
         health: Health,
         pipes: ObservedPipes,
         publisher: Publisher,
+        clock: TrustedClock,
         tracer: EventTracer | None,
     ) -> None:
         self._settings = settings
         self._health = health
         self._pipes = pipes
         self._publisher = publisher
+        self._clock = clock
         self._tracer = tracer
         self._reader: TopicReader | None = None
         self._created_s = monotonic_s()
@@ -79,7 +83,7 @@ class ObservedPartitions:
         retry_topics = await topic_names(settings.kafka, settings.topics.retry_in_prefix)
         topics = settings.topics.with_removed_tiers(retry_topics)
         self._reader = TopicReader(
-            settings, topics, self._publisher, self._tracer, self._pipes.lake_destinations
+            settings, topics, self._publisher, self._clock, self._tracer, self._pipes.lake_destinations
         )
         running = asyncio.create_task(self._reader.run())
         joined = asyncio.create_task(self._reader.joined.wait())

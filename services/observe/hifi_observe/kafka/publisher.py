@@ -1,7 +1,7 @@
-"""Write to the topics `minutes` and `alarms`."""
+"""Write to the topics `minutes`, `watermarks` and `alarms`."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -9,9 +9,12 @@ import orjson
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
 from hifi.record.record import Record
+from hifi_observe.kafka.minutes_follower import WRITER
 from hifi_observe.ledger.closing import MinuteResult
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.merged_minute import dump
+from hifi_observe.watermark.part import WatermarkPart
+from hifi_observe.watermark.statement import Watermark
 
 
 class Publisher:
@@ -85,6 +88,20 @@ class Publisher:
         """Write provisional figures of minutes that are still open."""
         record = Record(record_keys.open_minutes(partition), orjson.dumps({"rows": rows}), [])
         await self._producer.send_and_wait(self._topics.minutes, partition, [record])
+
+    async def watermark_part(self, partition: int, value: WatermarkPart) -> None:
+        """Write the part of a partition number in the watermarks."""
+        record = Record(record_keys.watermark(partition), orjson.dumps(value), [])
+        await self._producer.send_and_wait(self._topics.minutes, partition, [record])
+
+    async def watermarks(self, statements: Mapping[bytes, Watermark | None], writer: str) -> None:
+        """Write statements by their keys; None deletes."""
+        headers = [(WRITER, writer.encode())]
+        records = [
+            Record(key, None if statement is None else orjson.dumps(statement), headers)
+            for key, statement in statements.items()
+        ]
+        await self._producer.send_and_wait(self._topics.watermarks, 0, records)
 
     async def front(self, minute: int, value: dict[str, Any] | None) -> None:
         """Write what the front refused in a minute; None deletes."""

@@ -17,13 +17,18 @@ from hifi_observe.kafka.ledger_recovery import load_ledger
 from hifi_observe.kafka.membership import PartitionMembership
 from hifi_observe.kafka.offset_snapshot import OffsetSnapshotReader, read_topics
 from hifi_observe.kafka.publisher import Publisher
+from hifi_observe.ledger import stage
 from hifi_observe.ledger.closing import ClosingRules, LakeRead
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.traces.event_tracer import EventTracer
+from hifi_observe.watermark.late_answers import LateAnswers
+from hifi_observe.watermark.trusted_clock import TrustedClock, read_clocks
 
 _BATCH: Final = 250
 """Records a turn of the event loop. Larger batches exceed a core's cache and cost a fifth more per record."""
+_RAW_ENDS_S: Final = 0.25
+"""Time between requests for the ends of `raw`; the watermark is as coarse."""
 _FETCH_BYTES: Final = 1024 * 1024
 _WAIT_MS: Final = 500
 
@@ -52,6 +57,7 @@ class TopicReader:
         settings: ObserveSettings,
         topics: Topics,
         publisher: Publisher,
+        clock: TrustedClock,
         traces: EventTracer | None = None,
         lake: Callable[[], frozenset[tuple[str, str]]] = frozenset,
     ) -> None:
@@ -61,6 +67,7 @@ class TopicReader:
             settings: of the service.
             topics: of the stream.
             publisher: of minutes that close.
+            clock: of watermarks.
             traces: gets the records, too.
             lake: returns pipe and name of the destinations that the service lake delivers to.
         """
@@ -72,6 +79,7 @@ class TopicReader:
         self._topics = topics
         self._rules: ClosingRules = settings.rules
         self._publisher = publisher
+        self._clock = clock
         self._traces = traces
         self._lake = lake
         self._snapshots = OffsetSnapshotReader(settings.kafka, topics)
@@ -102,6 +110,7 @@ class TopicReader:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._read())
                 tasks.create_task(self._read_snapshots())
+                tasks.create_task(self._read_raw_ends())
                 tasks.create_task(self._fail())
         finally:
             self._failed.cancel()
@@ -175,8 +184,26 @@ class TopicReader:
                     self._traces.take(name, tp.partition, records)
             await asyncio.sleep(0)
 
+    async def _read_raw_ends(self) -> None:
+        """Tell the ledgers how far `raw` reaches, for the watermarks."""
+        late_answers = LateAnswers()
+        while True:
+            asked = read_clocks()
+            asked_us = self._clock.time_us(asked)
+            tps = [self._snapshots.tp(stage.RAW, partition) for partition in self.ledgers]
+            if tps and asked_us is not None:
+                ends = await self._consumer.end_offsets(tps)
+                if late_answers.counts(asked.monotonic_us, read_clocks().monotonic_us):
+                    for tp, end in ends.items():
+                        ledger = self.ledgers.get(tp.partition)
+                        if ledger is not None:
+                            ledger.open_events.note_end(asked_us, end, ledger.positions.get(stage.RAW, 0))
+            await asyncio.sleep(_RAW_ENDS_S)
+
     def _note_jump(self, ledger: PartitionLedger, name: str, expected: int, first: int) -> None:
         if first > expected:
+            if name == stage.RAW:
+                ledger.open_events.unread += first - expected
             ledger.live.skip(name, first - expected, now_us())
             logger.error("offsets-lost", topic=name, first=expected, last=first - 1)
 

@@ -21,6 +21,7 @@ from hifi_observe.ledger.closing import (
 from hifi_observe.ledger.grouping import group_records
 from hifi_observe.ledger.id_set import IdSet, union
 from hifi_observe.ledger.ingest_activity import IngestActivity
+from hifi_observe.ledger.open_events import OpenEvents
 from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.ledger.recent_activity import RecentActivity
 from hifi_observe.ledger.record_batch import (
@@ -59,6 +60,7 @@ class PartitionLedger:
         """Topic to batches with records of minutes that are no longer amended."""
         self.ingest = IngestActivity()
         self.live = RecentActivity()
+        self.open_events = OpenEvents()
         self._through: dict[str, int] = {}
         """Topic to the offset up to which closed minutes were published."""
         self._snapshot: OffsetSnapshot | None = None
@@ -84,6 +86,7 @@ class PartitionLedger:
         ledger.pipe_minutes = {
             (pipe_minute.pipe, pipe_minute.minute): pipe_minute for pipe_minute in pipe_minutes
         }
+        ledger.open_events.restore(ledger.pipe_minutes.values())
         return ledger
 
     def marker(self) -> dict[str, Any]:
@@ -149,6 +152,7 @@ class PartitionLedger:
                 )
             if self.rules.forgettable(pipe_minute, taken_us):
                 del self.pipe_minutes[key]
+                self.open_events.forget(pipe_minute)
         self._through = self._counted()
         self.ingest.forget(self.closed_minute - _KEPT_MINUTES)
         return results
@@ -213,6 +217,8 @@ class PartitionLedger:
         batch = group_records(kind, records, committed)
         if batch.foreign:
             self.foreign[topic] += batch.foreign
+        if kind == stage.RAW:
+            self.open_events.begin(records[0].offset, records[-1].offset + 1)
         for minute_records in batch.minutes.values():
             self._apply_minute(topic, kind, minute_records, committed)
         columns = batch.columns.without_discarded()
@@ -234,6 +240,7 @@ class PartitionLedger:
             return  # every record of it was foreign
         pipe_minute = self._pipe_minute(topic, records.pipe, records.minute, records.first_offset)
         if pipe_minute is None:
+            self._note_unfollowed(kind, records)
             return
         passed = [
             (group, passed_records) for group in records.groups if (passed_records := group.passed(committed))
@@ -248,9 +255,9 @@ class PartitionLedger:
         if shown:
             pipe_minute.span(topic, min(group.offsets[0] for group in shown))
             pipe_minute.span(topic, max(group.offsets[-1] for group in shown))
+        if kind == stage.RAW:
+            self._take_raw(pipe_minute, shown)
         for group in shown:
-            if group.backfill and kind == stage.RAW:
-                pipe_minute.backfill.add(group.epoch, group.sequences)
             self._show(pipe_minute, group)
         for group, sequences in passed:
             self._pass_by(kind, pipe_minute, group, sequences)
@@ -347,6 +354,22 @@ class PartitionLedger:
         self.pipe_minutes[key] = pipe_minute
         return pipe_minute
 
+    def _take_raw(self, pipe_minute: PipeMinute, groups: Sequence[RecordGroup]) -> None:
+        for group in groups:
+            if group.backfill:
+                pipe_minute.backfill.add(group.epoch, group.sequences)
+            self.open_events.add(pipe_minute, group)
+
+    def _note_unfollowed(self, kind: str, records: MinuteRecords) -> None:
+        """Events of a minute that is no longer amended hold the watermark, unless they were counted before."""
+        if kind != stage.RAW:
+            return
+        counted = self._through.get(stage.RAW, 0)
+        for group in records.groups:
+            fresh = sum(1 for offset in group.offsets if offset >= counted)
+            if fresh:
+                self.open_events.unfollowed[records.pipe] += fresh
+
     @property
     def _lake_destinations(self) -> frozenset[tuple[str, str]]:
         return frozenset() if self.lake is None else self.lake.destinations
@@ -374,6 +397,7 @@ class PartitionLedger:
                 pipe_minute.show_range(
                     EventStage(stage.ACCEPTED), acknowledged.epoch, acknowledged.first, acknowledged.last
                 )
+                self.open_events.reported(pipe_minute)
 
 
 def _by_revision(groups: list[RecordGroup]) -> dict[int, list[RecordGroup]]:

@@ -76,12 +76,16 @@ class RecentActivity:
         self.revisions: defaultdict[str, dict[int, Counter[str]]] = defaultdict(dict)
         """Pipe to its revisions that had records last, each with kind of stage to records seen, and `late` to late
         deliveries; the newest records are last."""
+        self.refused: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """Pipe to service to whole events that it made dead letters."""
         self._lags: defaultdict[tuple[str, int], Sketch] = defaultdict(Sketch)
 
     def note(self, pipe: str, revision: int, at: EventStage, number: int) -> None:
         """Count records of a stage."""
         self.counts[pipe][at.kind] += number
         self._of_revision(pipe, revision)[at.kind] += number
+        if at.kind == "dead-event":
+            self.refused[pipe][at.destination] += number
 
     def note_late(self, pipe: str, revision: int, number: int) -> None:
         """Count deliveries that took longer than the pipe's SLO allows."""

@@ -2,6 +2,9 @@
 
 from zlib import crc32
 
+WATERMARK = "watermark"
+"""Kind of the keys of parts of watermarks."""
+
 
 def partition_of(pipe: str, partitions: int) -> int:
     """The partition of `minutes` that holds a pipe; the instance that observes it owns the merged minutes."""
@@ -41,6 +44,11 @@ def closed(partition: int) -> bytes:
 def live(partition: int) -> bytes:
     """Momentary figures of one partition number."""
     return f"live/{partition}".encode()
+
+
+def watermark(partition: int) -> bytes:
+    """The part of one partition number in the watermarks (`hifi_observe.watermark.part`)."""
+    return f"{WATERMARK}/{partition}".encode()
 
 
 def open_minutes(partition: int) -> bytes:

@@ -11,6 +11,7 @@ from hifi_observe.web.record_answers import RecordAnswers
 from hifi_observe.web.report_answers import ReportAnswers
 from hifi_observe.web.status_answers import StatusAnswers
 from hifi_observe.web.usage_answers import UsageAnswers
+from hifi_observe.web.watermark_answers import WatermarkAnswers
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +27,4 @@ class Answers:
     control: ControlAnswers
     usage: UsageAnswers
     reports: ReportAnswers
+    watermarks: WatermarkAnswers

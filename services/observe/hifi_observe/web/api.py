@@ -1,6 +1,6 @@
 """The JSON API: read-only except for silences and dead-letter replays. Each route needs a principal."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Final, TypeVar
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from hifi.control.principals.audit import AuditEntry
 from hifi.control.principals.audit_log import AuditLog
@@ -33,6 +33,7 @@ from hifi_observe.web.replays import REPLAY_S, ReplayRequest, ReplayResult, Repl
 from hifi_observe.web.request import minute_of, positive_integer, report_parameters
 
 _Body = TypeVar("_Body", bound=BaseModel)
+_EVENT_STREAM: Final = "text/event-stream"
 _MOST_DEAD_LETTERS: Final = 10_000
 _MOST_LOST: Final = 100_000
 _MOST_MINUTES: Final = 50_000
@@ -192,6 +193,27 @@ class Api:
             replay.model_dump(exclude_defaults=True),
         )
         return json_response(asdict(await self._audit.changed(entry, run, asdict, REPLAY_S)))
+
+    async def watermarks(self, request: Request, principal: Principal) -> Response:
+        """GET the watermarks of all pipes."""
+        return await self._watermarks(request, principal.sees)
+
+    async def pipe_watermarks(self, request: Request, _: Principal) -> Response:
+        """GET the watermarks of a pipe."""
+        name = self._name(request)
+        return await self._watermarks(request, lambda pipe: pipe == name)
+
+    async def _watermarks(self, request: Request, sees: Callable[[str], bool]) -> Response:
+        answers = self._answers.watermarks
+        colour = request.query_params.get("colour")
+        if colour not in (None, "own"):
+            raise Problem(400, f"`colour` is {colour!r}; it may be `own` only", title="Invalid parameter")
+        if _EVENT_STREAM in request.headers.get("accept", ""):
+            headers = {"cache-control": "no-store"}
+            return StreamingResponse(answers.stream(sees), media_type=_EVENT_STREAM, headers=headers)
+        if colour:
+            return json_response(answers.of_colour(sees))
+        return json_response(await answers.watermarks(sees))
 
     async def report(self, request: Request, principal: Principal) -> Response:
         """GET the signed report of a month."""

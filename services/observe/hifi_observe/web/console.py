@@ -107,7 +107,10 @@ class Console:
             return self._failed(principal, error)
         pipe, recent = self._answers.pipes.pipe(name), self._answers.minutes.last_hour(name)
         watched = self._answers.pipes.watched_fields(name)["fields"]
-        return self._page(principal, "pipe.html", name, pipe=pipe, recent=recent, watched=watched)
+        watermarks = self._answers.watermarks.of_colour(lambda pipe_name: pipe_name == name)["watermarks"]
+        return self._page(
+            principal, "pipe.html", name, pipe=pipe, recent=recent, watched=watched, watermarks=watermarks
+        )
 
     async def minute(self, request: Request, principal: Principal) -> Response:
         """One closed minute of a pipe, with its lost events."""

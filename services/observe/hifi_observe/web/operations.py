@@ -14,6 +14,7 @@ from hifi_observe.web.control_answers import Control, VerdictList
 from hifi_observe.web.pipe_answers import Overview, PipeNow, WatchedFields
 from hifi_observe.web.replays import ReplayRequest, ReplayResult
 from hifi_observe.web.usage_answers import UsageList
+from hifi_observe.web.watermark_answers import WatermarkList
 
 API: Final = ApiDescription(
     "hifi observe",
@@ -199,6 +200,25 @@ OPERATIONS: Final = (
     ),
     _operation(
         "GET",
+        "/api/v1/watermarks",
+        "watermarks",
+        "Until when all events of each pipe have their outcome at each destination, and what is open. With "
+        "`Accept: text/event-stream` the same each second, as server-sent events, for a minute.",
+        {"colour": "`own`: what this observe states, if the stream has colours; default: of both."},
+        (400,),
+        answer=WatermarkList,
+    ),
+    _operation(
+        "GET",
+        "/api/v1/watermarks/{pipe}",
+        "pipe_watermarks",
+        "The watermarks of one pipe; also as server-sent events.",
+        {"colour": "`own`: what this observe states, if the stream has colours; default: of both."},
+        (400, 404),
+        answer=WatermarkList,
+    ),
+    _operation(
+        "GET",
         "/api/v1/report",
         "report",
         "The availability of a month, signed with Ed25519. The answer is the canonical JSON (RFC 8785) of the report "
@@ -241,6 +261,8 @@ NEEDS: Final[Mapping[str, Needs]] = {
     "alarms": _READS,
     "silence": Needs(Role.OPERATOR),
     "usage": _READS,
+    "watermarks": _READS,
+    "pipe_watermarks": _READS,
     "report": _READS,
     "me": _READS,
     "link": Needs(Role.VIEWER),

@@ -12,6 +12,7 @@ from hifi_observe.kafka import topic_reader
 from hifi_observe.kafka.publisher import Publisher
 from hifi_observe.kafka.topic_reader import TopicReader
 from hifi_observe.settings import ObserveSettings
+from hifi_observe.watermark.trusted_clock import TrustedClock
 
 
 class Nothing:
@@ -34,7 +35,7 @@ async def test_a_ledger_that_cannot_be_loaded_ends_the_reader(
     monkeypatch.setattr(topic_reader, "load_ledger", load_ledger)
     settings = ObserveSettings(kafka="127.0.0.1:9", stream="s", instance="i")
     topics = Topics("s")
-    reader = TopicReader(settings, topics, Publisher(None, topics, lambda: 1))  # type: ignore[arg-type]
+    reader = TopicReader(settings, topics, Publisher(None, topics, lambda: 1), TrustedClock())  # type: ignore[arg-type]
     joined = reader._membership
 
     class Joining(Nothing):
@@ -64,7 +65,7 @@ class IgnoresCancellation(Nothing):
 async def test_a_client_that_never_stops_does_not_keep_the_reader_from_ending() -> None:
     settings = ObserveSettings(kafka="127.0.0.1:9", stream="s", instance="i")
     topics = Topics("s")
-    reader = TopicReader(settings, topics, Publisher(None, topics, lambda: 1))  # type: ignore[arg-type]
+    reader = TopicReader(settings, topics, Publisher(None, topics, lambda: 1), TrustedClock())  # type: ignore[arg-type]
     stuck = IgnoresCancellation()
     reader._membership, reader._snapshots, reader._consumer = stuck, Nothing(), Nothing()  # type: ignore[assignment]
     running = asyncio.create_task(reader.run())

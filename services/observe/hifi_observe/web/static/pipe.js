@@ -131,6 +131,25 @@ function showSource(source) {
   setText(element, "end", expectedEnd(source));
 }
 
+/** Shows the watermarks as this observe states them, as server-sent events. */
+function showWatermarks({ watermarks }) {
+  for (const row of watermarks) {
+    const element = document.querySelector(`[data-watermark="${CSS.escape(row.destination)}"]`);
+    if (!element) continue;
+    element.querySelector('[data-is="verdict"]').replaceChildren(badge(row.verdict, { current: "good", degraded: "bad" }[row.verdict]));
+    for (const name of ["settled_until", "first_pass_until"]) {
+      const cell = element.querySelector(`[data-is="${name}"]`);
+      cell.replaceChildren(row[name] ? timeElement(Date.parse(row[name]), "second") : "–");
+    }
+    for (const name of ["in_flight", "waiting", "parked"]) setText(element, name, format.number(row.open[name]));
+    setText(element, "late", format.number(row.late_1m));
+    setText(element, "because", row.because.join("; "));
+  }
+}
+
+const watermarks = new EventSource(`/api/v1/watermarks/${pipe}`);
+watermarks.addEventListener("message", (event) => showWatermarks(JSON.parse(event.data)));
+
 repeat(async () => {
   const state = await getJson(`/api/v1/pipes/${pipe}`);
   document.getElementById("waiting").hidden = state.seen;

@@ -1,0 +1,136 @@
+"""hifi wait: wait until all events of a pipe that were acknowledged before a time have their outcome."""
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import typer
+
+from hifi.record.cloudevents.timestamps import parse_iso8601
+from hifi.runtime.clock import monotonic_s
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.units import seconds
+from hifi_cli.commands.minutes import PipeName
+from hifi_cli.commands.watermark import watermarks_of
+from hifi_cli.display.console import console
+from hifi_cli.error_reporting import report_errors
+from hifi_cli.mesh_state.observe_api import ObserveUrl
+from hifi_cli.mesh_state.target import observe_api
+from hifi_cli.options import DEFAULT_DATA, Data
+
+NOT_SETTLED: Final = 3
+"""Exit status when something is still open at the end of the time."""
+_POLL_S: Final = 0.5
+
+
+@report_errors
+def wait(
+    pipe: PipeName,
+    until: Annotated[
+        str, typer.Option("--until", metavar="TIME", help="Such as 2026-11-27T12:00Z, or `now`.")
+    ] = "now",
+    within: Annotated[
+        str, typer.Option("--within", metavar="DURATION", help="Longest wait, such as 90s or 2m.")
+    ] = "1m",
+    destination: Annotated[
+        str | None,
+        typer.Option(
+            "--destination", metavar="NAME", help="Only this destination. Default: all of the pipe."
+        ),
+    ] = None,
+    data: Data = DEFAULT_DATA,
+    url: ObserveUrl = None,
+) -> None:
+    """Wait until all events that were acknowledged before a time have their outcome.
+
+    An outcome is a delivery, a dead letter, or that the event was filtered or
+    sent before. Exit status: 0 once that is so, 3 if something is missing after
+    DURATION; it says what, and where.
+
+    Examples:
+      hifi wait orders --until 2026-11-27T12:00Z --within 2m
+      hifi wait orders --destination warehouse
+    """
+    moment, within_s = moment_of(until), duration_of(within)
+    api, end_s = observe_api(data, url), monotonic_s() + within_s
+    while True:
+        missing = missing_of(watermarks_of(api, pipe), pipe, destination, moment)
+        if not missing:
+            return
+        if monotonic_s() >= end_s:
+            break
+        time.sleep(min(_POLL_S, max(0.0, end_s - monotonic_s())))
+    for line in missing:
+        console.print(line, highlight=False, markup=False)
+    raise typer.Exit(NOT_SETTLED)
+
+
+def moment_of(text: str) -> datetime:
+    """The time that somebody waits for.
+
+    Raises:
+        Misconfigured: it is no time, or has no zone.
+    """
+    if text == "now":
+        return datetime.now(UTC)
+    try:
+        moment = parse_iso8601(text)
+    except ValueError:
+        raise Misconfigured(f"--until {text!r} is not a time; write for example 2026-11-27T12:00Z") from None
+    if moment.tzinfo is None:
+        raise Misconfigured(
+            f"--until {text!r} has no time zone; append Z for UTC, or an offset such as +01:00"
+        )
+    return moment.astimezone(UTC)
+
+
+def duration_of(text: str) -> float:
+    """The longest wait, seconds.
+
+    Raises:
+        Misconfigured: it is no duration.
+    """
+    try:
+        return float(seconds(text))
+    except ValueError as error:
+        raise Misconfigured(f"--within: {error}") from None
+
+
+def missing_of(
+    rows: Sequence[Mapping[str, Any]], pipe: str, destination: str | None, moment: datetime
+) -> list[str]:
+    """What is missing where, one line a destination; nothing once all is settled.
+
+    Raises:
+        Misconfigured: the pipe has no such destination.
+    """
+    names = [row["destination"] for row in rows]
+    if destination is not None and rows and destination not in names:
+        raise Misconfigured(f"{pipe} has no destination {destination!r}; it has {', '.join(names)}")
+    if not rows:
+        return [f"{pipe}: nothing is stated yet"]
+    return [
+        _line(row, moment)
+        for row in rows
+        if destination in (None, row["destination"]) and not _is_settled(row, moment)
+    ]
+
+
+def _is_settled(row: Mapping[str, Any], moment: datetime) -> bool:
+    settled_until = row["settled_until"]
+    return settled_until is not None and datetime.fromisoformat(settled_until) >= moment
+
+
+def _line(row: Mapping[str, Any], moment: datetime) -> str:
+    """Such as `orders to crm: settled until 11:59:58, not 12:00:00: 3 at egest, 2 waiting for a retry`."""
+    numbers = [f"{number} at {service}" for service, number in row["open"]["services"].items()]
+    for name, text in (("waiting", "waiting for a retry"), ("parked", "parked")):
+        if row["open"][name]:
+            numbers.append(f"{row['open'][name]} {text}")
+    if row["verdict"] == "unknown":
+        numbers = list(row["because"])
+    settled_until = row["settled_until"] or "an unknown time"
+    where = ", ".join(numbers) or "nothing is open; observe has not read so far yet"
+    at = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{row['pipe']} to {row['destination']}: settled until {settled_until}, not {at}: {where}"

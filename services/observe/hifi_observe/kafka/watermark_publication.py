@@ -1,0 +1,119 @@
+"""Publish the parts of this instance's partition numbers, and the statements about the pipes that it owns."""
+
+import asyncio
+from typing import Final
+
+from hifi_observe import metrics
+from hifi_observe.kafka.observed_partitions import ObservedPartitions
+from hifi_observe.kafka.publisher import Publisher
+from hifi_observe.minutes.minute_store import MinuteStore
+from hifi_observe.minutes.record_keys import partition_of
+from hifi_observe.pipes import ObservedPipes
+from hifi_observe.watermark.part import RecentFailures, WatermarkPart, add_up, part_of
+from hifi_observe.watermark.statement import Watermark, microseconds, state
+from hifi_observe.watermark.trusted_clock import read_clocks
+from hifi_observe.watermark.watermark_store import Key, WatermarkStore, key_of
+
+_MANY: Final = 50
+"""Statements from which on they are published at most once a second."""
+
+
+class WatermarkPublication:
+    """Publishes at an interval.
+
+    Args:
+        store: of what is published.
+        minutes: has the losses.
+        pipes: of the stream.
+        partitions: that this instance observes.
+        publisher: writes to Kafka.
+    """
+
+    def __init__(
+        self,
+        store: WatermarkStore,
+        minutes: MinuteStore,
+        pipes: ObservedPipes,
+        partitions: ObservedPartitions,
+        publisher: Publisher,
+    ) -> None:
+        self._store = store
+        self._minutes = minutes
+        self._pipes = pipes
+        self._partitions = partitions
+        self._publisher = publisher
+        self._failures: dict[int, RecentFailures] = {}
+
+    async def run(self, interval_s: float) -> None:
+        """Publish until cancelled."""
+        statements: dict[bytes, Watermark | None] = {}
+        while True:
+            await asyncio.sleep(interval_s if len(statements) < _MANY else max(interval_s, 1))
+            declared = self._pipes.destinations()
+            written = [
+                self._publisher.watermark_part(partition, part)
+                for partition, part in self._look(declared).items()
+            ]
+            statements = self._state(declared)
+            if statements:
+                written.append(self._publisher.watermarks(statements, self._store.writer))
+            await asyncio.gather(*written)
+            metrics.SETTLED.clear()
+            for statement in self._store.of(declared, read_clocks().wall_us):
+                if statement["settled_until"] is not None:
+                    labels = statement["pipe"], statement["destination"]
+                    metrics.SETTLED.labels(*labels).set(microseconds(statement["settled_until"]) / 1e6)
+
+    def _look(self, declared: dict[str, set[str]]) -> dict[int, WatermarkPart]:
+        """The parts of the partition numbers of this instance."""
+        now, parts = read_clocks(), {}
+        published_us = self._store.settled_us()
+        for partition, ledger in self._partitions.ledgers.items():
+            ledger.open_events.published_us = published_us
+            failures = self._failures.setdefault(partition, RecentFailures())
+            part = parts[partition] = part_of(
+                ledger.open_events,
+                lambda pipe: declared.get(pipe, ()),
+                failures.sample(ledger.live, now.wall_us),
+                self._store.clock,
+                now,
+                self._store.writer,
+            )
+            self._store.take_part(partition, part)
+        return parts
+
+    def _state(self, declared: dict[str, set[str]]) -> dict[bytes, Watermark | None]:
+        """The statements about the pipes that this instance owns; None of those that are gone."""
+        parts, now_us = self._store.parts, self._store.clock.time_us(read_clocks())
+        totals, lost = add_up(parts.values()), self._minutes.losses
+        keys = self._owned(declared)
+        statements: dict[bytes, Watermark | None] = {}
+        for pipe, destination in keys:
+            statement = state(
+                pipe,
+                destination,
+                totals.get((pipe, destination)),
+                parts,
+                self._partitions.count,
+                self._store.published((pipe, destination)),
+                now_us,
+                sum(lost.get(pipe, {}).values()),
+            )
+            self._store.take(statement)
+            statements[key_of(pipe, destination)] = statement
+        for key in set(self._store.keys()) - keys:
+            if self._owns(key[0]):
+                self._store.drop(key)
+                statements[key_of(*key)] = None
+        return statements
+
+    def _owned(self, declared: dict[str, set[str]]) -> set[Key]:
+        """Pipe and destination of what this instance states."""
+        keys = {(pipe, destination) for pipe, names in declared.items() for destination in names}
+        for part in self._store.parts.values():
+            keys.update((pipe, destination) for pipe, destination, *_ in part["open"])
+        return {key for key in keys if self._owns(key[0])}
+
+    def _owns(self, pipe: str) -> bool:
+        count = self._partitions.count
+        return bool(count) and partition_of(pipe, count) in self._partitions.numbers

@@ -1,0 +1,79 @@
+"""How far `raw` was read, as times: everything that was acknowledged before such a time has been read. Pure.
+
+The end of `raw` that Kafka answers to a request sent at a time covers everything that was acknowledged before it: an
+event is acknowledged when it is in `raw`. Ack reports would not do, since a killed ingest sends none.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+
+class RawEnd(NamedTuple):
+    """The end offset of `raw`, asked for at a time."""
+
+    asked_us: int
+    """Microseconds since 1970 UTC, before the request."""
+    end: int
+
+
+class Frontier:
+    """The ends of one partition of `raw` in the order of their times."""
+
+    def __init__(self) -> None:
+        self._unread: deque[RawEnd] = deque()
+        self._newest_end = 0
+        self.asked_us = 0
+        """Time of the newest end; 0: none yet."""
+        self.reached_us = 0
+        """Everything that was acknowledged before this time was read; 0: unknown."""
+
+    def note(self, asked_us: int, end: int, position: int) -> bool:
+        """Add an end.
+
+        Args:
+            asked_us: before the request, microseconds since 1970 UTC.
+            end: that Kafka answered.
+            position: the next offset to read.
+
+        An end below what is known is the answer of a broker that does not know that it was replaced as leader; it
+        counts for nothing.
+
+        Returns:
+            False: the clock was set back, so no earlier time counts any more.
+        """
+        if end < max(position, self._newest_end):
+            return True
+        self._newest_end = end
+        steady = asked_us >= self.asked_us
+        if not steady:
+            self._unread.clear()
+            self.reached_us = 0
+        self.asked_us = asked_us
+        if end <= position:
+            self._unread.clear()
+            self.reached_us = asked_us
+        else:
+            self._unread.append(RawEnd(asked_us, end))
+        return steady
+
+    def pieces(self, first: int, stop: int) -> list[tuple[int, int]]:
+        """Divide offsets that are read now, and count them as read.
+
+        Args:
+            first: the next offset to read.
+            stop: the offset after the last.
+
+        Returns:
+            End offset of each piece, and the time before which none of its records was acknowledged (0: unknown).
+        """
+        pieces: list[tuple[int, int]] = []
+        since_us = self.reached_us
+        while self._unread and self._unread[0].end <= stop:
+            raw_end = self._unread.popleft()
+            if raw_end.end > first:
+                pieces.append((raw_end.end, since_us))
+            since_us = raw_end.asked_us
+        if not pieces or pieces[-1][0] < stop:
+            pieces.append((stop, since_us))
+        self.reached_us = since_us
+        return pieces

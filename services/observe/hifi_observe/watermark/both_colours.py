@@ -1,0 +1,88 @@
+"""The watermark of a stream with two colours: the minimum over the colours that are not asleep. Pure."""
+
+from collections.abc import Mapping, Sequence
+
+from hifi_observe.watermark.statement import (
+    CURRENT,
+    DEGRADED,
+    UNKNOWN,
+    VALID_US,
+    Verdict,
+    Watermark,
+    iso,
+)
+
+_WORST: tuple[Verdict, ...] = (UNKNOWN, DEGRADED, CURRENT)
+
+
+def merge_watermarks(colours: Mapping[str, Sequence[Watermark] | str], now_us: int) -> list[Watermark]:
+    """The watermarks over all colours, by pipe and destination.
+
+    Args:
+        colours: name to the watermarks that its observe states, or why it does not answer. A colour that is asleep has
+            nothing open, since it was drained before, and is left out.
+        now_us: microseconds since 1970 UTC.
+    """
+    away = [f"{name}: {answer}" for name, answer in sorted(colours.items()) if isinstance(answer, str)]
+    stated: dict[tuple[str, str], dict[str, Watermark]] = {}
+    for name, answer in sorted(colours.items()):
+        if not isinstance(answer, str):
+            for watermark in answer:
+                stated.setdefault((watermark["pipe"], watermark["destination"]), {})[name] = watermark
+    return [
+        _merged(of_colours, [*away, *_absent(colours, of_colours)], now_us)
+        for _, of_colours in sorted(stated.items())
+    ]
+
+
+def _absent(colours: Mapping[str, Sequence[Watermark] | str], stated: Mapping[str, Watermark]) -> list[str]:
+    return [
+        f"{name}: nothing is stated there"
+        for name, answer in sorted(colours.items())
+        if name not in stated and not isinstance(answer, str)
+    ]
+
+
+def _merged(colours: Mapping[str, Watermark], missing: Sequence[str], now_us: int) -> Watermark:
+    watermarks = list(colours.values())
+    opens = [watermark["open"] for watermark in watermarks]
+    services: dict[str, int] = {}
+    failures: dict[str, float] = {}
+    for watermark in watermarks:
+        for service, number in watermark["open"]["services"].items():
+            services[service] = services.get(service, 0) + number
+        for service, share in watermark["failures_1m"].items():
+            failures[service] = max(failures.get(service, 0.0), share)
+    as_of = min([iso(now_us), *(watermark["as_of"] for watermark in watermarks)])
+    valid_until = min([iso(now_us + VALID_US), *(watermark["valid_until"] for watermark in watermarks)])
+    verdict = min((watermark["verdict"] for watermark in watermarks), key=_WORST.index)
+    return {
+        "pipe": watermarks[0]["pipe"],
+        "destination": watermarks[0]["destination"],
+        "settled_until": _earliest([watermark["settled_until"] for watermark in watermarks], missing),
+        "first_pass_until": _earliest([watermark["first_pass_until"] for watermark in watermarks], missing),
+        "open": {
+            "in_flight": sum(row["in_flight"] for row in opens),
+            "waiting": sum(row["waiting"] for row in opens),
+            "parked": sum(row["parked"] for row in opens),
+            "services": services,
+        },
+        "failures_1m": failures,
+        "late_1m": sum(watermark["late_1m"] for watermark in watermarks),
+        "late_oldest_s": max(watermark["late_oldest_s"] for watermark in watermarks),
+        "late_ids": [identity for watermark in watermarks for identity in watermark["late_ids"]],
+        "withheld": [],
+        "as_of": as_of,
+        "valid_until": valid_until,
+        "verdict": UNKNOWN if missing else verdict,
+        "because": [
+            *missing,
+            *(f"{name}: {reason}" for name, row in colours.items() for reason in row["because"]),
+        ],
+    }
+
+
+def _earliest(times: Sequence[str | None], missing: Sequence[str]) -> str | None:
+    """The earliest of the times of all colours; None if any is unknown."""
+    stated = [time for time in times if time is not None]
+    return None if missing or len(stated) < len(times) else min(stated)

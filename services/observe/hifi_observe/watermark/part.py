@@ -1,0 +1,154 @@
+"""What one partition number adds to the watermarks; the topic `minutes` takes it to the owner of each pipe. Pure."""
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from typing_extensions import TypedDict
+
+from hifi.runtime.clock import MICROSECONDS
+from hifi_observe.ledger import stage
+from hifi_observe.ledger.open_events import EGEST, ENRICH, NORMALIZE, OpenAt, OpenEvents
+from hifi_observe.ledger.recent_activity import RecentActivity
+from hifi_observe.watermark.trusted_clock import ClockReading, TrustedClock
+
+RECENT_US: Final = 60 * MICROSECONDS
+LATE_IDS: Final = 20
+"""Late events that are named."""
+_SAMPLE_US: Final = 5 * MICROSECONDS
+_SAMPLES: Final = RECENT_US // _SAMPLE_US
+
+Failures = dict[str, dict[str, tuple[int, int]]]
+"""Pipe to service to what failed there, and all that it handled."""
+
+
+class LatePart(TypedDict):
+    """Late events of a pipe in the last minute."""
+
+    events: int
+    oldest_us: int
+    """The longest time from acceptance to the append to `raw`."""
+    ids: list[str]
+    """Of the newest: `<epoch>:<sequence>`."""
+
+
+class WatermarkPart(TypedDict):
+    """What is open on a partition number. Times in microseconds since 1970 UTC."""
+
+    by: str
+    """The process that wrote it."""
+    monotonic: int
+    wall: int
+    at: int
+    """By the trusted clock; 0: it is not confirmed yet."""
+    set_back: int
+    """How often the trusted clock was set back since the process started."""
+    reached: int
+    """Everything that was acknowledged before this time has been read; 0: unknown."""
+    unread: int
+    """Records of `raw` that Kafka had deleted before they were read."""
+    open: list[tuple[str, str, int, int, dict[str, int]]]
+    """Pipe, destination, `settled_us`, `first_pass_us` and `numbers` of `OpenAt`, where anything is open."""
+    failures: Failures
+    late: dict[str, LatePart]
+
+
+class RecentFailures:
+    """Failures of the last minute, from counts since the start."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[int, dict[str, dict[str, tuple[int, int]]]]] = deque(maxlen=_SAMPLES)
+
+    def sample(self, live: RecentActivity, now_us: int) -> Failures:
+        """The failures since the oldest sample of the last minute, by pipe and service; without zeros."""
+        totals = {pipe: _totals(counts, live.refused[pipe]) for pipe, counts in live.counts.items()}
+        if not self._samples or now_us - self._samples[-1][0] >= _SAMPLE_US:
+            self._samples.append((now_us, totals))
+        before = self._samples[0][1]
+        failures: Failures = {}
+        for pipe, services in totals.items():
+            for service, (failed, handled) in services.items():
+                failed_before, handled_before = before.get(pipe, {}).get(service, (0, 0))
+                if handled > handled_before:
+                    recent = failed - failed_before, handled - handled_before
+                    failures.setdefault(pipe, {})[service] = recent
+        return failures
+
+
+def _totals(counts: Mapping[str, int], refused: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """Service to what failed there since the start, and all that it handled."""
+    tried = counts.get("to-retry", 0) + counts.get("dead-delivery", 0) + refused.get(EGEST, 0)
+    return {
+        NORMALIZE: (refused.get(NORMALIZE, 0), counts.get(stage.RAW, 0)),
+        ENRICH: (refused.get(ENRICH, 0), counts.get(stage.NORMALIZED, 0)),
+        EGEST: (tried, tried + counts.get("delivered", 0)),
+    }
+
+
+def part_of(
+    open_events: OpenEvents,
+    destinations: Callable[[str], Collection[str]],
+    failures: Failures,
+    clock: TrustedClock,
+    now: ClockReading,
+    writer: str,
+) -> WatermarkPart:
+    """The part of a partition number.
+
+    Args:
+        open_events: of its ledger.
+        destinations: returns those that a pipe declares.
+        failures: of the last minute.
+        clock: of the process.
+        now: its reading.
+        writer: see `by`.
+    """
+    return {
+        "by": writer,
+        "monotonic": now.monotonic_us,
+        "wall": now.wall_us,
+        "at": clock.time_us(now) or 0,
+        "set_back": clock.set_back,
+        "reached": open_events.frontier.reached_us,
+        "unread": open_events.unread,
+        "open": [
+            (pipe, name, open_at.settled_us, open_at.first_pass_us, dict(open_at.numbers))
+            for pipe, opens in open_events.look(destinations).items()
+            for name, open_at in opens.items()
+        ],
+        "failures": failures,
+        "late": _late(open_events, now.wall_us - RECENT_US),
+    }
+
+
+def _late(open_events: OpenEvents, since_us: int) -> dict[str, LatePart]:
+    parts: dict[str, LatePart] = {}
+    for pipe, events in list(open_events.late.items()):
+        recent = [event for event in events if event.appended_us >= since_us]
+        if not recent:
+            del open_events.late[pipe]
+            continue
+        oldest_us = max(event.appended_us - event.accepted_us for event in recent)
+        ids = [event.identity for event in recent[-LATE_IDS:]]
+        parts[pipe] = {"events": len(recent), "oldest_us": oldest_us, "ids": ids}
+    return parts
+
+
+def add_up(parts: Collection[WatermarkPart]) -> dict[tuple[str, str], OpenAt]:
+    """What is open over all parts, by pipe and destination, where anything is."""
+    totals: dict[tuple[str, str], OpenAt] = {}
+    reached_us = reached_by_all(parts)
+    for part in parts:
+        for pipe, destination, settled_us, first_pass_us, numbers in part["open"]:
+            total = totals.get((pipe, destination))
+            if total is None:
+                total = totals[pipe, destination] = OpenAt(reached_us, reached_us)
+            total.settled_us = min(total.settled_us, settled_us)
+            total.first_pass_us = min(total.first_pass_us, first_pass_us)
+            total.numbers.update(numbers)
+    return totals
+
+
+def reached_by_all(parts: Collection[WatermarkPart]) -> int:
+    """Everything that was acknowledged before this time was read, whatever its partition; 0: unknown."""
+    return min((part["reached"] for part in parts), default=0)

@@ -1,0 +1,236 @@
+"""What is said of one pipe and destination: until when everything has its outcome, and what is open. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from typing_extensions import TypedDict
+
+from hifi.runtime.clock import MICROSECONDS
+from hifi_observe.ledger.open_events import IN_FLIGHT, INGEST, PARKED_STATE, WAITING, OpenAt
+from hifi_observe.watermark.part import LATE_IDS, WatermarkPart, reached_by_all
+
+VALID_US: Final = 3 * MICROSECONDS
+"""What is stated holds for this long; so long a part of a partition number counts, too."""
+SOON_US: Final = 5 * MICROSECONDS
+"""A watermark that is further behind is degraded."""
+
+Verdict: TypeAlias = Literal["current", "degraded", "unknown"]
+CURRENT: Final = "current"
+DEGRADED: Final = "degraded"
+UNKNOWN: Final = "unknown"
+
+
+class OpenJson(TypedDict):
+    """What is open below the watermark and above it."""
+
+    in_flight: int
+    waiting: int
+    parked: int
+    services: dict[str, int]
+    """Service that events in flight wait for, to events."""
+
+
+class Watermark(TypedDict):
+    """A statement about a pipe and destination. Times are ISO 8601 in UTC."""
+
+    pipe: str
+    destination: str
+    settled_until: str | None
+    """Every event that was acknowledged before has its outcome there. None: unknown."""
+    first_pass_until: str | None
+    """The same, but deliveries that wait for a retry count as settled."""
+    open: OpenJson
+    failures_1m: dict[str, float]
+    """Service to the share that failed there in the last minute, of 1."""
+    late_1m: int
+    """Events of the last minute that were accepted before a time already published, and acknowledged after it."""
+    late_oldest_s: float
+    late_ids: list[str]
+    """The newest of them, `<epoch>:<sequence>`."""
+    withheld: list[str]
+    """`settled_until` and `first_pass_until` as published before a clock was set back; empty: it was not. Both are null
+    until the clock has caught up."""
+    as_of: str
+    valid_until: str
+    """From then on the statement says nothing about what is open."""
+    verdict: Verdict
+    because: list[str]
+
+
+class Times(NamedTuple):
+    """What was published last of a pipe and destination, microseconds since 1970 UTC; 0: nothing."""
+
+    settled_us: int = 0
+    first_pass_us: int = 0
+    withheld: bool = False
+    """Whether a clock was set back since: these times were true by the clock before, and are not stated any more."""
+
+
+def iso(us: int) -> str:
+    """A time, microseconds since 1970 UTC, as text."""
+    seconds, fraction = divmod(us, MICROSECONDS)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:06d}Z"
+
+
+def microseconds(text: str | None) -> int:
+    """The time that `iso` wrote; 0 for None."""
+    if text is None:
+        return 0
+    moment = datetime.fromisoformat(text)
+    return int(moment.replace(microsecond=0).timestamp()) * MICROSECONDS + moment.microsecond
+
+
+def times_of(watermark: Watermark | None) -> Times:
+    """What a statement published."""
+    if watermark is None:
+        return Times()
+    if watermark["withheld"]:
+        settled_until, first_pass_until = watermark["withheld"]
+        return Times(microseconds(settled_until), microseconds(first_pass_until), withheld=True)
+    return Times(microseconds(watermark["settled_until"]), microseconds(watermark["first_pass_until"]))
+
+
+def state(
+    pipe: str,
+    destination: str,
+    open_at: OpenAt | None,
+    parts: Mapping[int, WatermarkPart],
+    partitions: int,
+    published: Times,
+    now_us: int | None,
+    lost: int = 0,
+) -> Watermark:
+    """The statement of now.
+
+    Args:
+        pipe: its name.
+        destination: its name.
+        open_at: what is open there over all parts; None: nothing.
+        parts: partition number to its part.
+        partitions: of the stream.
+        published: what was published last; what is published never goes back.
+        now_us: by the trusted clock; None: it is not confirmed yet.
+        lost: events of the pipe that are lost.
+    """
+    blind = _blind(parts, partitions, now_us)
+    if open_at is None:
+        open_at = OpenAt(reached_by_all(parts.values()), reached_by_all(parts.values()))
+    numbers = open_at.numbers
+    counted = Times() if blind else Times(open_at.settled_us, open_at.first_pass_us)
+    times = _next(published, counted, now_us)
+    settled_us, first_pass_us, withheld = times
+    if withheld:
+        blind = [*blind, f"a clock was set back, and is not at {iso(max(times[:2]))} yet"]
+        settled_us = first_pass_us = 0
+    now_us = now_us or 0
+    at_us = min((now_us, *(part["at"] for part in parts.values() if now_us - part["at"] <= VALID_US)))
+    services = {name: numbers[name] for name in IN_FLIGHT if numbers[name]}
+    open_json: OpenJson = {
+        "in_flight": sum(services.values()),
+        "waiting": numbers[WAITING],
+        "parked": numbers[PARKED_STATE],
+        "services": services,
+    }
+    reasons = _reasons(open_json, parts.values(), settled_us, now_us, lost)
+    late = [part["late"][pipe] for part in parts.values() if pipe in part["late"]]
+    return {
+        "pipe": pipe,
+        "destination": destination,
+        "settled_until": iso(settled_us) if settled_us else None,
+        "first_pass_until": iso(first_pass_us) if first_pass_us else None,
+        "open": open_json,
+        "failures_1m": _failures(part["failures"].get(pipe, {}) for part in parts.values()),
+        "late_1m": sum(row["events"] for row in late),
+        "late_oldest_s": round(max((row["oldest_us"] for row in late), default=0) / MICROSECONDS, 3),
+        "late_ids": [identity for row in late for identity in row["ids"]][-LATE_IDS:],
+        "withheld": [iso(times.settled_us), iso(times.first_pass_us)] if withheld else [],
+        "as_of": iso(at_us),
+        "valid_until": iso(at_us + VALID_US),
+        "verdict": UNKNOWN if blind else DEGRADED if reasons else CURRENT,
+        "because": [*blind, *reasons],
+    }
+
+
+def _next(published: Times, counted: Times, now_us: int | None) -> Times:
+    """The times to publish, which never go back: what is settled stays settled.
+
+    After a clock was set back, the times of before are withheld until the new ones have come as far.
+    """
+    first_pass_us = max(counted.first_pass_us, counted.settled_us)
+    ahead = now_us is not None and now_us < max(published.settled_us, published.first_pass_us)
+    if published.withheld or ahead:
+        if counted.settled_us < published.settled_us or first_pass_us < published.first_pass_us:
+            return published._replace(withheld=True)
+        return Times(counted.settled_us, first_pass_us)
+    settled_us = max(counted.settled_us, published.settled_us)
+    return Times(settled_us, max(first_pass_us, settled_us, published.first_pass_us))
+
+
+def expired(watermark: Watermark, now_us: int) -> Watermark:
+    """A statement as it is to be read at a time: past its validity it says nothing about what is open."""
+    if now_us <= microseconds(watermark["valid_until"]) or watermark["verdict"] == UNKNOWN:
+        return watermark
+    age_s = (now_us - microseconds(watermark["as_of"])) / MICROSECONDS
+    because = [f"observe has stated nothing for {age_s:.0f} s"]
+    return {**watermark, "verdict": UNKNOWN, "because": because}
+
+
+def _blind(parts: Mapping[int, WatermarkPart], partitions: int, now_us: int | None) -> list[str]:
+    """Why not everything is known."""
+    if now_us is None:
+        return ["Kafka has not confirmed the clock yet"]
+    if not partitions:
+        return ["the number of partitions is not known yet"]
+    absent, behind, deleted = [], [], 0
+    for partition in range(partitions):
+        part = parts.get(partition)
+        if part is None or now_us - part["at"] > VALID_US:
+            absent.append(partition)
+            continue
+        deleted += part["unread"]
+        if not part["reached"]:
+            behind.append(partition)
+    blind = []
+    if absent:
+        blind.append(f"not observed: {_partitions(absent)}")
+    if behind:
+        blind.append(f"not read up to its end yet: {_partitions(behind)}")
+    if deleted:
+        blind.append(f"{deleted} records of raw were deleted before observe read them")
+    return blind
+
+
+def _partitions(numbers: Sequence[int]) -> str:
+    return f"partition{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+
+
+def _reasons(
+    open_json: OpenJson, parts: Iterable[WatermarkPart], settled_us: int, now_us: int, lost: int
+) -> list[str]:
+    """Why not everything is as it should be."""
+    paused = ((open_json["waiting"], "waiting for a retry"), (open_json["parked"], "parked"))
+    reasons = [f"{number} {text}" for number, text in paused if number]
+    services = open_json["services"]
+    if services.get(INGEST):
+        reasons.append(f"{services[INGEST]} acknowledged events that are not in raw, or of minutes long past")
+    if lost:
+        reasons.append(f"{lost} lost")
+    reached_us = reached_by_all(list(parts))
+    if reached_us and now_us - reached_us > SOON_US:
+        reasons.append(f"raw is read up to {(now_us - reached_us) / MICROSECONDS:.1f} s ago")
+    elif settled_us and now_us - settled_us > SOON_US and open_json["in_flight"]:
+        where = ", ".join(f"{number} at {name}" for name, number in services.items() if name != INGEST)
+        behind_s = (now_us - settled_us) / MICROSECONDS
+        reasons.append(f"the oldest open event is {behind_s:.1f} s old{f' ({where})' if where else ''}")
+    return reasons
+
+
+def _failures(parts: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, float]:
+    """Service to the share that failed there, of those that handled anything."""
+    totals: dict[str, tuple[int, int]] = {}
+    for services in parts:
+        for name, (failed, handled) in services.items():
+            failed_before, handled_before = totals.get(name, (0, 0))
+            totals[name] = failed_before + failed, handled_before + handled
+    return {name: round(failed / handled, 4) for name, (failed, handled) in sorted(totals.items()) if handled}

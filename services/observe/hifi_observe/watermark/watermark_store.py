@@ -1,0 +1,102 @@
+"""In-memory view of what is published about watermarks: the parts of partition numbers, and the statements. Pure."""
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+import orjson
+
+from hifi_observe.watermark.part import WatermarkPart
+from hifi_observe.watermark.statement import Times, Watermark, expired, times_of
+from hifi_observe.watermark.trusted_clock import ClockReading, TrustedClock
+
+Key = tuple[str, str]
+"""Pipe and destination."""
+
+
+def key_of(pipe: str, destination: str) -> bytes:
+    """The record key of a statement on the topic `watermarks`."""
+    return f"{pipe}/{destination}".encode()
+
+
+class WatermarkStore:
+    """What was published last, by this instance or another.
+
+    Args:
+        writer: names this process among all that publish.
+    """
+
+    def __init__(self, writer: str) -> None:
+        self.writer: Final = writer
+        self.clock: Final = TrustedClock()
+        self.parts: dict[int, WatermarkPart] = {}
+        self._statements: dict[Key, Watermark] = {}
+        self._withheld: set[Key] = set()
+        """Published by a clock that was set back since."""
+
+    def take_part(self, partition: int, part: WatermarkPart) -> None:
+        """Keep the part of a partition number. If the clock of its writer was set back, all times are withheld."""
+        before = self.parts.get(partition)
+        if before is not None and before["by"] == part["by"] and part["set_back"] > before["set_back"]:
+            self._withheld.update(self._statements)
+        self.parts[partition] = part
+
+    def read_part(self, partition: int, value: bytes, append_ms: int, read_monotonic_us: int) -> None:
+        """Take a part from its topic; one of this process confirms its clock (see `TrustedClock.confirm`)."""
+        part: WatermarkPart = orjson.loads(value)
+        if part["by"] != self.writer:
+            self.take_part(partition, part)
+            return
+        written = ClockReading(part["monotonic"], part["wall"])
+        self.clock.confirm(written, append_ms, read_monotonic_us)
+
+    def take(self, watermark: Watermark) -> None:
+        """Keep a statement, unless it is older than the one that is kept by the same clock."""
+        key = watermark["pipe"], watermark["destination"]
+        before = self._statements.get(key)
+        newer = before is None or watermark["as_of"] >= before["as_of"] or before["withheld"]
+        if newer or watermark["withheld"]:
+            self._statements[key] = watermark
+            self._withheld.discard(key)
+
+    def read(self, key: bytes | None, value: bytes | None, writer: bytes) -> None:
+        """Take a record of the topic `watermarks`; those of this process were taken when they were written."""
+        if writer == self.writer.encode():
+            return
+        if value is not None:
+            watermark: Watermark = orjson.loads(value)
+            self.take(watermark)
+        elif key:
+            pipe, _, destination = key.decode().partition("/")
+            self.drop((pipe, destination))
+
+    def drop(self, key: Key) -> None:
+        """Forget a pipe or destination that is gone."""
+        self._statements.pop(key, None)
+        self._withheld.discard(key)
+
+    def published(self, key: Key) -> Times:
+        """What was published last of a pipe and destination."""
+        times = times_of(self._statements.get(key))
+        return times._replace(withheld=True) if key in self._withheld else times
+
+    def settled_us(self) -> dict[str, int]:
+        """Pipe to the latest time that is published as settled at any of its destinations."""
+        latest: dict[str, int] = {}
+        for key in self._statements:
+            times = self.published(key)
+            if not times.withheld:
+                latest[key[0]] = max(latest.get(key[0], 0), times.settled_us)
+        return latest
+
+    def keys(self) -> Collection[Key]:
+        """Pipe and destination of all statements."""
+        return list(self._statements)
+
+    def of(self, pipes: Iterable[str], now_us: int) -> list[Watermark]:
+        """The statements about some pipes as they are to be read now, sorted."""
+        names = set(pipes)
+        return [
+            expired(watermark, now_us)
+            for key, watermark in sorted(self._statements.items())
+            if key[0] in names
+        ]

@@ -1,0 +1,68 @@
+"""How far `raw` was read, as times."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hifi_observe.ledger.frontier import Frontier
+
+
+def test_an_end_counts_once_raw_is_read_up_to_it() -> None:
+    frontier = Frontier()
+    assert frontier.note(100, 10, 0)
+    assert frontier.reached_us == 0
+    assert frontier.pieces(0, 9) == [(9, 0)]
+    assert frontier.reached_us == 0
+    assert frontier.pieces(9, 15) == [(10, 0), (15, 100)]
+    assert frontier.reached_us == 100
+
+
+def test_without_events_the_end_counts_at_once() -> None:
+    frontier = Frontier()
+    frontier.note(100, 10, 10)
+    frontier.note(200, 10, 10)
+    assert frontier.reached_us == 200
+
+
+def test_an_end_below_what_is_known_is_of_a_replaced_leader_and_does_not_count() -> None:
+    frontier = Frontier()
+    frontier.note(100, 10, 10)
+    assert frontier.note(200, 9, 10)
+    assert frontier.reached_us == 100
+    frontier.note(300, 20, 10)
+    frontier.note(400, 15, 10)
+    assert frontier.pieces(10, 20) == [(20, 100)]
+    assert frontier.reached_us == 300
+
+
+def test_after_the_clock_was_set_back_no_earlier_time_counts() -> None:
+    frontier = Frontier()
+    frontier.note(1000, 10, 10)
+    frontier.note(1100, 20, 10)
+    assert not frontier.note(500, 30, 10)
+    assert frontier.pieces(10, 30) == [(30, 0)]
+    assert frontier.reached_us == 500
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(1, 7)), max_size=40),
+)
+def test_a_piece_has_no_record_from_before_its_time(moments: list[tuple[int, int, int]]) -> None:
+    frontier, appended, position, now = Frontier(), [], 0, 0
+    for written, between, read in moments:
+        now += 1
+        appended += [now] * written
+        now += 1
+        asked = now
+        now += 1
+        appended += [now] * between
+        assert frontier.note(asked, len(appended), position)
+        stop = min(len(appended), position + read)
+        if stop > position:
+            pieces = frontier.pieces(position, stop)
+            first = position
+            for stop_offset, since in pieces:
+                assert all(at >= since for at in appended[first:stop_offset])
+                first = stop_offset
+            assert first == stop
+            position = stop
+        assert all(at >= frontier.reached_us for at in appended[position:])

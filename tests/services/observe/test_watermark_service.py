@@ -1,0 +1,66 @@
+"""The watermark on a real Kafka: it advances, is held by what is open, and survives a restart of observe."""
+
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from tests.support.observe.api_requests import past_minute, until
+from tests.support.observe.stream_double import Stream, added, new_stream
+
+from hifi.runtime.clock import now_us
+from hifi_observe.watermark.statement import Watermark, iso, microseconds
+
+
+async def stated(url: str, good: Any) -> Watermark:
+    body = await until(
+        url, "/api/v1/watermarks/flights", lambda body: body["watermarks"] and good(body["watermarks"][0])
+    )
+    watermark: Watermark = body["watermarks"][0]
+    return watermark
+
+
+async def published(stream: Stream) -> list[tuple[bytes, bytes]]:
+    """Key and value of all records of the topic."""
+    tp = TopicPartition(stream.topics.watermarks, 0)
+    async with AIOKafkaConsumer(bootstrap_servers=stream.kafka, enable_auto_commit=False) as consumer:
+        consumer.assign([tp])
+        await consumer.seek_to_beginning(tp)
+        end, records = (await consumer.end_offsets([tp]))[tp], []
+        while await consumer.position(tp) < end:
+            for fetched in (await consumer.getmany(timeout_ms=500)).values():
+                records += [(record.key, record.value) for record in fetched]
+        return records
+
+
+async def test_it_advances_until_an_event_is_open_and_never_goes_back(kafka: str) -> None:
+    async with new_stream(kafka) as stream:
+        minute = past_minute()
+        async with stream.observing() as (_, url):
+            await stream.events(0, minute, 20)
+            settled_us = now_us()
+            watermark = await stated(url, lambda row: microseconds(row["settled_until"]) > settled_us)
+            assert (watermark["pipe"], watermark["destination"]) == ("flights", "crm")
+            assert watermark["verdict"] == "current"
+            assert not watermark["open"]["in_flight"]
+
+            before_us = now_us()
+            (lost,) = await stream.events(1, minute, 1, lose={"receipts": [0]})
+            after_us = now_us()
+            watermark = await stated(
+                url, lambda row: row["open"]["in_flight"] == 1 and row["verdict"] == "degraded"
+            )
+            held = watermark["settled_until"]
+            assert watermark["open"]["services"] == {"egest": 1}
+            assert before_us - 2_000_000 < microseconds(held) < after_us
+            assert any("(1 at egest)" in reason for reason in watermark["because"])
+        records = await published(stream)
+        assert {key for key, _ in records} == {b"flights/crm"}
+        async with stream.observing() as (_, url):
+            restarted_us = now_us()
+            watermark = await stated(
+                url, lambda row: row["verdict"] != "unknown" and row["as_of"] > iso(restarted_us)
+            )
+            assert watermark["settled_until"] == held
+            assert watermark["open"]["in_flight"] == 1
+            await stream.write("receipts", 1, [lost | added(b"%d" % now_us())["receipts"]])
+            answered_us = now_us()
+            await stated(url, lambda row: microseconds(row["settled_until"]) > answered_us)

@@ -1,0 +1,155 @@
+"""What is stated of a pipe and destination, and when it is unknown."""
+
+from collections import Counter
+from typing import Any
+
+import orjson
+
+from hifi_observe.ledger.open_events import OpenAt
+from hifi_observe.watermark.part import WatermarkPart
+from hifi_observe.watermark.statement import Times, Watermark, expired, iso, microseconds, state, times_of
+from hifi_observe.watermark.watermark_store import WatermarkStore
+
+NOW_US = 1_700_000_000_123_456
+S = 1_000_000
+
+
+def part(**more: Any) -> WatermarkPart:
+    empty: WatermarkPart = {
+        "by": "a",
+        "monotonic": 0,
+        "wall": NOW_US,
+        "at": NOW_US,
+        "set_back": 0,
+        "reached": NOW_US - S,
+        "unread": 0,
+        "open": [],
+        "failures": {},
+        "late": {},
+    }
+    return empty | more  # type: ignore[return-value] # of a TypedDict and a dict
+
+
+def stated(
+    *parts: WatermarkPart,
+    open_at: OpenAt | None = None,
+    published: Times | None = None,
+    now_us: int | None = NOW_US,
+) -> Watermark:
+    return state("p", "d", open_at, dict(enumerate(parts)), 2, published or Times(), now_us)
+
+
+def test_times_are_exact_as_text() -> None:
+    assert iso(NOW_US) == "2023-11-14T22:13:20.123456Z"
+    assert microseconds(iso(NOW_US)) == NOW_US
+    assert microseconds(None) == 0
+
+
+def test_with_nothing_open_it_settles_with_the_partition_that_is_read_least() -> None:
+    watermark = stated(part(), part(reached=NOW_US - 2 * S))
+    assert watermark["settled_until"] == watermark["first_pass_until"] == iso(NOW_US - 2 * S)
+    assert (watermark["verdict"], watermark["because"]) == ("current", [])
+    assert watermark["valid_until"] == iso(NOW_US + 3 * S)
+
+
+def test_what_waits_for_a_retry_holds_one_time_and_not_the_other() -> None:
+    open_at = OpenAt(NOW_US - 60 * S, NOW_US - S, Counter(waiting=3, parked=2, egest=1))
+    watermark = stated(part(), part(), open_at=open_at)
+    assert watermark["settled_until"] == iso(NOW_US - 60 * S)
+    assert watermark["first_pass_until"] == iso(NOW_US - S)
+    assert watermark["open"] == {"in_flight": 1, "waiting": 3, "parked": 2, "services": {"egest": 1}}
+    assert watermark["verdict"] == "degraded"
+    assert watermark["because"] == [
+        "3 waiting for a retry",
+        "2 parked",
+        "the oldest open event is 60.0 s old (1 at egest)",
+    ]
+
+
+def test_it_never_goes_back() -> None:
+    watermark = stated(
+        part(), part(), open_at=OpenAt(NOW_US - 9 * S, NOW_US - 9 * S), published=Times(NOW_US - 4 * S)
+    )
+    assert watermark["settled_until"] == watermark["first_pass_until"] == iso(NOW_US - 4 * S)
+
+
+def test_a_partition_that_is_not_observed_or_not_read_makes_it_unknown() -> None:
+    published = Times(NOW_US - 60 * S, NOW_US - 50 * S)
+    for parts, reason in (
+        ([part()], "not observed: partition 1"),
+        ([part(), part(at=NOW_US - 4 * S)], "not observed: partition 1"),
+        ([], "not observed: partitions 0, 1"),
+        ([part(reached=0), part()], "not read up to its end yet: partition 0"),
+        ([part(unread=7), part()], "7 records of raw were deleted before observe read them"),
+    ):
+        watermark = stated(*parts, published=published)
+        assert (watermark["verdict"], watermark["because"][0]) == ("unknown", reason)
+        assert watermark["settled_until"] == iso(published.settled_us)
+        assert stated(*parts)["settled_until"] is None
+    assert stated(part(), part(), now_us=None)["verdict"] == "unknown"
+
+
+def test_a_frontier_that_stands_still_is_named() -> None:
+    watermark = stated(part(), part(reached=NOW_US - 7 * S))
+    assert (watermark["verdict"], watermark["because"]) == ("degraded", ["raw is read up to 7.0 s ago"])
+
+
+def test_past_its_validity_it_says_unknown() -> None:
+    watermark = stated(part(), part())
+    assert expired(watermark, NOW_US + 3 * S) == watermark
+    late = expired(watermark, NOW_US + 3 * S + 1)
+    assert (late["verdict"], late["because"]) == ("unknown", ["observe has stated nothing for 3 s"])
+
+
+def test_after_the_clock_was_set_back_its_times_are_withheld_until_the_new_ones_have_come_as_far() -> None:
+    published = Times(NOW_US + 9 * S, NOW_US + 9 * S)
+    watermark = stated(part(), part(), published=published)
+    assert watermark["settled_until"] is watermark["first_pass_until"] is None
+    assert watermark["verdict"] == "unknown"
+    # The clock is past it again, but what was acknowledged until then is not settled.
+    later_us = NOW_US + 10 * S
+    times = times_of(orjson.loads(orjson.dumps(watermark)))
+    assert times == published._replace(withheld=True)
+    fresh = [part(at=later_us, reached=later_us - 2 * S)] * 2
+    assert stated(*fresh, published=times, now_us=later_us)["settled_until"] is None
+    caught_up = [part(at=later_us, reached=later_us - S)] * 2
+    watermark = stated(*caught_up, published=times, now_us=later_us)
+    assert watermark["settled_until"] == iso(later_us - S)
+    assert watermark["verdict"] == "current"
+
+
+def test_failures_and_late_events_are_of_all_partitions() -> None:
+    late = {"p": {"events": 2, "oldest_us": 1_500_000, "ids": ["e:1", "e:2"]}}
+    watermark = stated(
+        part(failures={"p": {"egest": (1, 9)}}, late=late), part(failures={"p": {"egest": (0, 1)}, "q": {}})
+    )
+    assert watermark["failures_1m"] == {"egest": 0.1}
+    assert (watermark["late_1m"], watermark["late_oldest_s"]) == (2, 1.5)
+    assert watermark["late_ids"] == ["e:1", "e:2"]
+
+
+def test_a_clock_that_was_set_back_withholds_all_statements_also_after_they_are_read_again() -> None:
+    store = WatermarkStore("this")
+    before = stated(part(), part())
+    store.take(before)
+    store.take_part(0, part())
+    assert not store.published(("p", "d")).withheld
+    store.take_part(0, part(set_back=1))
+    published = store.published(("p", "d"))
+    assert published.withheld
+    after = state("p", "d", None, {}, 2, published, NOW_US - 8 * S)
+    store.take(after)
+    assert store.of(["p"], NOW_US - 8 * S) == [after]
+    assert after["settled_until"] is None
+    store.read(b"p/d", orjson.dumps(before), store.writer.encode())
+    assert store.of(["p"], NOW_US - 8 * S) == [after]
+
+
+def test_a_record_of_another_instance_that_is_older_changes_nothing() -> None:
+    store = WatermarkStore("this")
+    newer, older = stated(part(), part()), stated(part(), part(at=NOW_US - S), now_us=NOW_US - S)
+    store.take(newer)
+    store.read(b"p/d", orjson.dumps(older), b"another")
+    assert store.of(["p"], NOW_US) == [newer]
+    store.read(b"p/d", None, b"another")
+    assert store.of(["p"], NOW_US) == []
