@@ -1,4 +1,7 @@
-"""Write the reference pages, sections of others, names of settings and files of the chart: `python -m hifi_cli.reference DOCS`."""
+"""Write what is made from the code: `python -m hifi_cli.reference DOCS`.
+
+Reference pages, sections of others, names of settings, and files of the Helm chart.
+"""
 
 import sys
 from pathlib import Path

@@ -140,16 +140,17 @@ def _default(values: Any, path: list[str], schema: Mapping[str, Any]) -> str:
     for key in path:
         values = values[key]
     choices = ", ".join(f"`{choice}`" for choice in schema.get("enum", ()) if choice not in {"", values})
-    default = (
-        "" if values == "" or isinstance(values, dict | list) else f"`{str(values).lower() if isinstance(values, bool) else values}`"
-    )
-    return f"{default}; or {choices}" if default and choices else default or choices
+    if values == "" or isinstance(values, dict | list):
+        return choices
+    default = f"`{str(values).lower() if isinstance(values, bool) else values}`"
+    return f"{default}; or {choices}" if choices else default
 
 
 def values_list() -> str:
     """Return the reference of the values in Markdown."""
-    return "\n".join(
-        f"- {', '.join(f'`{name}`' + (f' ({default})' if default else '') for name, default in listed.values.items())}: "
-        f"{listed.meaning}"
-        for listed in commented_values()
-    )
+    return "\n".join(_line(listed) for listed in commented_values())
+
+
+def _line(listed: CommentedValues) -> str:
+    names = (f"`{name}`" + (f" ({default})" if default else "") for name, default in listed.values.items())
+    return f"- {', '.join(names)}: {listed.meaning}"

@@ -19,6 +19,14 @@ hifi-stream-{{ printf "%s/%s" (include "hifi.bootstrap" .) .Values.stream.name |
 {{- if and (hasPrefix "SASL_" $security.protocol) (eq $security.mechanism "OAUTHBEARER") (not $security.tokenUrl) -}}
 {{- fail "kafka.security.mechanism OAUTHBEARER needs kafka.security.tokenUrl" -}}
 {{- end -}}
+{{- if eq $values.image.tag "latest" -}}
+{{- fail "image.tag is latest, which may be other code in each pod: name a version, with which the images were built (HIFI_TAG)" -}}
+{{- end -}}
+{{- range $file, $_ := $values.pipes.files -}}
+{{- if not (regexMatch "^[A-Za-z0-9_][-._A-Za-z0-9]*$" $file) -}}
+{{- fail (printf "pipes.files: %q is no file name of a ConfigMap; use letters, digits, - _ and ., or pipes.claim for folders" $file) -}}
+{{- end -}}
+{{- end -}}
 {{- if gt (len (compact (list (ternary "f" "" (gt (len $values.pipes.files) 0)) $values.pipes.configMap $values.pipes.claim))) 1 -}}
 {{- fail "set at most one of pipes.files, pipes.configMap and pipes.claim" -}}
 {{- end -}}
@@ -67,6 +75,9 @@ hifi-stream-{{ printf "%s/%s" (include "hifi.bootstrap" .) .Values.stream.name |
 {{- range $name, $service := .Values.services -}}{{- $_ := set $places (printf "services.%s.env" $name) ($service.env | default dict) -}}{{- end -}}
 {{- range $place, $variables := $places -}}
 {{- range $variable, $_ := $variables -}}
+{{- if not (regexMatch "^[A-Z][A-Z0-9_]*$" $variable) -}}
+{{- fail (printf "%s.%s: variables are capital letters, digits and _" $place $variable) -}}
+{{- end -}}
 {{- if hasKey $set $variable -}}{{- fail (printf "%s.%s: set the value %s instead" $place $variable (index $set $variable)) -}}{{- end -}}
 {{- if hasPrefix "HIFI_KAFKA_SECURITY_" $variable -}}{{- fail (printf "%s.%s: set the values of kafka.security or kafka.strimzi instead" $place $variable) -}}{{- end -}}
 {{- if has $variable $fixed -}}{{- fail (printf "%s.%s: the images set it, and the chart's ports follow it" $place $variable) -}}{{- end -}}
