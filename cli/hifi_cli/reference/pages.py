@@ -160,7 +160,7 @@ def _rows_by_services(common: set[str]) -> dict[tuple[str, ...], list[str]]:
     """Group the variables that not all services have by the services that have them, shared ones first."""
     services_of: dict[str, list[str]] = {}
     for service in (*FLOW, *CONTROL):
-        for row in map(_variable, _settings(service).model_fields.items()):
+        for row in map(_variable, settings_of(service).model_fields.items()):
             if row not in common:
                 services_of.setdefault(row, []).append(service)
     groups: dict[tuple[str, ...], list[str]] = {}
@@ -190,7 +190,8 @@ def _metric(metric: MetricWrapperBase) -> str:
     return f"- `{shown}` ({family.type}): {family.documentation}\n"
 
 
-def _settings(service: str) -> type[StreamSettings]:
+def settings_of(service: str) -> type[StreamSettings]:
+    """Return the settings that a service declares, or those of every service."""
     try:
         module = importlib.import_module(f"hifi_{service}.settings")
     except ModuleNotFoundError:

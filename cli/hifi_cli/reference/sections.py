@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from hifi.runtime.errors import Misconfigured
-from hifi_cli.reference import value_types
+from hifi_cli.reference import chart, value_types
 from hifi_cli.reference.packages import ROOT, folders_list, layers, packages, services_table
 from hifi_cli.reference.topic_tables import control_topics_table, stream_topics_table
 
@@ -21,12 +21,21 @@ SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "sqlite-source": lambda: _method("sqlite_source.py", "SqliteRows", "read"),
     "types-of-changes": lambda: _table("hifi_debezium.type_table"),
     "types-of-values": value_types.markdown,
+    "values-of-the-chart": chart.values_list,
     "values-of-columns": lambda: _table("hifi_postgres.value_table"),
     "topics-of-a-stream": stream_topics_table,
     "topics-of-a-control-plane": control_topics_table,
 }
 """Name of a section to what generates it."""
-PAGES: Final = ("architecture.md", "connectors.md", "destinations.md", "sources.md", "topics.md", "values.md")
+PAGES: Final = (
+    "architecture.md",
+    "connectors.md",
+    "destinations.md",
+    "kubernetes.md",
+    "sources.md",
+    "topics.md",
+    "values.md",
+)
 """The pages in `docs/` that have such sections."""
 _SECTION: Final = re.compile(
     r"(?P<begin><!-- generated: (?P<name>\S+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL

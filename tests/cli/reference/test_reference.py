@@ -7,6 +7,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from hifi_cli.reference import pages as reference
+from hifi_cli.reference.chart import CHART, chart_files, commented_values, schema_at
 from hifi_cli.reference.sections import pages_with_sections
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -19,6 +20,34 @@ PAGES = reference.pages() | pages_with_sections(DOCS)
 @pytest.mark.parametrize("name", PAGES)
 def test_reference_pages_and_sections_are_generated_from_the_current_code(name):
     assert (DOCS / name).read_text() == PAGES[name], "run: python -m hifi_cli.reference docs"
+
+
+def test_the_files_of_the_chart_are_generated_from_the_current_code():
+    for name, text in chart_files().items():
+        assert (CHART / name).read_text() == text, "run: python -m hifi_cli.reference docs"
+
+
+def test_each_value_of_the_chart_has_a_schema_and_a_line_in_the_reference():
+    values = YAML(typ="safe").load((CHART / "values.yaml").read_text())
+    schema = orjson.loads((CHART / "values.schema.json").read_bytes())
+    described = {name for listed in commented_values() for name in listed.values}
+
+    def check(path: list[str], value: Any) -> None:
+        declared = schema_at(schema, path)
+        assert declared, path
+        if isinstance(value, dict) and "properties" in declared and path[-1] != "resources":
+            assert declared["additionalProperties"] is False, path
+            assert set(value) <= set(declared["properties"]), path
+            for name, inner in value.items():
+                check([*path, name], inner)
+        else:
+            if path[0] == "services":
+                path = ["services", "NAME", *path[2:]]
+            assert ".".join(path) in described, path
+
+    for name, value in values.items():
+        check([name], value)
+    assert set(values) == set(schema["properties"]) - {"global"}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda file: file.stem)

@@ -1,0 +1,51 @@
+"""Sends an event to a pipe and waits until each destination that wants it has accepted it: the test of the Helm chart.
+
+Variables: PIPE, EVENT (JSON with {id}), WITHIN_S, and those of `hifi send` and `hifi event`: HIFI_URL, HIFI_KEY,
+HIFI_OBSERVE_URL, HIFI_TOKEN_FILE. Exit status: 0 when it has arrived, 1 when it has not.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from datetime import UTC, datetime, timedelta
+
+HIFI = "/opt/hifi/bin/hifi"
+PIPE, WITHIN_S = os.environ["PIPE"], float(os.environ["WITHIN_S"])
+event_id = f"helm-test-{uuid.uuid4()}"
+end = time.monotonic() + WITHIN_S
+
+
+def outcomes(minute: datetime) -> list[dict[str, object]]:
+    """What `hifi event` says of the event in a minute; empty: it does not know it."""
+    asked = subprocess.run(
+        [HIFI, "event", PIPE, f"{minute:%Y-%m-%dT%H:%M}", event_id, "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    return json.loads(asked.stdout or "[]") if asked.returncode in {0, 3} else []
+
+
+def has_arrived(event: dict[str, object]) -> bool:
+    """Whether each destination that wants the event has accepted it."""
+    accepted = {outcome["destination"] for outcome in event["outcomes"] if outcome["outcome"] == "delivered"}
+    return bool(event["wanted"]) and accepted >= set(event["wanted"])
+
+
+begun = datetime.now(UTC)
+event = os.environ["EVENT"].replace("{id}", event_id)
+sent = subprocess.run(
+    [HIFI, "send", PIPE, "-", "--patience", f"{WITHIN_S:g}"], input=f"{event}\n", text=True, check=False
+)
+if sent.returncode != 0:
+    sys.exit(f"{PIPE} did not take the event {event_id}")
+while time.monotonic() < end:
+    events = [seen for minutes in (0, 1) for seen in outcomes(begun + timedelta(minutes=minutes))]
+    if any(map(has_arrived, events)):
+        print(f"the event {event_id} of {PIPE} has arrived at each destination that wants it")
+        sys.exit(0)
+    time.sleep(1)
+sys.exit(f"the event {event_id} of {PIPE} has not arrived within {WITHIN_S:g} s: {events}")

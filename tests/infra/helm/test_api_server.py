@@ -1,0 +1,146 @@
+"""A real API server takes what the Helm chart renders, and Helm installs, upgrades and removes it there."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from tests.support.helm.chart import CHART, GATEWAY, KEDA, find_helm, render
+from tests.support.helm.make_schemas import CRDS, module
+from tests.support.kubernetes.api_server import ApiServer, api_server
+
+pytestmark = pytest.mark.more
+
+VALUES: Final = sorted(Path(__file__).with_name("values").glob("*.yaml"))
+TRY: Final = str(CHART / "values/try.yaml")
+
+
+@pytest.fixture(scope="module")
+def helm() -> list[str]:
+    """The command `helm`."""
+    return find_helm()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """An API server with KEDA's and Gateway API's resources, and a namespace with the restricted profile."""
+    with api_server(tmp_path_factory.mktemp("kubernetes")) as server:
+        for name, path in CRDS.items():
+            applied = server.kubectl("apply", "--server-side", "-f", str(module(name) / path))
+            assert applied.returncode == 0, applied.stdout
+        server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        server.kubectl("create", "namespace", "shop")
+        profile = "pod-security.kubernetes.io"
+        server.kubectl(
+            "label", "namespace", "shop", f"{profile}/enforce=restricted", f"{profile}/warn=restricted"
+        )
+        yield server
+
+
+def run_helm(helm: list[str], cluster: ApiServer, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Helm in the namespace of the test."""
+    environment = {**os.environ, "KUBECONFIG": str(cluster.configuration)}
+    command = [*helm, "--namespace", "shop", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("values", VALUES, ids=lambda file: file.stem)
+def test_each_resource_is_taken_without_a_warning(helm: list[str], cluster: ApiServer, values: Path) -> None:
+    resources = render(helm, "--values", str(values), apis=(KEDA, GATEWAY)).resources
+    documents = "".join(f"---\n{_text(resource)}" for resource in resources)
+    taken = cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", input_text=documents)
+    assert taken.returncode == 0, taken.stdout
+    assert {line.rpartition(" created ")[2] for line in taken.stdout.splitlines()} == {"(server dry run)"}
+
+
+@pytest.mark.parametrize("values", VALUES, ids=lambda file: file.stem)
+def test_each_pod_is_admitted_under_the_restricted_profile(
+    helm: list[str], cluster: ApiServer, values: Path
+) -> None:
+    for name, pod in render(helm, "--values", str(values)).pods():
+        spec = {key: value for key, value in pod["spec"].items() if key != "priorityClassName"}
+        if name == "kafka":
+            spec["volumes"] = [
+                *spec["volumes"],
+                {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+            ]
+            spec["volumes"] = list({volume["name"]: volume for volume in spec["volumes"]}.values())
+        bare = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "shop"},
+            "spec": spec,
+        }
+        taken = cluster.kubectl("create", "--dry-run=server", "-f", "-", input_text=_text(bare))
+        assert taken.returncode == 0, taken.stdout
+        privileged = {**bare, "spec": {**spec, "hostNetwork": True}}
+        refused = cluster.kubectl("create", "--dry-run=server", "-f", "-", input_text=_text(privileged))
+        assert "violates PodSecurity" in refused.stdout
+
+
+def test_a_release_is_installed_upgraded_and_removed(helm: list[str], cluster: ApiServer) -> None:
+    installed = run_helm(helm, cluster, "install", "try", str(CHART), "--values", TRY)
+    assert installed.returncode == 0, installed.stderr
+    assert "This chart is experimental" in installed.stdout
+    [job] = _names(cluster, "jobs")
+    more = ("--set", "services.egest.replicas=2", "--set-string", "pipes.revision=2")
+    upgraded = run_helm(helm, cluster, "upgrade", "try", str(CHART), "--values", TRY, *more)
+    assert upgraded.returncode == 0, upgraded.stderr
+    [next_job] = _names(cluster, "jobs")
+    assert next_job != job
+    replicas = cluster.kubectl(
+        "-n", "shop", "get", "deployment", "try-hifi-egest", "-o", "jsonpath={.spec.replicas}"
+    )
+    assert replicas.stdout == "2"
+    rolled_back = run_helm(helm, cluster, "rollback", "try", "1")
+    assert rolled_back.returncode == 0, rolled_back.stderr
+    assert _names(cluster, "jobs") == [job]
+    removed = run_helm(helm, cluster, "uninstall", "try")
+    assert removed.returncode == 0, removed.stderr
+    kinds = (
+        "deployments,statefulsets,services,configmaps,networkpolicies,poddisruptionbudgets,serviceaccounts"
+    )
+    assert [name for name in _names(cluster, kinds) if "hifi" in name] == []
+
+
+def test_a_second_release_of_a_stream_on_one_kafka_is_refused(helm: list[str], cluster: ApiServer) -> None:
+    kafka = ("--set", "kafka.bootstrapServers=kafka:9092")
+    assert run_helm(helm, cluster, "install", "first", str(CHART), *kafka).returncode == 0
+    try:
+        assert run_helm(helm, cluster, "upgrade", "first", str(CHART), *kafka).returncode == 0
+        refused = run_helm(helm, cluster, "install", "second", str(CHART), *kafka)
+        assert refused.returncode != 0
+        assert 'the release first has the stream "hifi" on this Kafka already' in refused.stderr
+        other = run_helm(helm, cluster, "install", "second", str(CHART), *kafka, "--set", "stream.name=other")
+        assert other.returncode == 0, other.stderr
+    finally:
+        run_helm(helm, cluster, "uninstall", "first")
+        run_helm(helm, cluster, "uninstall", "second")
+
+
+def test_what_the_cluster_lacks_is_left_out_and_named(helm: list[str], cluster: ApiServer) -> None:
+    everything = Path(__file__).with_name("values") / "everything.yaml"
+    installed = run_helm(helm, cluster, "install", "all", str(CHART), "--values", str(everything))
+    try:
+        assert installed.returncode == 0, installed.stderr
+        assert "This cluster has no Prometheus Operator" in installed.stdout
+        assert "has no KEDA" not in installed.stdout
+        assert "has no Gateway API" not in installed.stdout
+        assert _names(cluster, "scaledobjects") == ["all-hifi-egest", "all-hifi-normalize"]
+        assert _names(cluster, "httproutes") == ["all-hifi-ingest"]
+    finally:
+        run_helm(helm, cluster, "uninstall", "all")
+
+
+def _names(cluster: ApiServer, kinds: str) -> list[str]:
+    listed = cluster.kubectl("-n", "shop", "get", kinds, "-o", "jsonpath={.items[*].metadata.name}")
+    assert listed.returncode == 0, listed.stdout
+    return sorted(listed.stdout.split())
+
+
+def _text(resource: Any) -> str:
+    """A resource as JSON, which is YAML."""
+    return json.dumps(resource) + "\n"

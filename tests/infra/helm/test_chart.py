@@ -1,0 +1,488 @@
+"""What the Helm chart renders, for several sets of values. Nothing runs in a cluster."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import jsonschema_rs
+import pytest
+from pydantic_settings import BaseSettings
+from ruamel.yaml import YAML
+from tests.support.helm.chart import (
+    CHART,
+    GATEWAY,
+    KEDA,
+    PROMETHEUS,
+    ROOT,
+    Rendered,
+    Resource,
+    find_helm,
+    render,
+)
+
+from hifi.control.principals.oidc.settings import OidcSettings
+from hifi.kafka.security.settings import KafkaSecuritySettings
+from hifi.kafka.topics import Topics
+from hifi.pipe.limits import PipeLimits
+from hifi.pipe.vault import VaultSettings
+from hifi.runtime.connect_credentials import ConnectSettings
+from hifi.runtime.egress import Egress, EgressKind, EgressSettings, read_allowed
+from hifi_cli.reference.pages import settings_of
+from hifi_infra.autoscaler.autoscaler import SERVICES as AUTOSCALED
+from hifi_infra.autoscaler.policy import Policy
+from hifi_infra.kafka.backlog import reads
+from hifi_infra.kafka.setup_job import SetupSettings
+from hifi_observe.alarms.alarm import KINDS
+
+VALUES: Final = {file.stem: file for file in sorted(Path(__file__).with_name("values").glob("*.yaml"))} | {
+    "try": CHART / "values/try.yaml"
+}
+SCHEMAS: Final = Path(__file__).with_name("schemas")
+NOT_IN_THE_CHART: Final = {
+    "executor": "it drives a Docker engine",
+    "deploy": "it has no driver for Kubernetes yet",
+    "scale": "HorizontalPodAutoscalers and KEDA scale",
+    "cli": "a command, run with `kubectl run`",
+}
+NO_SCHEMA: Final = {"PodMonitor", "PrometheusRule"}
+"""Kinds of Prometheus Operator, whose CRDs no Go module has."""
+SERVICES: Final = (
+    *("ingest", "collect", "normalize", "enrich", "egest", "retrier", "lake", "observe", "rollout", "manage"),
+)
+
+
+@pytest.fixture(scope="session")
+def helm() -> list[str]:
+    """The command `helm`."""
+    return find_helm()
+
+
+@pytest.fixture(scope="session")
+def renderings(helm: list[str]) -> dict[str, Rendered]:
+    """Name of a set of values to what it makes, in a cluster with KEDA, Prometheus Operator and Gateway API."""
+    apis = (KEDA, PROMETHEUS, GATEWAY)
+    return {name: render(helm, "--values", str(file), apis=apis) for name, file in VALUES.items()}
+
+
+@pytest.fixture(params=VALUES)
+def rendered(request: pytest.FixtureRequest, renderings: dict[str, Rendered]) -> Rendered:
+    """What one set of values makes."""
+    return renderings[request.param]
+
+
+@pytest.fixture(scope="session")
+def everything(renderings: dict[str, Rendered]) -> Rendered:
+    """All parts of the chart."""
+    return renderings["everything"]
+
+
+@pytest.fixture(scope="session")
+def compose() -> Any:
+    """compose.yaml."""
+    return YAML(typ="safe").load(ROOT / "infra/compose.yaml")
+
+
+@pytest.fixture(scope="session")
+def validators() -> dict[str, Any]:
+    """`VERSION KIND` to the validator of such resources."""
+    kubernetes, others = (
+        json.loads((SCHEMAS / f"{name}.json").read_bytes()) for name in ("kubernetes", "others")
+    )
+    made = {
+        kind: jsonschema_rs.validator_for({"$ref": reference, "definitions": kubernetes["definitions"]})
+        for kind, reference in kubernetes["kinds"].items()
+    }
+    return made | {kind: jsonschema_rs.validator_for(schema) for kind, schema in others["kinds"].items()}
+
+
+def test_each_resource_is_valid_for_the_api_server(rendered: Rendered, validators: dict[str, Any]) -> None:
+    for resource in rendered.resources:
+        if resource["kind"] in NO_SCHEMA:
+            continue
+        validator = validators[f"{resource['apiVersion']} {resource['kind']}"]
+        problems = [
+            f"{list(error.instance_path)}: {error.message[:300]}" for error in validator.iter_errors(resource)
+        ]
+        assert problems == [], resource["metadata"]["name"]
+
+
+def test_the_schemas_refuse_an_unknown_key_and_a_wrong_type(
+    everything: Rendered, validators: dict[str, Any]
+) -> None:
+    deployment = everything.of("Deployment")["egest"]
+    validator = validators["apps/v1 Deployment"]
+    assert not validator.is_valid({**deployment, "spec": {**deployment["spec"], "replica": 1}})
+    assert not validator.is_valid({**deployment, "spec": {**deployment["spec"], "replicas": "many"}})
+
+
+def test_each_pod_meets_the_restricted_profile(rendered: Rendered) -> None:
+    for name, pod in rendered.pods():
+        spec = pod["spec"]
+        context = spec["securityContext"]
+        assert context["runAsNonRoot"] is True, name
+        assert context["runAsUser"] == context["runAsGroup"] == 10001
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert spec["automountServiceAccountToken"] is False
+        assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
+        [container] = spec["containers"]
+        security = container["securityContext"]
+        assert security["allowPrivilegeEscalation"] is security["privileged"] is False
+        assert security["readOnlyRootFilesystem"] is True
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert all("hostPort" not in port for port in container.get("ports", ()))
+        kinds = {kind for volume in spec["volumes"] for kind in volume} - {"name"}
+        assert kinds <= {"configMap", "emptyDir", "projected", "secret", "persistentVolumeClaim"}, name
+        assert all("sizeLimit" in volume["emptyDir"] for volume in spec["volumes"] if "emptyDir" in volume)
+        volumes = [volume["name"] for volume in spec["volumes"]]
+        claimed = ["data"] if name == "kafka" and "data" not in volumes else []
+        mounts = container["volumeMounts"]
+        assert sorted(mount["name"] for mount in mounts) == sorted(volumes + claimed)
+        paths = [mount["mountPath"] for mount in mounts]
+        assert len(set(paths)) == len(paths)
+        for folder in ("/tmp", *(["/dev/shm"] if name in {"enrich", "lake", "manage"} else [])):
+            assert folder in paths, name
+
+
+def test_each_container_has_limits_and_an_image_with_a_tag(rendered: Rendered, compose: Any) -> None:
+    images = {service["image"].partition(":")[0] for service in compose["services"].values()}
+    for name, pod in rendered.pods():
+        [container] = pod["spec"]["containers"]
+        assert container["resources"]["limits"].keys() == {"cpu", "memory"}, name
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}, name
+        repository, tag = container["image"].rsplit(":", 1)
+        assert repository.rsplit("/", 1)[-1] in images
+        assert tag not in {"", "latest"}
+
+
+def test_each_service_has_an_account_probes_a_budget_spread_and_a_policy(
+    rendered: Rendered, request: pytest.FixtureRequest
+) -> None:
+    accounts, budgets, policies = map(rendered.of, ("ServiceAccount", "PodDisruptionBudget", "NetworkPolicy"))
+    for kind in ("Deployment", "StatefulSet"):
+        for name, workload in rendered.of(kind).items():
+            pod = workload["spec"]["template"]
+            labels = pod["metadata"]["labels"]
+            spec = pod["spec"]
+            assert spec["serviceAccountName"] == f"try-hifi-{name}"
+            assert accounts[name]["automountServiceAccountToken"] is False
+            [container] = spec["containers"]
+            ports = {port["name"] for port in container["ports"]}
+            for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+                action = container[probe].get("httpGet") or container[probe].get("tcpSocket")
+                assert action["port"] in ports if action else container[probe]["exec"]["command"], name
+            spread = spec["topologySpreadConstraints"]
+            assert {constraint["topologyKey"] for constraint in spread} == {
+                "kubernetes.io/hostname",
+                "topology.kubernetes.io/zone",
+            }
+            selectors = [
+                workload["spec"]["selector"],
+                budgets[name]["spec"]["selector"],
+                *(constraint["labelSelector"] for constraint in spread),
+            ]
+            if "mutual-tls" not in request.node.callspec.params["rendered"]:
+                selectors.append(policies[name]["spec"]["podSelector"])
+                assert policies[name]["spec"]["policyTypes"] == ["Ingress", "Egress"]
+            for selector in selectors:
+                assert selector["matchLabels"].items() <= labels.items(), name
+                assert selector["matchLabels"]["app.kubernetes.io/component"] == name
+
+
+def test_each_resource_has_the_usual_labels_and_a_namespace(rendered: Rendered) -> None:
+    for resource in rendered.resources:
+        labels = resource["metadata"]["labels"]
+        assert labels["app.kubernetes.io/name"] == "hifi"
+        assert labels["app.kubernetes.io/instance"] == "try"
+        assert labels["app.kubernetes.io/managed-by"] == "Helm"
+        assert resource["metadata"]["namespace"] == "shop"
+    names = [(resource["kind"], resource["metadata"]["name"]) for resource in rendered.resources]
+    assert len(set(names)) == len(names)
+
+
+def test_no_secret_is_rendered_and_no_role(rendered: Rendered) -> None:
+    kinds = {resource["kind"] for resource in rendered.resources}
+    assert not kinds & {"Secret", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"}
+
+
+def test_the_chart_has_the_services_of_compose(everything: Rendered, compose: Any) -> None:
+    components = {name for name, _ in everything.pods()} - {"test"}
+    assert components == set(compose["services"]) - set(NOT_IN_THE_CHART)
+    declared = YAML(typ="safe").load((CHART / "values.yaml").read_text())["services"]
+    assert set(declared) == components - {"kafka", "setup", "destination"}
+
+
+def test_memory_and_drains_are_those_of_compose(everything: Rendered, compose: Any) -> None:
+    for name, deployment in everything.of("Deployment").items():
+        service = compose["services"][name]
+        spec = deployment["spec"]["template"]["spec"]
+        [container] = spec["containers"]
+        if name != "destination":
+            memory = service["deploy"]["resources"]["limits"]["memory"]
+            default = re.sub(r"\$\{\w+:-(.*)\}", r"\1", memory)
+            assert container["resources"]["limits"]["memory"] == default[:-1] + default[-1].upper() + "i"
+            serves = 5 if "lifecycle" in container else 0
+            assert spec["terminationGracePeriodSeconds"] == int(service["stop_grace_period"][:-1]) + serves, (
+                name
+            )
+            if name != "connect":
+                drain = everything.variables(name)["HIFI_DRAIN_S"]
+                assert float(drain) == settings_of(name).model_fields["drain_s"].default
+
+
+def _settings(name: str) -> set[str]:
+    """The variables that a component reads."""
+    if name == "connect":
+        source = (ROOT / "infra/docker/connect/start.py").read_text()
+        return set(re.findall(r"\b(?:HIFI_[A-Z_]+[A-Z]|CONNECT_HEAP_MB)\b", source)) | {
+            f"HIFI_KAFKA_SECURITY_{key}"
+            for key in ("PROTOCOL", "CA_FILE", "USER", "PASSWORD_FILE", "MECHANISM")
+        }
+    models: list[type[BaseSettings]] = [KafkaSecuritySettings, PipeLimits, VaultSettings, EgressSettings]
+    models.append(SetupSettings if name == "setup" else settings_of(name))
+    models += [OidcSettings] if name in {"observe", "manage"} else []
+    models += [ConnectSettings] if name == "collect" else []
+    return {
+        f"{model.model_config['env_prefix']}{field.upper()}"
+        for model in models
+        for field in model.model_fields
+    }
+
+
+def test_each_variable_is_a_setting_of_its_service_with_a_value_that_it_takes(
+    rendered: Rendered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, _ in rendered.pods():
+        if name in {"kafka", "destination", "test"}:
+            continue
+        variables = rendered.variables(name)
+        names = {variable for variable in variables if not variable.startswith("PIPE_")}
+        assert names <= _settings(name), name
+        assert variables["HIFI_KAFKA"]
+        with monkeypatch.context() as patch:
+            for variable, value in variables.items():
+                patch.setenv(variable, value)
+            if name != "connect":
+                model: type[BaseSettings] = SetupSettings if name == "setup" else settings_of(name)
+                loaded: Any = model()
+                assert loaded.stream == variables["HIFI_STREAM"]
+                EgressSettings()
+            KafkaSecuritySettings()
+
+
+def test_numbers_are_written_in_full(renderings: Mapping[str, Rendered]) -> None:
+    external = renderings["external"]
+    assert external.variables("egest")["HIFI_EGEST_PARK_BYTES"] == "67108864"
+    assert external.variables("ingest")["HIFI_INGEST_MAX_BODY_BYTES"] == "16777216"
+    assert "HIFI_INGEST_MAX_BODY_BYTES" not in external.variables("egest")
+
+
+def test_the_limits_on_pipes_are_those_of_compose(rendered: Rendered, compose: Any) -> None:
+    environment = compose["x-environment"]
+    for name in ("ingest", "normalize", "egest", "enrich"):
+        variables = rendered.variables(name)
+        for variable, value in environment.items():
+            if variable.startswith("HIFI_PIPES_") and variable != "HIFI_PIPES_SECRET_GRANTS":
+                assert variables[variable] == re.sub(r"\$\{\w+:-(.*)\}", r"\1", str(value))
+
+
+@pytest.mark.parametrize(
+    ("kind", "host", "port", "allowed"),
+    [
+        (EgressKind.HTTP, "try-hifi-destination", 9100, True),
+        (EgressKind.CONNECT, "try-hifi-connect", 8083, True),
+        (EgressKind.KAFKA, "try-hifi-kafka", 9092, True),
+        (EgressKind.HTTP, "try-hifi-connect", 8083, False),
+        (EgressKind.HTTP, "try-hifi-manage", 9300, False),
+        (EgressKind.DATABASE, "try-hifi-observe", 9200, False),
+    ],
+)
+def test_pipes_reach_nothing_of_the_mesh_but_what_their_kind_needs(
+    everything: Rendered, kind: EgressKind, host: str, port: int, allowed: bool
+) -> None:
+    judge = Egress(tuple(read_allowed(everything.variables("egest")["HIFI_EGRESS_ALLOW"])))
+    assert (judge.refusal(kind, host, "10.96.0.7", port) is None) == allowed
+
+
+def _files(pod: Resource) -> set[str]:
+    """The files of projected volumes, with the path at which they are mounted."""
+    [container] = pod["spec"]["containers"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    files = set()
+    for volume in pod["spec"]["volumes"]:
+        for source in volume.get("projected", {}).get("sources", ()):
+            files |= {
+                f"{mounts[volume['name']]}/{entry['path']}" for entry in source["secret"].get("items", ())
+            }
+        files |= {
+            f"{mounts[volume['name']]}/{entry['path']}" for entry in volume.get("secret", {}).get("items", ())
+        }
+    return files
+
+
+def test_each_file_that_a_variable_names_is_mounted(rendered: Rendered) -> None:
+    for name, pod in rendered.pods():
+        files = _files(pod)
+        for variable, value in rendered.variables(name).items():
+            if variable.endswith("_FILE"):
+                assert value in files, (name, variable)
+
+
+def test_users_and_secrets_of_strimzi(renderings: Mapping[str, Rendered]) -> None:
+    strimzi = renderings["strimzi"]
+    variables = strimzi.variables("egest")
+    assert variables["HIFI_KAFKA"] == "events-kafka-bootstrap.kafka.svc:9093"
+    assert variables["HIFI_KAFKA_SECURITY_PROTOCOL"] == "SASL_SSL"
+    assert variables["HIFI_KAFKA_SECURITY_USER"] == "shop.egest"
+    assert strimzi.variables("setup")["HIFI_KAFKA_SECURITY_USER"] == "shop.publisher"
+    pods = dict(strimzi.pods())
+    [kafka] = (volume for volume in pods["egest"]["spec"]["volumes"] if volume["name"] == "kafka")
+    assert kafka["projected"]["sources"] == [
+        {"secret": {"name": "events-cluster-ca-cert", "items": [{"key": "ca.crt", "path": "ca.pem"}]}},
+        {"secret": {"name": "shop.egest", "items": [{"key": "password", "path": "password"}]}},
+    ]
+    tls = renderings["mutual-tls"]
+    assert tls.variables("egest")["HIFI_KAFKA_SECURITY_PROTOCOL"] == "SSL"
+    assert tls.variables("egest")["HIFI_KAFKA_SECURITY_KEY_FILE"] == "/run/kafka/key.pem"
+    assert "HIFI_KAFKA_SECURITY_USER" not in tls.variables("egest")
+
+
+def test_the_rules_of_scaling_are_those_of_the_autoscaler(
+    everything: Rendered, renderings: Mapping[str, Rendered]
+) -> None:
+    policy = Policy()
+    autoscalers = renderings["external"].of("HorizontalPodAutoscaler")
+    assert set(autoscalers) == {"ingest", *AUTOSCALED}
+    for name, autoscaler in autoscalers.items():
+        [metric] = autoscaler["spec"]["metrics"]
+        cores = metric["resource"]["target"]["averageValue"]
+        assert metric["resource"]["name"] == "cpu"
+        assert cores == f"{policy.cpu_high * 1000:.0f}m"
+        behavior = autoscaler["spec"]["behavior"]
+        assert behavior["scaleUp"]["stabilizationWindowSeconds"] == policy.up_after_s
+        assert behavior["scaleDown"]["stabilizationWindowSeconds"] == policy.down_after_s
+        assert behavior["scaleDown"]["policies"] == [
+            {"type": "Pods", "value": 1, "periodSeconds": policy.down_after_s}
+        ]
+        assert "replicas" not in renderings["external"].of("Deployment")[name]["spec"]
+    topics = Topics("hifi")
+    objects = everything.of("ScaledObject")
+    assert set(objects) == {"normalize", "egest"}
+    assert set(everything.of("HorizontalPodAutoscaler")) == {"ingest", "retrier"}
+    for name, scaled in objects.items():
+        cpu, *lags = scaled["spec"]["triggers"]
+        assert cpu["type"] == "cpu"
+        assert cpu["metadata"] == {"value": "700m"}
+        assert [lag["metadata"]["topic"] for lag in lags] == list(reads(topics, name))
+        for lag in lags:
+            assert lag["metadata"]["consumerGroup"] == topics.group(name)
+            assert lag["metadata"]["lagThreshold"] == str(policy.backlog_high)
+            assert lag["authenticationRef"] == {"name": "keda-kafka"}
+        assert scaled["spec"]["fallback"]["behavior"] == "currentReplicas"
+
+
+def test_only_services_that_connect_for_pipes_or_people_reach_outside(everything: Rendered) -> None:
+    outside = {
+        name
+        for name, policy in everything.of("NetworkPolicy").items()
+        if any("ipBlock" in peer for rule in policy["spec"]["egress"] for peer in rule.get("to", ()))
+    }
+    assert outside == {"collect", "enrich", "egest", "lake", "observe", "manage", "connect"}
+    for name, policy in everything.of("NetworkPolicy").items():
+        for rule in policy["spec"]["egress"]:
+            assert rule.get("to"), name  # nobody may reach everything
+            for peer in rule["to"]:
+                if peer.get("ipBlock", {}).get("cidr") == "0.0.0.0/0":
+                    assert {"10.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"} <= set(peer["ipBlock"]["except"])
+
+
+def test_who_may_connect_to_each_part(everything: Rendered, renderings: Mapping[str, Rendered]) -> None:
+    component = "app.kubernetes.io/component"
+
+    def peers(rules: Sequence[Resource]) -> dict[int | str, set[str]]:
+        return {
+            rule["ports"][0]["port"]: {
+                peer.get("podSelector", {}).get("matchLabels", {}).get(component, "all")
+                for peer in rule.get("from", [{}])
+            }
+            for rule in rules
+        }
+
+    policies = everything.of("NetworkPolicy")
+    assert peers(policies["ingest"]["spec"]["ingress"]) == {"events": {"all"}}
+    assert peers(policies["connect"]["spec"]["ingress"]) == {"rest": {"collect"}}
+    assert peers(policies["destination"]["spec"]["ingress"]) == {"events": {"egest"}}
+    assert policies["retrier"]["spec"]["ingress"] == []
+    assert peers(renderings["external"].of("NetworkPolicy")["retrier"]["spec"]["ingress"]) == {
+        "health": {"all"}
+    }
+    for name, service in everything.of("Service").items():
+        workloads = everything.of("Deployment") | everything.of("StatefulSet")
+        [container] = workloads[name]["spec"]["template"]["spec"]["containers"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        for port in service["spec"]["ports"]:
+            assert ports[port["targetPort"]] == port["port"]
+
+
+def test_ports_are_those_of_the_images(everything: Rendered, compose: Any) -> None:
+    dockerfile = (ROOT / "infra/docker/service.Dockerfile").read_text()
+    for name, variable in {"ingest": "INGEST", "observe": "OBSERVE", "manage": "MANAGE"}.items():
+        [served] = re.findall(rf"HIFI_{variable}_PORT=(\d+)", dockerfile)
+        [port] = everything.of("Service")[name]["spec"]["ports"]
+        assert port["port"] == int(served)
+    for name in SERVICES:
+        [container] = everything.of("Deployment")[name]["spec"]["template"]["spec"]["containers"]
+        assert {"name": "health", "containerPort": 9000} in container["ports"]
+
+
+def test_the_route_shares_requests_between_colours(
+    renderings: Mapping[str, Rendered], everything: Rendered
+) -> None:
+    [rule] = renderings["blue"].of("HTTPRoute")["ingest"]["spec"]["rules"]
+    assert rule["backendRefs"] == [
+        {"name": "blue-hifi-ingest", "port": 8080, "weight": 90},
+        {"name": "green-hifi-ingest", "port": 8080, "weight": 10},
+    ]
+    assert renderings["blue"].variables("setup")["HIFI_COLOUR"] == "blue"
+    [rule] = everything.of("HTTPRoute")["ingest"]["spec"]["rules"]
+    assert [backend["name"] for backend in rule["backendRefs"]] == ["try-hifi-ingest"]
+
+
+def test_monitoring_has_each_alarm_and_the_dashboard(everything: Rendered) -> None:
+    [group] = everything.of("PrometheusRule")["alarms"]["spec"]["groups"]
+    absent, *alarms = group["rules"]
+    assert absent["alert"] == "HifiObserveAbsent"
+    assert [re.findall(r'kind="([^"]+)"', alarm["expr"]) for alarm in alarms] == [[kind] for kind in KINDS]
+    assert [alarm["annotations"]["runbook_url"] for alarm in alarms] == [
+        f"https://docs.example/runbooks#{kind}" for kind in KINDS
+    ]
+    dashboard = everything.of("ConfigMap")["dashboard"]["data"]["hifi.json"]
+    assert json.loads(dashboard) == json.loads((ROOT / "docs/grafana/hifi.json").read_text())
+    [endpoint] = everything.of("PodMonitor")["metrics"]["spec"]["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["path"]) == ("health", "/metrics")
+
+
+def test_setup_gets_another_name_when_its_pipes_change(
+    helm: list[str], renderings: Mapping[str, Rendered]
+) -> None:
+    values = ("--values", str(VALUES["external"]))
+    [before] = renderings["external"].of("Job")
+    [same] = render(helm, *values).of("Job")
+    [after] = render(helm, *values, "--set-string", "pipes.revision=8").of("Job")
+    assert before == same != after
+
+
+def test_a_cluster_without_other_projects_gets_a_chart_that_works_without_them(helm: list[str]) -> None:
+    plain = render(helm, "--values", str(VALUES["everything"]))
+    kinds = {resource["kind"] for resource in plain.resources}
+    assert not kinds & {"ScaledObject", "PodMonitor", "PrometheusRule", "HTTPRoute"}
+    assert set(plain.of("HorizontalPodAutoscaler")) == {"ingest", *AUTOSCALED}
+
+
+def test_the_version_is_that_of_the_packages() -> None:
+    chart = YAML(typ="safe").load((CHART / "Chart.yaml").read_text())
+    version = re.search(r'^version = "(.+)"', (ROOT / "libs/pyproject.toml").read_text(), re.MULTILINE)
+    assert version is not None
+    assert chart["appVersion"] == version[1]
+    assert chart["version"] == re.sub(r"(?<=\d)rc", "-rc", version[1])

@@ -1,0 +1,68 @@
+"""Wrong values of the Helm chart are refused with what to change."""
+
+import subprocess
+from typing import Final
+
+import pytest
+from tests.support.helm.chart import CHART, HelmRefused, find_helm, render
+
+BASE: Final = ("--set", "kafka.bootstrapServers=kafka:9092")
+
+
+@pytest.fixture(scope="module")
+def helm() -> list[str]:
+    """The command `helm`."""
+    return find_helm()
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (["kafka.bootstrapServers="], "set one of kafka.bootstrapServers, kafka.strimzi.cluster and"),
+        (["kafka.bundled.enabled=true"], "set are: kafka.bundled.enabled, kafka.bootstrapServers"),
+        (["service.egest.replicas=2"], "'service' not allowed"),
+        (["services.egest.replica=2"], "'replica' not allowed"),
+        (["services.enrich.max=2"], "'max' not allowed"),
+        (["services.egests.replicas=2"], "'egests' not allowed"),
+        (["kafka.bootstrapServers=kafka"], "kafka/bootstrapServers"),
+        (["kafka.security.protocol=TLS"], "kafka/security/protocol"),
+        (["image.tag=latest"], "image.tag is latest, which may be other code in each pod"),
+        (["stream.name=Shop"], "stream/name"),
+        (["stream.partitions=0"], "stream/partitions"),
+        (["services.egest.resources.limits=null"], "missing property 'limits'"),
+        (["services.egest.max=9"], "services.egest: 9 instances are more than stream.partitions (4)"),
+        (["autoscaling.enabled=false", "services.normalize.replicas=9"], "lower services.normalize.replicas"),
+        (["services.ingest.min=5"], "services.ingest.min (5) is above services.ingest.max (4)"),
+        (["control.enabled=true", "services.rollout.replicas=2"], "services.rollout.replicas is 2: run one instance"),
+        (["services.connect.enabled=true"], "services.connect.enabled needs connect.credentialsSecret"),
+        (
+            ["services.connect.enabled=true", "connect.credentialsSecret=c", "kafka.security.protocol=SSL"],
+            "Kafka Connect knows a Kafka without security, and SASL_SSL",
+        ),
+        (["kafka.security.protocol=SASL_SSL", "kafka.security.userSecret="], "needs kafka.security.userSecret"),
+        (["kafka.security.protocol=SASL_SSL", "kafka.security.mechanism=OAUTHBEARER"], "needs kafka.security.tokenUrl"),
+        (["pipes.configMap=a", "pipes.claim=b"], "at most one of pipes.files, pipes.configMap and pipes.claim"),
+        (["pipes.files.a/b=x"], 'pipes.files: "a/b" is no file name of a ConfigMap'),
+        (["colour.record=c"], "colour.record needs colour.name"),
+        (["colour.name=red"], "colour/name"),
+        (["test.pipe=orders"], "test.pipe needs test.keySecret, administrator.secret"),
+        (["route.enabled=true"], "route.enabled needs route.parents"),
+        (["settings.HIFI_KAFKA=x"], "settings.HIFI_KAFKA: set the value kafka instead"),
+        (["services.egest.env.HIFI_DRAIN_S=9"], "set the value services.NAME.drainSeconds instead"),
+        (["services.egest.env.HIFI_KAFKA_SECURITY_USER=x"], "set the values of kafka.security"),
+        (["services.egest.env.HIFI_PORT=1"], "the images set it"),
+        (["services.egest.env.HIFI_EGEST_LANES=1"], "services.egest.env.HIFI_EGEST_LANES: no service has this setting"),
+        (["services.egest.env.HIFI_INGEST_PIPE_RATE=1"], "egest does not have this setting, but ingest"),
+        (["settings.REGION=eu"], "settings.REGION: settings begin with HIFI_"),
+        (["services.egest.env.lower=1"], "services.egest.env.lower: variables are capital letters"),
+        (["services.egest.volumes[0].claim=c"], "missing property 'path'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_refused_with_what_to_change(helm: list[str], values: list[str], said: str) -> None:
+    with pytest.raises(HelmRefused) as refused:
+        render(helm, *BASE, *(word for value in values for word in ("--set", value)))
+    assert said in str(refused.value)
+
+
+def test_the_chart_passes_helms_own_checks(helm: list[str]) -> None:
+    subprocess.run([*helm, "lint", "--strict", CHART, *BASE], check=True, capture_output=True)

@@ -1,0 +1,90 @@
+"""Renders the Helm chart."""
+
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from ruamel.yaml import YAML
+
+ROOT: Final = Path(__file__).parents[3]
+CHART: Final = ROOT / "infra/helm/hifi"
+KEDA: Final = "keda.sh/v1alpha1"
+PROMETHEUS: Final = "monitoring.coreos.com/v1"
+GATEWAY: Final = "gateway.networking.k8s.io/v1"
+_MISSING: Final = 3
+
+Resource = Mapping[str, Any]
+
+
+class HelmRefused(Exception):
+    """Helm refused the values; its message."""
+
+
+def find_helm() -> list[str]:
+    """The command `helm`; skips the test where it is missing and cannot be built."""
+    found = subprocess.run(
+        [ROOT / "infra/helm/helm.sh", "--which"], capture_output=True, text=True, check=False
+    )
+    if found.returncode == _MISSING:
+        pytest.skip(found.stderr.strip())
+    assert found.returncode == 0, found.stderr
+    return found.stdout.split()
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What `helm template` makes of a set of values."""
+
+    resources: Sequence[Resource]
+
+    def of(self, kind: str) -> dict[str, Resource]:
+        """The resources of a kind by their name without that of the release."""
+        return {
+            resource["metadata"]["name"].removeprefix("try-hifi-"): resource
+            for resource in self.resources
+            if resource["kind"] == kind
+        }
+
+    def pods(self) -> Iterator[tuple[str, Resource]]:
+        """Name, and specification with metadata, of each pod."""
+        for resource in self.resources:
+            if resource["kind"] in {"Deployment", "StatefulSet", "Job"}:
+                yield (
+                    resource["metadata"]["labels"]["app.kubernetes.io/component"],
+                    resource["spec"]["template"],
+                )
+            elif resource["kind"] == "Pod":
+                yield "test", resource
+
+    def variables(self, name: str) -> dict[str, str]:
+        """The variables of a component that have a value."""
+        [pod] = (pod for component, pod in self.pods() if component == name)
+        [container] = pod["spec"]["containers"]
+        return {entry["name"]: entry.get("value", "") for entry in container.get("env", ())}
+
+
+def render(helm: Sequence[str], *arguments: str, apis: Sequence[str] = ()) -> Rendered:
+    """Render the chart as the release `try`.
+
+    Args:
+        helm: the command.
+        *arguments: further ones, such as `--set`.
+        apis: of the cluster, beside those of Kubernetes.
+
+    Raises:
+        HelmRefused: a value is wrong.
+    """
+    more = [word for api in apis for word in ("--api-versions", api)]
+    rendered = subprocess.run(
+        [*helm, "template", "try", CHART, "--namespace", "shop", *more, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if rendered.returncode != 0:
+        raise HelmRefused(rendered.stderr)
+    documents = YAML(typ="safe").load_all(rendered.stdout)
+    return Rendered([document for document in documents if document])
