@@ -143,6 +143,7 @@ async def scene(kafka: str, folder: Path) -> AsyncIterator[Scene]:
             stream=f"m{uuid.uuid4().hex[:8]}",
             kafka=kafka,
             partitions=2,
+            scale={"observe": 1},
             port=(port := free_port()),
             console_port=free_port(but={port}),
         )

@@ -144,7 +144,7 @@ def _wait_until_ready(url: str, token: str, log: Path) -> None:
     end = time.monotonic() + _READY_WITHIN_S
     while time.monotonic() < end:
         try:
-            with urllib.request.urlopen(request, context=trust, timeout=2):  # noqa: S310
+            with urllib.request.urlopen(request, context=trust, timeout=2):  # noqa: S310 - this machine
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)
