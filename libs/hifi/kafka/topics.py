@@ -123,6 +123,13 @@ class Topic:
         }
 
 
+def _certificates_topic(name: str) -> Topic:
+    """The reports of certificates of a stream's services, or of the fronts of two colours."""
+    return Topic(
+        name, "service and instance", partitions=1, compacted=True, expire_ms=CERTIFICATES_RETENTION_MS
+    )
+
+
 class DeclaredTopics(Protocol):
     """All topics of a stream or of a control plane."""
 
@@ -350,13 +357,7 @@ class Topics:
                 compacted=True,
                 expire_ms=USAGE_RETENTION_MS,
             ),
-            Topic(
-                self.certificates,
-                "service and instance",
-                partitions=1,
-                compacted=True,
-                expire_ms=CERTIFICATES_RETENTION_MS,
-            ),
+            _certificates_topic(self.certificates),
             Topic(self.minutes, "kind, pipe, minute, partition", compacted=True),
             Topic(
                 self.watermarks,
@@ -499,12 +500,6 @@ class ControlTopics(PrincipalTopics):
             Topic(self.deployments, "service", partitions=1, compacted=True),
             *super().all(),
             Topic(self.colours, "always the same", partitions=1, compacted=True),
-            Topic(
-                self.certificates,
-                "service and instance",
-                partitions=1,
-                compacted=True,
-                expire_ms=CERTIFICATES_RETENTION_MS,
-            ),
+            _certificates_topic(self.certificates),
             Topic(self.schemas, "kind, subject, version", partitions=1, compacted=True),
         ]

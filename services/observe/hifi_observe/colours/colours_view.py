@@ -23,6 +23,8 @@ from hifi_observe.watermark.statement import Watermark
 _FOLLOW_S: Final = 1.0
 _PUBLISH_S: Final = 2.0
 _ANSWER_S: Final = 5.0
+_UNANSWERED: Final = (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError)
+"""Errors of the observe of a colour that does not answer, or not as expected."""
 _MINUTE_MS: Final = 60_000
 _BACK: Final = 30
 """Minutes within which what the front refused is published, after Kafka was away."""
@@ -140,18 +142,10 @@ class ColoursView:
 
     async def _ask_watermarks(self, session: aiohttp.ClientSession, url: str) -> Sequence[Watermark] | str:
         try:
-            async with session.get(
-                url.rstrip("/") + "/api/v1/watermarks",
-                params={"colour": "own"},
-                headers=self._headers(),
-                allow_redirects=False,
-            ) as answer:
-                body = orjson.loads(await answer.read())
-                if answer.status != 200:
-                    raise ValueError(f"{answer.status}: {body.get('detail', body)}")
-                watermarks: Sequence[Watermark] = body["watermarks"]
-                return watermarks
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError) as error:
+            body = await self._body(session, url, "/api/v1/watermarks", {"colour": "own"})
+            watermarks: Sequence[Watermark] = body["watermarks"]
+            return watermarks
+        except _UNANSWERED as error:
             return f"its observe at {url} does not answer: {str(error) or type(error).__name__}"
 
     async def _ask(
@@ -162,20 +156,32 @@ class ColoursView:
         path = f"/api/v1/pipes/{quote(pipe)}/minutes"
         query = {"from": str(first), "to": str(last), "lags": "whole"}
         try:
-            async with session.get(
-                url.rstrip("/") + path, params=query, headers=self._headers(), allow_redirects=False
-            ) as answer:
-                body = orjson.loads(await answer.read())
-                if answer.status != 200:
-                    raise ValueError(f"{answer.status}: {body.get('detail', body)}")
-                rows = {row["minute"]: row for row in body["minutes"]}
-                fronts = {int(minute): counts for minute, counts in body["fronts"].items()}
-                return ColourMinutes(
-                    body["closed_minute"], rows, None, asleep_since, fronts, body["first_minute"]
-                )
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError) as error:
+            body = await self._body(session, url, path, query)
+            rows = {row["minute"]: row for row in body["minutes"]}
+            fronts = {int(minute): counts for minute, counts in body["fronts"].items()}
+            return ColourMinutes(
+                body["closed_minute"], rows, None, asleep_since, fronts, body["first_minute"]
+            )
+        except _UNANSWERED as error:
             reason = f"the observe of {name} at {url} does not answer: {str(error) or type(error).__name__}"
             return ColourMinutes(-1, {}, reason, asleep_since)
+
+    async def _body(
+        self, session: aiohttp.ClientSession, url: str, path: str, query: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """What the observe of a colour answers.
+
+        Raises:
+            ValueError: its status is not 200, or its body is no JSON.
+            aiohttp.ClientError, TimeoutError, OSError: it does not answer, or the token cannot be read.
+        """
+        async with session.get(
+            url.rstrip("/") + path, params=query, headers=self._headers(), allow_redirects=False
+        ) as answer:
+            body: dict[str, Any] = orjson.loads(await answer.read())
+            if answer.status != 200:
+                raise ValueError(f"{answer.status}: {body.get('detail', body)}")
+            return body
 
     def _headers(self) -> dict[str, str]:
         """With the token for the observe of a colour, as its file is now.

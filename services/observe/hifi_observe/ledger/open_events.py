@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from hifi_observe.ledger.frontier import Frontier
+from hifi_observe.ledger.hops import FINAL
 from hifi_observe.ledger.id_set import IdSet
 from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.ledger.record_batch import RecordGroup
@@ -37,7 +38,6 @@ WAITING: Final = "waiting"
 PARKED_STATE: Final = "parked"
 IN_FLIGHT: Final = (INGEST, NORMALIZE, ENRICH, EGEST)
 """Services that an event in flight waits for; `ingest` stands for events that are acknowledged, but not in `raw`."""
-_FINAL: Final = frozenset(("delivered", "filtered", "duplicate", "dead-delivery"))
 _OF_EVENT: Final = frozenset(("dead-event", "filtered", "duplicate"))
 """Kinds of stages that settle an event at every destination, if they name none or are of the whole event."""
 _NO_IDS: Final = IdSet()
@@ -84,7 +84,7 @@ class PipeMinuteStages:
             kind, name = stage.kind, stage.destination
             if kind in _OF_EVENT and (kind == "dead-event" or not name):
                 self._final[""].append(ids)
-            elif kind in _FINAL:
+            elif kind in FINAL:
                 self._final[name].append(ids)
             elif kind == "wanted":
                 self._wanted[name] = ids

@@ -42,17 +42,15 @@ def verified_claims(
         SignInRefused: it is not valid.
     """
     try:
-        claims = jwt.decode(token, _signing_keys(keys), algorithms=ALGORITHMS).claims
-        jwt.JWTClaimsRegistry(
-            now_s,
-            LEEWAY_S,
-            iss={"essential": True, "value": issuer},
-            aud={"essential": True, "value": client_id},
-            sub={"essential": True},
-            exp={"essential": True},
-            iat={"essential": True},
-            nonce={"essential": True, "value": nonce},
-        ).validate(claims)
+        expected = {
+            "iss": issuer,
+            "aud": client_id,
+            "sub": None,
+            "exp": None,
+            "iat": None,
+            "nonce": nonce,
+        }
+        claims = _validated(token, keys, now_s, expected).claims
     except ExpiredTokenError:
         raise SignInRefused(
             "the id token has expired by the clock of this machine; compare it with the provider's"
@@ -88,17 +86,9 @@ def ended_session(
         SignInRefused: it is not valid.
     """
     try:
-        decoded = jwt.decode(token, _signing_keys(keys), algorithms=ALGORITHMS)
+        expected = {"iss": issuer, "aud": client_id, "exp": None, "iat": None, "jti": None}
+        decoded = _validated(token, keys, now_s, expected)
         claims = decoded.claims
-        jwt.JWTClaimsRegistry(
-            now_s,
-            LEEWAY_S,
-            iss={"essential": True, "value": issuer},
-            aud={"essential": True, "value": client_id},
-            exp={"essential": True},
-            iat={"essential": True},
-            jti={"essential": True},
-        ).validate(claims)
     except (JoseError, ValueError, TypeError, KeyError) as error:
         raise SignInRefused(f"the logout token is not valid: {error}") from None
     if str(decoded.header.get("typ", "JWT")).lower() not in _LOGOUT_TYPES:
@@ -112,6 +102,29 @@ def ended_session(
     if not isinstance(subject, str) or not isinstance(session_id, str) or not (subject or session_id):
         raise SignInRefused("the logout token names neither a person nor a session")
     return ProviderSession(subject, session_id)
+
+
+def _validated(
+    token: str, keys: Mapping[str, Any], now_s: int, expected: Mapping[str, str | None]
+) -> jwt.Token:
+    """Check signature, times and claims.
+
+    Args:
+        token: as somebody sent it.
+        keys: JSON Web Key Set of the provider.
+        now_s: seconds since 1970 UTC.
+        expected: claims that it must have, and their values; None: any.
+
+    Raises:
+        JoseError, ValueError, TypeError, KeyError: it is not valid.
+    """
+    decoded = jwt.decode(token, _signing_keys(keys), algorithms=ALGORITHMS)
+    options: dict[str, jwt.ClaimsOption] = {
+        name: {"essential": True} if value is None else {"essential": True, "value": value}
+        for name, value in expected.items()
+    }
+    jwt.JWTClaimsRegistry(now_s, LEEWAY_S, **options).validate(decoded.claims)
+    return decoded
 
 
 def _signing_keys(keys: Mapping[str, Any]) -> jwk.KeySet:
