@@ -1,5 +1,6 @@
 """Sign-in on a console with a real OpenID Connect provider: npm's `oidc-provider`."""
 
+import asyncio
 import html
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -215,6 +216,24 @@ async def test_who_signs_out_may_sign_out_of_the_provider_too(site: Site) -> Non
     async with site.browser.get(html.unescape(link[1])) as page:
         assert page.status == 200
         assert "/session/end/confirm" in await page.text()
+
+
+async def test_whoever_signs_out_at_the_provider_is_signed_out_of_the_console(site: Site) -> None:
+    await site.sign_in("ann@admins")
+    async with new_browser() as browser:
+        other = Site(site.console, site.provider, browser)
+        await other.sign_in("bob@admins")
+        async with site.browser.get(f"{site.provider.issuer}/session/end") as page:
+            text = await page.text()
+        secret = re.search(r'name="xsrf" value="([^"]+)"', text)
+        assert secret is not None, text
+        form = {"xsrf": secret[1], "logout": "yes"}
+        async with site.browser.post(f"{site.provider.issuer}/session/end/confirm", data=form) as done:
+            assert done.status == 200, await done.text()
+        async with asyncio.timeout(60):
+            while await site.status() != 303:
+                await asyncio.sleep(0.1)
+        assert (await other.me())["name"] == "oidc:bob"
 
 
 async def test_keys_that_the_provider_replaces_count_at_once(site: Site) -> None:

@@ -78,6 +78,7 @@ def running_provider(folder: Path, console: str, port: int = 0) -> Iterator[Runn
         [
             *("node", "provider.mjs", str(port), CLIENT_ID, CLIENT_SECRET, PUBLIC_CLIENT_ID),
             *(f"{console}/sign-in/oidc/callback", f"{console}/sign-in"),
+            f"{console}/sign-in/oidc/backchannel-logout",
         ],
         cwd=folder,
         env={"PATH": os.environ["PATH"]},
