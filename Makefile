@@ -3,7 +3,7 @@ PYTHON ?= python3
 PACKAGES := $(shell $(PYTHON) requirements/members.py)
 ARGS ?=
 
-.PHONY: help setup demo demo-control demo-colours demo-cdc bench bench-quick bench-connectors bench-rows test test-fast s3-server test-more test-containers images compose chaos chaos-quick chaos-connectors chaos-control chaos-colours equivalence roundtrips mutations fuzz soak lint format audit types release release-images lock clean
+.PHONY: help setup wheels demo demo-control demo-colours demo-cdc bench bench-quick bench-connectors bench-rows test test-fast s3-server test-more test-containers images compose chaos chaos-quick chaos-connectors chaos-control chaos-colours equivalence roundtrips mutations fuzz soak lint format audit types release release-images lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,6 +14,10 @@ setup: .venv/.installed  ## create .venv, compile modules, find or install Java,
 	.venv/bin/python -m hifi_infra.java.jars
 	.venv/bin/python -m hifi_infra.kafka.class_archive
 	.venv/bin/python -m hifi_enrich.spark.make_class_archive
+
+wheels: setup  ## install hifi's packages as a release does, as wheels with the compiled modules; CI tests these
+	HIFI_RELEASE_COMPILED=$$(.venv/bin/python -m hifi_infra.compile --which) \
+		.venv/bin/uv pip install --quiet --python .venv/bin/python --reinstall --no-build-isolation --no-deps $(addprefix ./,$(PACKAGES))
 
 demo: setup  ## send recorded flights through a mesh on this machine (ARGS="--rate 500 --for 60")
 	.venv/bin/hifi demo $(ARGS)

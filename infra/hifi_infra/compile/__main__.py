@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from hifi.runtime.compiled.import_hook import folder_in_use
 from hifi.runtime.errors import Misconfigured
 from hifi.spark.jars import user_cache_folder
 from hifi_infra.compile.build import (
@@ -37,6 +38,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hifi_infra.compile", description=__doc__)
     parser.add_argument("--folder", type=Path, help="where the modules go (default: the user's cache folder)")
     parser.add_argument(
+        "--which", action="store_true", help="build nothing; print the folder of the build that is in use"
+    )
+    parser.add_argument(
         "--service", help="copy what this package imports, such as hifi_egest, from --folder to --into"
     )
     parser.add_argument("--into", type=Path, help="folder of the copy, as the service will see it")
@@ -45,8 +49,12 @@ def main() -> None:
         "--root", type=Path, default=Path("/"), help="write the copy below it, as `pip install --root`"
     )
     arguments = parser.parse_args()
-    if arguments.service:
+    if arguments.which:
+        print(folder_in_use() or "")
+    elif arguments.service:
         _copy(arguments)
+    elif _installed():
+        _say("the installed wheel of hifi has them")
     elif os.environ.get("HIFI_COMPILED") == "0":
         _say("HIFI_COMPILED=0: nothing was compiled")
     elif not has_compiler():
@@ -58,6 +66,12 @@ def main() -> None:
             _make(arguments)
         except Misconfigured as error:
             sys.exit(f"compiled modules: {error}\nHIFI_COMPILED=0 goes on without compiled modules")
+
+
+def _installed() -> bool:
+    """Whether this environment has the compiled modules of a wheel (`make wheels`), not a link to a build."""
+    in_use = folder_in_use()
+    return in_use is not None and Path(in_use).parent == Path(sysconfig.get_path("purelib"))
 
 
 def _make(arguments: argparse.Namespace) -> None:

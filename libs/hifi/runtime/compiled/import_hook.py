@@ -19,10 +19,14 @@ SOURCES = "sources"
 
 
 class CompiledModuleFinder:
-    """Finds the modules of one build, or none of them where a source differs."""
+    """Finds the modules of one build, or none of them where a source differs.
+
+    Attributes:
+        folder: of the build.
+    """
 
     def __init__(self, folder: str, extensions: dict[str, str]) -> None:
-        self._folder = folder
+        self.folder = folder
         self._extensions = extensions
         self._matches: bool | None = None
 
@@ -31,7 +35,7 @@ class CompiledModuleFinder:
         extension = self._extensions.get(fullname)
         if extension is None or not self.matches_sources():
             return None
-        file = f"{self._folder}/{extension}"
+        file = f"{self.folder}/{extension}"
         spec = ModuleSpec(fullname, ExtensionFileLoader(fullname, file), origin=file)
         spec.has_location = True
         return spec
@@ -47,7 +51,7 @@ class CompiledModuleFinder:
         from hashlib import sha256
 
         try:
-            with open(f"{self._folder}/{SOURCES}", encoding="utf-8") as lines:
+            with open(f"{self.folder}/{SOURCES}", encoding="utf-8") as lines:
                 expected = [line.rstrip("\n").split(" ", 1) for line in lines]
             for checksum, path in expected:
                 with open(_installed(path), "rb") as source:
@@ -76,9 +80,15 @@ def install(folder: str) -> None:
 
 def in_use() -> bool:
     """Whether this process uses compiled modules."""
-    return any(
-        isinstance(finder, CompiledModuleFinder) and finder.matches_sources() for finder in sys.meta_path
-    )
+    return folder_in_use() is not None
+
+
+def folder_in_use() -> str | None:
+    """The folder of the build that this process uses; None: it uses no compiled modules."""
+    for finder in sys.meta_path:
+        if isinstance(finder, CompiledModuleFinder) and finder.matches_sources():
+            return finder.folder
+    return None
 
 
 def _installed(path: str) -> str:
