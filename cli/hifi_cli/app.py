@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "event": _Command(_INSPECT, "event", "event"),
     "watermark": _Command(_INSPECT, "watermark", "watermark"),
     "wait": _Command(_INSPECT, "wait", "wait"),
+    "query": _Command(_INSPECT, "query", "query"),
     "skew": _Command(_INSPECT, "skew", "skew"),
     "sources": _Command(_INSPECT, "sources", "sources"),
     "usage": _Command(_INSPECT, "usage", "usage"),

@@ -78,6 +78,7 @@ CHANGES = {
     "apply",
     "dead show",
     "dead replay",
+    "query",
     "rollout share",
     "rollout promote",
     "rollout abort",
@@ -225,6 +226,13 @@ def test_each_change_is_in_the_audit_with_before_and_after(
         "pipe/p",
         None,
         {"dead_letters": ["0:0"]},
+    )
+    count = "select count(*) from dead_letter"
+    assert told(stream.run("query", count)) == (
+        "read event data",
+        f"topic/{stream.topics.dead_letter}",
+        None,
+        {"query": count},
     )
     assert told(stream.run("dead replay", "--all"))[:2] == ("replay dead letters", "pipe/all")
 
