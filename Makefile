@@ -15,9 +15,13 @@ setup: .venv/.installed  ## create .venv, compile modules, find or install Java,
 	.venv/bin/python -m hifi_infra.kafka.class_archive
 	.venv/bin/python -m hifi_enrich.spark.make_class_archive
 
-wheels: setup  ## install hifi's packages as a release does, as wheels with the compiled modules; CI tests these
+wheels:  ## as setup, but as a release: packages as wheels with the compiled modules. CI tests these; `make clean` undoes it
+	rm -f .venv/.installed
+	$(MAKE) --no-print-directory .venv/.installed
+	.venv/bin/python -m hifi_infra.compile
 	HIFI_RELEASE_COMPILED=$$(.venv/bin/python -m hifi_infra.compile --which) \
 		.venv/bin/uv pip install --quiet --python .venv/bin/python --reinstall --no-build-isolation --no-deps $(addprefix ./,$(PACKAGES))
+	$(MAKE) --no-print-directory setup
 
 demo: setup  ## send recorded flights through a mesh on this machine (ARGS="--rate 500 --for 60")
 	.venv/bin/hifi demo $(ARGS)

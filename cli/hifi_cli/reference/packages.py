@@ -9,7 +9,8 @@ from typing import Final
 
 from hifi_infra.mesh.plan import CONTROL, FLOW
 
-ROOT: Final = Path(__file__).parents[3]
+ROOT: Final = Path.cwd()
+"""The repository: the command runs in it."""
 TOP: Final = ("libs", "connectors", "services", "infra", "cli")
 """Folders with packages, in the order of the page; those that do not exist are left out."""
 _NO_SOURCES: Final = {"build", ".venv"}
