@@ -73,7 +73,10 @@ def test_the_first_rows_come_with_their_columns_and_whether_there_are_more(
 @pytest.mark.parametrize(
     ("sql", "why"),
     [
-        ("with recursive n(i) as (select 1 union all select i from n) select count(*) from n", "longer than 0.2 s"),
+        (
+            "with recursive n(i) as (select 1 union all select i from n) select count(*) from n",
+            "longer than 0.2 s",
+        ),
         ("select load_extension('/tmp/other') from receipts", "not authorized"),
         ("select length(zeroblob(1000000000)) from receipts", "too big"),
         ("select value ->> '$.a' from (select '{' value from receipts)", "malformed JSON"),
