@@ -1,7 +1,7 @@
 """The version of hifi, which all its packages share and require of each other.
 
 python release/version.py            # print it
-python release/version.py 0.1.0rc2   # write it into the pyproject.toml of every package
+python release/version.py 0.1.0rc2   # write it into the pyproject.toml of every package, and into the chart
 """
 
 import re
@@ -14,6 +14,8 @@ ROOT: Final = Path(__file__).parents[1]
 VERSION: Final = re.compile(r'^version = "([^"]+)"', re.MULTILINE)
 PIN: Final = re.compile(r'"(hifi-[a-z]+(?:\[[a-z,]+\])?)(?:==[^"]*)?"')
 """A requirement of one package of hifi in another's list."""
+
+CHART: Final = ROOT / "infra" / "helm" / "hifi" / "Chart.yaml"
 
 
 def member_files(root: Path = ROOT) -> list[Path]:
@@ -49,9 +51,17 @@ def with_version(text: str, version: str) -> str:
     return head + dependencies + named + pinned
 
 
+def with_chart_version(text: str, version: str) -> str:
+    """A Chart.yaml with this version: of the images as it is, of the chart as Semantic Versioning writes it."""
+    semantic = re.sub(r"(?<=\d)(a|b|rc)(?=\d)", r"-\1", version)
+    text = re.sub(r"^version: .*", f"version: {semantic}", text, count=1, flags=re.MULTILINE)
+    return re.sub(r"^appVersion: .*", f"appVersion: {version}", text, count=1, flags=re.MULTILINE)
+
+
 def main() -> None:
     """The command."""
     for version in sys.argv[1:]:
+        CHART.write_text(with_chart_version(CHART.read_text("utf-8"), version), "utf-8")
         for file in member_files():
             file.write_text(with_version(file.read_text("utf-8"), version), "utf-8")
     print(current_version())

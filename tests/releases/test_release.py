@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "release"))
 
 from build import checksums, constraints, differences, hashed_wheels  # noqa: E402 - a script beside the packages
-from version import current_version, with_version  # noqa: E402
+from version import current_version, with_chart_version, with_version  # noqa: E402
 
 
 def test_all_packages_have_one_version_and_require_it_of_each_other() -> None:
@@ -39,6 +39,13 @@ def test_a_new_version_is_written_to_the_package_and_what_it_requires() -> None:
         '[build-system]\nrequires = ["hatchling"]\n\n[project]\nname = "hifi-egest"\nversion = "0.2.0rc1"\n'
         'dependencies = ["hifi-libs[sql]==0.2.0rc1", "hifi-http==0.2.0rc1", "aiohttp==3.13"]\n'
     )
+
+
+def test_a_new_version_is_written_to_the_chart_and_its_images() -> None:
+    text = "apiVersion: v2\nname: hifi\nversion: 0.1.0\nappVersion: 0.1.0\n"
+    changed = with_chart_version(text, "0.2.0rc1")
+    assert changed == "apiVersion: v2\nname: hifi\nversion: 0.2.0-rc1\nappVersion: 0.2.0rc1\n"
+    assert with_chart_version(changed, "0.1.0") == text
 
 
 def test_constraints_have_the_locked_versions_and_those_of_the_wheels(tmp_path: Path) -> None:
