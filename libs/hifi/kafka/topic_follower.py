@@ -139,6 +139,20 @@ class PartitionFollower:
             except (KafkaError, OSError) as error:
                 self._log_failure(error)
 
+    async def keep_up(self, interval_s: float, on_start: Callable[[], None] = lambda: None) -> None:
+        """Connect, read everything, catch up at an interval until cancelled, and disconnect.
+
+        Args:
+            interval_s: seconds.
+            on_start: called once everything was read for the first time.
+        """
+        try:
+            await self.start()
+            on_start()
+            await self.poll(interval_s)
+        finally:
+            await self.stop()
+
     async def follow(self, on_records: Callable[[], Awaitable[None]]) -> None:
         """Read records as they are written, until cancelled; while Kafka is away what was read last holds.
 

@@ -50,11 +50,7 @@ class SourceOwner:
         follower = TopicFollower(
             self._settings.control_bootstrap, self._settings.instance, {topic: self._take}
         )
-        try:
-            await follower.start()
-            await follower.poll(_FOLLOW_S)
-        finally:
-            await follower.stop()
+        await follower.keep_up(_FOLLOW_S)
 
     def _take(self, _: bytes | None, value: bytes | None, __: int) -> None:
         before, self._colours = self.reads, decode(value)

@@ -59,11 +59,7 @@ class ColoursView:
         settings = self._settings
         topic = ControlTopics(settings.colours).colours
         follower = TopicFollower(settings.control_bootstrap, settings.instance, {topic: self._take})
-        try:
-            await follower.start()
-            await follower.poll(_FOLLOW_S)
-        finally:
-            await follower.stop()
+        await follower.keep_up(_FOLLOW_S)
 
     def json(self) -> list[dict[str, Any]]:
         """Name, state and share of each colour, the share from 0 to 1."""

@@ -10,9 +10,4 @@ async def follow_certificates(
     bootstrap: str, instance: str, topic: str, certificates: ReportedCertificates
 ) -> None:
     """Follow a topic until cancelled; while Kafka is away what was read last holds."""
-    follower = TopicFollower(bootstrap, instance, {topic: certificates.take})
-    try:
-        await follower.start()
-        await follower.poll(_FOLLOW_S)
-    finally:
-        await follower.stop()
+    await TopicFollower(bootstrap, instance, {topic: certificates.take}).keep_up(_FOLLOW_S)

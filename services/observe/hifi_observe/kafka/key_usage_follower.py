@@ -24,10 +24,7 @@ class KeyUsageFollower:
         """Follow until cancelled; while Kafka is away what was read last holds."""
         settings = self._settings
         takes = {settings.topics.key_usage: self.usage.take}
-        follower = TopicFollower(settings.kafka, settings.instance, takes)
-        try:
-            await follower.start()
-            self.read = True
-            await follower.poll(_FOLLOW_S)
-        finally:
-            await follower.stop()
+        await TopicFollower(settings.kafka, settings.instance, takes).keep_up(_FOLLOW_S, self._note_read)
+
+    def _note_read(self) -> None:
+        self.read = True
