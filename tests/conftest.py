@@ -24,6 +24,7 @@ pytest.register_assert_rewrite("tests.support")
 ROOT = Path(__file__).parents[1]
 LEADERS_WITHIN_S = 20
 CONTAINER_WITHIN_S = 180
+MORE_TIMEOUT_S = 1800
 
 
 hypothesis.settings.register_profile("hifi", deadline=None)  # a busy machine must not fail a test
@@ -89,6 +90,14 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--fast"):
         hypothesis.settings.load_profile("fast")
         config.pluginmanager.register(NoPrograms())
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give tests of the second tier, which run beside others for an hour, more time to end."""
+    if item.get_closest_marker("more"):
+        declared = item.get_closest_marker("timeout")
+        timeout_s = max(MORE_TIMEOUT_S, declared.args[0] if declared else 0)
+        item.add_marker(pytest.mark.timeout(timeout_s), append=False)
 
 
 @pytest.fixture(scope="session")
