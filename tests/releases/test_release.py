@@ -13,6 +13,8 @@ from zipfile import ZipFile
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PYTHON_IMAGE = "hifi-base:python"
+JAVA_IMAGE = f"hifi-base:java-{os.environ.get('HIFI_TEST_TAG') or 'test'}"
 sys.path.insert(0, str(ROOT / "release"))
 
 from build import checksums, constraints, differences, hashed_wheels  # noqa: E402 - a script beside the packages
@@ -179,6 +181,58 @@ def test_the_installed_command_checks_a_pipe_in_a_folder_without_the_repository(
 @pytest.mark.timeout(2400)
 def test_the_installed_demo_delivers_every_event_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
     demo = _run(installed / "hifi", "demo", "--rate", "50", "--for", "20", "--json", folder=tmp_path)
+    assert demo.returncode == 0, demo
+    report = json.loads(demo.stdout)
+    assert report["lost"] == 0
+    assert report["accepted"] > 0
+
+
+def _engine() -> str:
+    """The address of a container engine with the images that the container below is made of."""
+    script = [ROOT / "infra/docker/engine.sh"]
+    found = subprocess.run(script, check=False, stdout=subprocess.PIPE, text=True)
+    host = found.stdout.strip()
+    if found.returncode:
+        pytest.skip("no container engine is available here")
+    inspect = ["docker", "image", "inspect", PYTHON_IMAGE, JAVA_IMAGE]
+    if subprocess.run(
+        inspect, check=False, capture_output=True, env=os.environ | {"DOCKER_HOST": host}
+    ).returncode:
+        pytest.skip(f"{PYTHON_IMAGE} or {JAVA_IMAGE} is missing: make images HIFI_TAG=test")
+    return host
+
+
+@pytest.mark.more
+@pytest.mark.timeout(2400)
+def test_the_demo_runs_in_a_container_that_has_nothing_of_the_repository(dist: Path, tmp_path: Path) -> None:
+    """Where its Python is another than that of the compiled wheel, it runs the pure one."""
+    environment = os.environ | {"DOCKER_HOST": _engine()}
+    (tmp_path / "Dockerfile").write_text(
+        f"FROM {PYTHON_IMAGE}\nCOPY --from={JAVA_IMAGE} /opt/java/jre /opt/java/jre\nWORKDIR /empty\n"
+    )
+    build = ["docker", "build", "--quiet", str(tmp_path)]
+    image = subprocess.run(
+        build, check=True, env=environment, stdout=subprocess.PIPE, text=True
+    ).stdout.strip()
+    # How this machine reaches the package index is not a part of the release.
+    index = [Path("/etc/pip.conf"), Path("/etc/ssl/certs")]
+    names = [
+        name for name in os.environ if name.endswith(("_CERT", "_CERT_FILE", "_CA_BUNDLE", "_INDEX_URL"))
+    ]
+    install = "pip install --quiet --find-links /dist --constraint /dist/constraints.txt hifi >&2"
+    demo = subprocess.run(
+        [
+            *("docker", "run", "--rm", "--network", "host", "--env", "JAVA_HOME=/opt/java/jre"),
+            *(f"--volume={path}:{path}:ro" for path in index if path.exists()),
+            *(part for name in names for part in ("--env", name)),
+            *(f"--volume={dist}:/dist:ro", "--entrypoint", "/bin/sh", image, "-c"),
+            f"{install} && hifi demo --rate 50 --for 20 --json",
+        ],
+        check=False,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     assert demo.returncode == 0, demo
     report = json.loads(demo.stdout)
     assert report["lost"] == 0
