@@ -102,7 +102,7 @@ async def test_a_row_that_cannot_be_stored_names_its_column_and_its_neighbours_w
                 _table("target", [c for c in of if c.sql not in UNREADABLE], NARROW).encode()
             )
             await mesh.start()
-            worker = ConnectWorker(tmp_path / "connect", mesh.bootstrap, free_port())
+            worker = ConnectWorker(plan.data / "connect", mesh.bootstrap, free_port())
             await worker.start()
             (password := tmp_path / "password").write_text(PASSWORD)
             variables = {**os.environ, **plan.env}

@@ -15,7 +15,7 @@ from hifi_infra.mesh.mesh import Mesh, processes
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
 
-RATE, SECONDS, PARTITIONS = 40, 150, 4
+RATE, SECONDS, PARTITIONS = 40, 300, 4
 ORDER = ("observe", "retrier", "egest", "enrich", "normalize", "ingest")
 """As docs/deploy.md has it; the mesh of this test reads no sources."""
 READY_S = 240
