@@ -28,7 +28,7 @@ NORMALIZE = Path(__file__).parents[3] / "services" / "normalize"
 WRITE_KEY = "write-key"
 KEYS = 200
 EVENTS_PER_S = 150
-WITHIN_S = 200
+WITHIN_S = 600
 STEP = Path("hifi_normalize/step.py")
 SETTINGS = {
     "DEPLOY_KEY": WRITE_KEY,

@@ -46,7 +46,8 @@ async def page() -> AsyncIterator[Page]:
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         yield page
         await browser.close()
-        assert errors == []
+        # The server of a test ends before the page that follows its events.
+        assert [error for error in errors if "ERR_INCOMPLETE_CHUNKED_ENCODING" not in error] == []
 
 
 async def sign_in(page: Page, url: str, name: str) -> None:
