@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from hifi.kafka.admin import partition_counts
+from hifi.kafka.admin import partition_counts, topic_names
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.runtime.errors import Misconfigured
@@ -22,7 +22,7 @@ from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.target import Target, kafka_target
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream, Wide
 from hifi_cli.query.read_only_sql import Result, select, tables_read
-from hifi_cli.query.record_tables import RECEIPTS, create_tables, insert, topics_of_tables
+from hifi_cli.query.record_tables import RECEIPTS, TABLES, create_tables, insert, topics_of
 from hifi_cli.time_argument import parse_time_ms
 
 _MOST_RECORDS: Final = 200_000
@@ -68,22 +68,23 @@ async def query(
     """
     target, within_s = kafka_target(data, kafka, stream), duration_of(within)
     since_ms = parse_time_ms(since, time.time())
-    tables = topics_of_tables(target.topics)
-    read = {name: tables[name] for name in tables_read(sql, tables)}
-    subjects = [f"topic/{topic}" for topics in read.values() for topic in topics]
+    tables = tables_read(sql, TABLES)
+    subject = f"stream/{target.topics.stream}"
     database = sqlite3.connect("")  # a temporary file, which is removed when it is closed
     try:
-        create_tables(database, read)
-        if list(read) == [RECEIPTS]:
-            await _load(database, target, read, since_ms, records)
+        create_tables(database, tables)
+        if tables == [RECEIPTS]:
+            await _load(database, target, tables, since_ms, records)
         else:
-            async with target.principals.audited("read event data", dict.fromkeys(subjects)) as after:
-                await _load(database, target, read, since_ms, records)
-                after |= {subject: {"query": sql} for subject in subjects}
+            async with target.principals.audited("read event data", {subject: None}) as after:
+                await _load(database, target, tables, since_ms, records)
+                after[subject] = {"query": sql}
         result = select(database, sql, rows=rows, within_s=within_s)
     finally:
         database.close()
     if as_json:
+        if len(set(result.columns)) < len(result.columns):
+            raise Misconfigured("two columns have one name: give them others with AS")
         print_json([dict(zip(result.columns, row, strict=True)) for row in result.rows])
     else:
         _print(result, wide=wide)
@@ -92,22 +93,22 @@ async def query(
 
 
 async def _load(
-    database: sqlite3.Connection,
-    target: Target,
-    tables: Mapping[str, Sequence[str]],
-    since_ms: int | None,
-    most: int,
+    database: sqlite3.Connection, target: Target, tables: Sequence[str], since_ms: int | None, most: int
 ) -> None:
     """Read the records of some tables from a time on, up to the present end of their topics."""
-    table_of = {topic: name for name, topics in tables.items() for topic in topics}
-    counts = await partition_counts(target.kafka, list(table_of))
-    partitions = [TopicPartition(topic, number) for topic in counts for number in range(counts[topic])]
-    if not partitions:
-        raise Misconfigured(
-            f"{target.kafka} has no topic {', '.join(table_of)}; is the name of the stream right?"
-        )
+    topics = target.topics
     try:
         async with topic_consumer(target.kafka, "hifi-query", isolation_level="read_committed") as consumer:
+            existing = await topic_names(target.kafka, topics.prefix)
+            table_of = {topic: table for table in tables for topic in topics_of(table, topics, existing)}
+            if missing := table_of.keys() - set(existing):
+                raise Misconfigured(
+                    f"{target.kafka} has no topic {', '.join(missing)}; is the name of the stream right?"
+                )
+            counts = await partition_counts(target.kafka, list(table_of))
+            partitions = [
+                TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)
+            ]
             ranges = await offset_ranges(consumer, partitions, since_ms)
             number = sum(map(len, ranges.values()))
             if number > most:

@@ -1,7 +1,7 @@
 """Records of topics as tables of SQLite, with their headers and fields.."""
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -36,21 +36,16 @@ COLUMNS: Final = (
 NAMES: Final = tuple(column.split()[0].strip('"') for column in COLUMNS)
 RECEIPTS: Final = "receipts"
 """The one table whose records have no data of events."""
+_RETRY_IN: Final = "retry_in"
+TABLES: Final = ("raw", "normalized", "enriched", _RETRY_IN, "retry_out", "parked", "dead_letter", RECEIPTS)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def topics_of_tables(topics: Topics) -> dict[str, list[str]]:
-    """Table to the topics whose records it has."""
-    return {
-        "raw": [topics.raw],
-        "normalized": [topics.normalized],
-        "enriched": [topics.enriched],
-        "retry_in": [topics.retry_in(tier) for tier in topics.tiers],
-        "retry_out": [topics.retry_out],
-        "parked": [topics.parked],
-        "dead_letter": [topics.dead_letter],
-        RECEIPTS: [topics.receipts],
-    }
+def topics_of(table: str, topics: Topics, existing: Collection[str]) -> list[str]:
+    """The topics whose records a table has; `existing`: those that Kafka has, with tiers that were removed."""
+    if table == _RETRY_IN:
+        return sorted(name for name in existing if topics.tier_of(name) is not None)
+    return [f"{topics.stream}.{table.replace('_', '-')}"]
 
 
 def create_tables(database: sqlite3.Connection, tables: Iterable[str]) -> None:
@@ -62,7 +57,7 @@ def create_tables(database: sqlite3.Connection, tables: Iterable[str]) -> None:
 def insert(database: sqlite3.Connection, table: str, records: Iterable[ConsumerRecord]) -> None:
     """Add records to a table that `create_tables` made."""
     places = ", ".join("?" * len(NAMES))
-    statement = f"INSERT INTO {table} VALUES ({places})"  # noqa: S608 - the table is one of `topics_of_tables`
+    statement = f"INSERT INTO {table} VALUES ({places})"  # noqa: S608 - the table is one of `TABLES`
     database.executemany(statement, map(_row, records))
 
 

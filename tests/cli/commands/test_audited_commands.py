@@ -230,7 +230,7 @@ def test_each_change_is_in_the_audit_with_before_and_after(
     count = "select count(*) from dead_letter"
     assert told(stream.run("query", count)) == (
         "read event data",
-        f"topic/{stream.topics.dead_letter}",
+        f"stream/{stream.topics.stream}",
         None,
         {"query": count},
     )

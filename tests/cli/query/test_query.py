@@ -98,6 +98,9 @@ def test_a_table_for_people_says_that_there_are_more_rows(options: list[str]) ->
     ]
     assert "k2" not in shown
     assert "no rows" in run(options, "select * from receipts")
+    assert "no rows" in run(options, "select * from retry_in join dead_letter using (event)")
+    twice = run(options, "select key, key from enriched", "--json", status=1)
+    assert "two columns have one name" in " ".join(twice.split())
 
 
 def test_too_many_records_or_none_of_the_time_are_told(options: list[str]) -> None:

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from hifi.kafka.topics import Topics
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.query.read_only_sql import select, tables_read
-from hifi_cli.query.record_tables import NAMES, create_tables
+from hifi_cli.query.record_tables import NAMES, create_tables, topics_of
+from hifi_cli.query.record_tables import TABLES as ALL_TABLES
 
 TABLES = ["raw", "enriched", "receipts"]
 
@@ -86,3 +88,12 @@ def test_the_first_rows_come_with_their_columns_and_whether_there_are_more(
 def test_a_query_that_fails_or_does_not_end_says_so(database: sqlite3.Connection, sql: str, why: str) -> None:
     with pytest.raises(Misconfigured, match=why):
         select(database, sql, rows=10, within_s=0.2)
+
+
+def test_each_table_has_the_topics_of_its_stream() -> None:
+    topics = Topics("s")
+    existing = [topic.name for topic in topics.all()] + ["s.retry-in.7s", "other.retry-in.5s"]
+    of_tables = [name for table in ALL_TABLES for name in topics_of(table, topics, existing)]
+    assert set(of_tables) <= set(existing)
+    assert len(of_tables) == len(ALL_TABLES) + len(topics.tiers)
+    assert "s.retry-in.7s" in of_tables
