@@ -121,7 +121,7 @@ async def test_a_shift_and_back_refuse_lose_and_repeat_nothing(
             shares(10_000),
         )
     )
-    assert not sender.answers.keys() & REFUSED, sender.answers
+    assert not sender.answers.keys() & REFUSED, sender.refusals
     all_arrived_once(mesh, sender)
 
 
@@ -172,7 +172,7 @@ async def test_a_colour_sleeps_without_a_process_and_wakes(mesh: ColouredMesh, s
 
     await sender.send_while(beside(sleep, lambda: mesh.colour("wake", "green")))
     assert mesh.status()["colours"]["green"]["state"] == "idle"
-    assert not sender.answers.keys() & REFUSED, sender.answers
+    assert not sender.answers.keys() & REFUSED, sender.refusals
     all_arrived_once(mesh, sender)
 
 
