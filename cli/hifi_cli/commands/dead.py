@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 from aiokafka.errors import KafkaError
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from hifi.delivery.dead_letters.letter import DeadLetter, DeadLetterFilter, parse_id
@@ -20,6 +19,7 @@ from hifi.pipe.registry import read_registry
 from hifi.pipe.revision import PipeRevision
 from hifi.runtime.errors import Misconfigured, Rejected
 from hifi_cli.display.console import console, errors, print_json, print_text
+from hifi_cli.display.progress import record_progress
 from hifi_cli.display.tables import print_table, short, table
 from hifi_cli.display.units import local_time
 from hifi_cli.error_reporting import FAILED, report_errors
@@ -195,14 +195,7 @@ async def replay(
         target.principals.audited("replay dead letters", before) as after,
         _producer(target) as producer,
     ):
-        with Progress(
-            TextColumn("replaying"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=errors,
-            transient=True,
-        ) as bars:
+        with record_progress("replaying") as bars:
             bar = bars.add_task("", total=None)
             show_progress = lambda done, total: bars.update(bar, completed=done, total=total)  # noqa: E731
             async for dead_letter in letters(target.kafka, target.topics, chosen, show_progress):

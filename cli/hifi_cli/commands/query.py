@@ -9,7 +9,6 @@ import typer
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from hifi.kafka.admin import partition_counts, topic_names
 from hifi.kafka.clients import topic_consumer
@@ -17,6 +16,7 @@ from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.commands.wait import duration_of
 from hifi_cli.display.console import console, errors, print_json
+from hifi_cli.display.progress import record_progress
 from hifi_cli.display.tables import print_table, short, table
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.target import Target, kafka_target
@@ -115,14 +115,7 @@ async def _load(
                 raise Misconfigured(
                     f"{number:,} records are more than {most:,}: shorten --since, or allow more with --records"
                 )
-            with Progress(
-                TextColumn("reading"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                console=errors,
-                transient=True,
-            ) as bars:
+            with record_progress("reading") as bars:
                 bar = bars.add_task("", total=number)
                 async for batch in read_ranges(consumer, ranges):
                     if batch:

@@ -165,7 +165,7 @@ class SteadySender:
     """Ids without a 202: they may or may not have been accepted."""
     answers: Counter[int] = field(default_factory=Counter)
     """Number of answers of each status."""
-    refusals: dict[str, int] = field(default_factory=dict)
+    refusals: Counter[str] = field(default_factory=Counter)
     """What answers without a 202 say, by whom and why, to their number."""
 
     async def send(self, seconds: float) -> None:
@@ -201,8 +201,9 @@ class SteadySender:
                 text = await answer.text()
                 self.answers[answer.status] += 1
                 if answer.status != 202:
-                    why = f"{answer.status} {answer.headers.get('Retry-After', '')} {text[:300]}"
-                    self.refusals[why] = self.refusals.get(why, 0) + 1
+                    self.refusals[
+                        f"{answer.status} {answer.headers.get('Retry-After', '')} {text[:300]}"
+                    ] += 1
                 (self.accepted if answer.status == 202 else self.doubtful).add(name)
         except (aiohttp.ClientError, TimeoutError):
             self.doubtful.add(name)
