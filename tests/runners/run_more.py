@@ -1,8 +1,8 @@
 """Runs what CI leaves out and writes the result to tests/more-runs.md: `make test-more`.
 
-These are the tests with the marker `more` and the pure tests of compiled modules with their sources as they are, in
-groups side by side, then those in containers. A few failed tests run again, alone. The file keeps one row a run: when,
-of which commit, what came out.
+First run those in containers, alone. Then the other tests with the marker `more`, and the pure tests of compiled
+modules with their sources as they are, in groups side by side. A few failed tests run again, alone. The file keeps one
+row a run: when, of which commit, what came out.
 
 Usage: `python -m tests.runners.run_more [ARGUMENT...]`; the arguments go to pytest. A run of whole files or folders is
 written down with their names, one with other arguments is not. With `--age` it prints how old the last whole run is,
@@ -158,9 +158,11 @@ def main(arguments: list[str]) -> int:
         (run_groups.LOGS / f"{group}.log").unlink(missing_ok=True)
     interrupted = ""
     try:
-        status = run_groups.side_by_side(runs)
+        status = 0
         if containers:  # whole meshes with several brokers leave no time for anything beside them
-            status = run_groups.side_by_side(containers) or status
+            status = run_groups.side_by_side(containers)
+        if runs:
+            status = run_groups.side_by_side(runs) or status
     except KeyboardInterrupt:
         status, interrupted = 128 + signal.SIGINT, "interrupted: "
     took_s = time.monotonic() - began
