@@ -4,6 +4,7 @@ from typing import Any
 
 from hifi.runtime.clock import now_us
 from hifi.runtime.http.problem import Problem
+from hifi_observe.colours.colours_history import ColoursHistory, HistoryJson
 from hifi_observe.colours.colours_view import ColoursView
 from hifi_observe.minutes.availability import SloLimits
 from hifi_observe.pipes import ObservedPipes
@@ -12,9 +13,23 @@ from hifi_observe.pipes import ObservedPipes
 class ColourAnswers:
     """Answers about both colours."""
 
-    def __init__(self, colours: ColoursView, pipes: ObservedPipes) -> None:
+    def __init__(self, colours: ColoursView, pipes: ObservedPipes, history: ColoursHistory) -> None:
         self._colours = colours
         self._pipes = pipes
+        self._history = history
+
+    def history(self, name: str, first: str, last: str) -> HistoryJson:
+        """What this observe keeps of both colours of the days from `first` to `last`, numbered since 1970 UTC.
+
+        Raises:
+            Problem: 400, a day is no number.
+        """
+        for parameter, text in (("from", first), ("to", last)):
+            if not text.isascii() or not text.isdigit():
+                raise Problem(
+                    400, f"`{parameter}` must be a day, numbered since 1970 UTC.", title="Invalid parameter"
+                )
+        return self._history.json(name, int(first), int(last))
 
     async def minutes(self, name: str, last: int) -> dict[str, Any]:
         """The newest `last` minutes of a pipe over both colours, with the share of each.
