@@ -8,6 +8,7 @@ import io
 import shutil
 import subprocess
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -42,15 +43,25 @@ def write_release_before(folder: Path) -> None:
 
     The test is skipped in a clone without its history.
     """
-    tags = _git("tag", "--list", "v*", "--sort=-v:refname").decode().split()
+    # Without the setting, Git takes a candidate for newer than its release.
+    tags = _git("-c", "versionsort.suffix=rc", "tag", "--list", "v*", "--sort=-v:refname").decode().split()
     here = set(_git("tag", "--points-at", "HEAD").decode().split())
-    before = next((tag for tag in tags if tag not in here), FIRST_CANDIDATE)
+    write_release(next((tag for tag in tags if tag not in here), FIRST_CANDIDATE), folder)
+
+
+def write_release(commit: str, folder: Path, tops: Sequence[str] = _TOPS) -> None:
+    """Write the packages of a commit; the test is skipped in a clone without it."""
     try:
-        folders = _git("ls-tree", "--name-only", before, *_TOPS).decode().split()
+        folders = _git("ls-tree", "--name-only", commit, *tops).decode().split()
     except subprocess.CalledProcessError:
-        pytest.skip(f"this clone has no history up to {before}")
-    with tarfile.open(fileobj=io.BytesIO(_git("archive", before, *folders))) as packed:
+        pytest.skip(f"this clone has no history up to {commit}")
+    with tarfile.open(fileobj=io.BytesIO(_git("archive", commit, *folders))) as packed:
         packed.extractall(folder, filter="data")
+
+
+def release_text(commit: str, file: str) -> str:
+    """A file of a commit."""
+    return _git("show", f"{commit}:{file}").decode()
 
 
 def write_release_after(folder: Path) -> None:
