@@ -1,7 +1,7 @@
 """The releases before and after the one that is here, as folders of packages that a mesh can run.
 
 There is no release after it yet: it is made from the files that are here. Each event that it accepts has one more
-header, and each JSON object that it writes to a control topic one more key.
+header, and each JSON object that it writes to a control topic one more key. It calls itself `AFTER`.
 """
 
 import io
@@ -14,9 +14,12 @@ from typing import Final
 
 import pytest
 
+from hifi.runtime.release import VERSION
+
 ROOT: Final = Path(__file__).parents[2]
 FIRST_CANDIDATE: Final = "e81402341c006ca5efaacf122abba2f5ebe31e87"
 """The commit of 0.1.0rc1, for clones without its tag."""
+AFTER: Final = "9.9.9"
 _TOPS: Final = ("libs", "connectors", "services")
 _HEADER_AFTER: Final = "packed = [identity, hop] if position is None else [identity, hop, position]\n"
 _ADDED_HEADER: Final = '        packed.append(("hifi_added", b"1"))\n'
@@ -69,6 +72,8 @@ def write_release_after(folder: Path) -> None:
     for file in _git("ls-files", *_TOPS).decode().split():
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / file, folder / file)
+    release = folder / "libs/hifi/runtime/release.py"
+    release.write_text(release.read_text("utf-8").replace(f'"{VERSION}"', f'"{AFTER}"'), "utf-8")
     _insert(folder / "libs/hifi/record/raw_record.py", _HEADER_AFTER, _ADDED_HEADER)
     producer = folder / "libs/hifi/kafka/producer.py"
     _insert(producer, _KEY_AFTER, _ADDED_KEY)

@@ -1,5 +1,6 @@
 """A release has the same bytes each time it is made, and runs where nothing of the repository is."""
 
+import ast
 import hashlib
 import json
 import os
@@ -185,6 +186,36 @@ def test_the_installed_demo_delivers_every_event_in_an_empty_folder(installed: P
     report = json.loads(demo.stdout)
     assert report["lost"] == 0
     assert report["accepted"] > 0
+
+
+@pytest.mark.more
+@pytest.mark.timeout(2400)
+def test_pip_of_a_python_too_old_says_which_one_is_needed_and_installs_nothing(
+    dist: Path, tmp_path: Path
+) -> None:
+    """`pip` decides by the same rule for a Python that it is told and for its own."""
+    into = tmp_path / "packages"
+    old = ("--python-version", "3.10", "--only-binary", ":all:", "--target", str(into))
+    install = (sys.executable, "-m", "pip", "install", "--no-index", "--find-links", str(dist))
+    refused = subprocess.run([*install, *old, "hifi"], check=False, capture_output=True, text=True)
+    assert refused.returncode != 0
+    assert f"{current_version()} Requires-Python >=3.11" in refused.stderr, refused
+    assert "Traceback" not in refused.stderr
+    assert not into.exists()
+
+
+def test_make_with_a_python_too_old_says_which_one_to_give_it() -> None:
+    script = ROOT / "requirements/members.py"
+    # Python 3.8 has to be able to read it, up to where it ends.
+    ast.parse(script.read_text("utf-8"), feature_version=(3, 8))
+    code = f"import runpy, sys; sys.version_info = (3, 8, 0); runpy.run_path({str(script)!r})"
+    refused = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert (
+        refused.stderr
+        == "hifi needs Python 3.11 or newer and this is 3.8: run `make PYTHON=python3.12 ...`\n"
+    )
+    assert refused.stdout == ""
 
 
 def _engine() -> str:
