@@ -19,6 +19,8 @@ JAVA_IMAGE = f"hifi-base:java-{os.environ.get('HIFI_TEST_TAG') or 'test'}"
 sys.path.insert(0, str(ROOT / "release"))
 
 from build import checksums, constraints, differences, hashed_wheels  # noqa: E402 - a script beside the packages
+from same_as_sources import differences as package_differences  # noqa: E402
+from same_as_sources import packages  # noqa: E402
 from version import current_version, with_chart_version, with_version  # noqa: E402
 
 
@@ -289,3 +291,34 @@ def test_an_install_without_java_says_how_to_install_it(installed: Path, tmp_pat
     assert "Java 17 or newer with jdk.incubator.vector is needed" in refused.stderr
     assert "Install it: " in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_a_wheel_that_is_not_what_was_tested_is_named(tmp_path: Path) -> None:
+    source, installed = tmp_path / "source" / "hifi_x", tmp_path / "site-packages" / "hifi_x"
+    for folder in (source, installed):
+        (folder / "inner").mkdir(parents=True)
+        (folder / "__init__.py").write_text("same")
+        (folder / "inner" / "changed.py").write_text(str(folder))
+    (source / "page.html").touch()
+    (installed / "stale.py").touch()
+    (installed / "__pycache__").mkdir()
+    (installed / "__pycache__" / "stale.pyc").touch()
+    files = {"__init__.py", "inner/changed.py", "page.html"}
+    assert packages(source.parent) == [source]
+    assert package_differences(source, installed, files) == [
+        "hifi_x/page.html is missing",
+        "hifi_x/inner/changed.py differs",
+        "hifi_x/stale.py is in no source",
+    ]
+    assert package_differences(source, source, files - {"page.html"}) == ["hifi_x/page.html is in no source"]
+
+
+def test_sources_are_no_wheel() -> None:
+    """In an environment that imports the sources, as tests do unless `make wheels` ran."""
+    compared = subprocess.run(
+        [sys.executable, ROOT / "release/same_as_sources.py"], check=False, capture_output=True, text=True
+    )
+    if compared.returncode:
+        assert "is imported from the sources, not from a wheel: run `make wheels`" in compared.stderr
+    else:
+        assert "files are as in the sources" in compared.stdout
