@@ -8,6 +8,7 @@ imports from the sources are no wheels, and refused.
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -21,8 +22,8 @@ def main() -> None:
     """The command."""
     problems: list[str] = []
     number = 0
-    for folder in member_files():
-        for source in packages(folder.parent):
+    for member in member_files():
+        for source in packages(member.parent):
             spec = find_spec(source.name)
             locations = list(spec.submodule_search_locations or ()) if spec is not None else []
             if not locations:
@@ -34,7 +35,7 @@ def main() -> None:
             else:
                 files = tracked(source)
                 number += len(files)
-                problems += differences(source, Path(locations[0]), files)
+                problems += differences(source.name, Path(locations[0]), files)
     if problems:
         sys.exit("\n".join(["the wheels are not what was tested:", *problems]))
     print(f"wheels: {number} files are as in the sources")
@@ -45,20 +46,24 @@ def packages(member: Path) -> list[Path]:
     return sorted(file.parent for file in member.glob("*/__init__.py"))
 
 
-def tracked(source: Path) -> set[str]:
-    """The files of a package that Git has, also those that are not committed yet."""
+def tracked(source: Path) -> dict[str, Path]:
+    """The files of a package that Git has, also those that are not committed yet, by their place in the package."""
     listing = ("git", "-C", str(source), "ls-files", "--cached", "--others", "--exclude-standard")
     listed = subprocess.run(listing, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
-    return {name for name in listed if (source / name).is_file()}
+    files = {name: source / name for name in listed if (source / name).is_file()}
+    for name in listed:
+        if (source / name).is_dir():  # a link to a folder, whose files a wheel has
+            files |= {f"{name}/{inner}": file for inner, file in tracked((source / name).resolve()).items()}
+    return files
 
 
-def differences(source: Path, installed: Path, files: set[str]) -> list[str]:
+def differences(package: str, installed: Path, files: Mapping[str, Path]) -> list[str]:
     """What is missing, differs, or is there besides.
 
     Args:
-        source: folder of a package.
-        installed: the same in the environment.
-        files: of it, relative to its folder.
+        package: name.
+        installed: its folder in the environment.
+        files: place in the package to the file that should be there.
     """
     there = {
         str(file.relative_to(installed))
@@ -66,12 +71,12 @@ def differences(source: Path, installed: Path, files: set[str]) -> list[str]:
         if file.is_file() and _IGNORED not in file.parts
     }
     changed = [
-        name for name in files & there if (source / name).read_bytes() != (installed / name).read_bytes()
+        name for name in files.keys() & there if files[name].read_bytes() != (installed / name).read_bytes()
     ]
     return [
-        *(f"{source.name}/{name} is missing" for name in sorted(files - there)),
-        *(f"{source.name}/{name} differs" for name in sorted(changed)),
-        *(f"{source.name}/{name} is in no source" for name in sorted(there - files)),
+        *(f"{package}/{name} is missing" for name in sorted(files.keys() - there)),
+        *(f"{package}/{name} differs" for name in sorted(changed)),
+        *(f"{package}/{name} is in no source" for name in sorted(there - files.keys())),
     ]
 
 
