@@ -176,7 +176,9 @@ def test_status_is_readable():
     )  # fmt: skip
     assert "Health of pipe/orders unstable: lag: p95 3 s" in text
     assert "Colours blue active 75 % of the requests" in text
-    assert "Processes of ingest run on several releases: one before 0.1.0rc2, 0.1.0rc2" in " ".join(text.split())
+    assert "Processes of ingest run on several releases: one before 0.1.0rc2, 0.1.0rc2" in " ".join(
+        text.split()
+    )
     assert f"Log {'0a' * 16}" in text
     assert "Warning: the certificate of /a.pem (server of ingest) expires" in text
     assert "4194304" not in text
