@@ -111,7 +111,10 @@ OPERATIONS: Final = (
         "/api/v1/pipes/{pipe}/colours/history",
         "history",
         "What this observe keeps of both colours, for the observe of the other: judgements of minutes, counts and ids.",
-        {"from": "First day, numbered since 1970 UTC.", "to": "Last day."},
+        {
+            "from": "First day, numbered since 1970 UTC; default a month before `to`.",
+            "to": "Last day; default today.",
+        },
         (400, 404),
         answer=HistoryJson,
     ),
