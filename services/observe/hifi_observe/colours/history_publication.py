@@ -1,7 +1,7 @@
 """Judges minutes over both colours while their lags are known, and publishes the judgements for reports of a month."""
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 from hifi.kafka.topic_identity import topic_identity
 from hifi.runtime.clock import now_us
@@ -22,6 +22,8 @@ _ROUNDS: Final = 60
 """Rounds after which all minutes that are kept are judged again, since any of them may have been amended."""
 _RECENT: Final = 60
 """Minutes that each round judges."""
+_ASKED: Final = 360
+"""Minutes that one request asks for, so that it is answered in time."""
 _COMPLETE_AFTER: Final = 10
 """Minutes from the settling time of a minute, after which it is published although not all is known."""
 
@@ -83,8 +85,11 @@ class HistoryPublication:
         first = last - (kept if whole else min(kept, _RECENT))
         first_day = day_of(last) - KEPT_DAYS if whole else day_of(first)
         limits = self._pipes.limits_of(pipe) or SloLimits(2**62, 2**62)
-        merged = await self._colours.minutes(pipe, first, last, limits)
+        merged: list[dict[str, Any]] = []
+        for start in range(first, last + 1, _ASKED):
+            answer = await self._colours.minutes(pipe, start, min(start + _ASKED - 1, last), limits)
+            merged += answer["minutes"]
         histories = await self._colours.histories(pipe, first_day, day_of(last))
         complete_by = last - int(settings.observe_settle_s // 60) - _COMPLETE_AFTER
-        if records := self._history.take(pipe, merged["minutes"], histories, complete_by):
+        if records := self._history.take(pipe, merged, histories, complete_by):
             await self._publisher.pipe(pipe, records)
