@@ -45,6 +45,26 @@ from hifi.kafka.topics import ControlTopics, Topics
 from hifi_infra.kafka.stream_setup import prepare
 asyncio.run(prepare(sys.argv[1], Topics(sys.argv[2]), 2, ControlTopics(sys.argv[3])))
 """
+WRITE = """
+import json
+from hifi.delivery.ack_report import PartitionAcks, RequestTotals
+from hifi.record.receipt import receipt_text, request_text
+receipt = receipt_text(b"delivered", b"crm", b"enriched", 7, 0, 1, request_text(200, 5, 6), 0, b"", b"")
+acks = PartitionAcks(10)
+acks.add("p", 3, 0, 4)
+report = acks.report("ingest", acks.take(), RequestTotals({202: 5}, {}, {}, []), {}, {}, closed=False)
+print(json.dumps([receipt.decode(), report.decode()]))
+"""
+READ = """
+import json, sys
+from hifi.record.headers import HOP, IDENTITY, RECEIPT
+from hifi.record.receipt import OUTCOME_AT, STATUS_AT, split_receipt
+from hifi_observe.ledger.ack_report import parse
+receipt, report = json.loads(sys.argv[1])
+texts = split_receipt([(IDENTITY, b""), (HOP, b""), (RECEIPT, receipt.encode())])
+read = parse(report.encode())
+print(json.dumps([texts[OUTCOME_AT].decode(), texts[STATUS_AT].decode(), read.epoch, read.ranges, read.answers]))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +105,16 @@ def test_this_release_adds_a_header_field_a_key_topics_and_settings_and_takes_no
         for name in set(new) - set(old)
     }
     assert added <= added_topics
+
+
+def test_each_release_reads_the_receipts_and_reports_that_the_other_writes(candidate: Path) -> None:
+    """Without a mesh: the tests that mix instances take minutes."""
+    expected = ["delivered", "200", "000000000000000a", [["p", 3, 0, 4]], {"202": 5}]
+    written = [run(folder, WRITE) for folder in (candidate, ROOT)]
+    assert written[0] != written[1]
+    for folder in (candidate, ROOT):
+        for texts in written:
+            assert json.loads(run(folder, READ, texts)) == expected
 
 
 def test_the_check_lists_the_topics_that_this_release_adds_and_nothing_else(
