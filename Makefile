@@ -21,6 +21,7 @@ wheels:  ## as setup, but packages are wheels as in a release: CI runs chaos and
 	.venv/bin/python -m hifi_infra.compile
 	HIFI_RELEASE_COMPILED=$$(.venv/bin/python -m hifi_infra.compile --which) \
 		.venv/bin/uv pip install --quiet --python .venv/bin/python --reinstall --no-build-isolation --no-deps $(addprefix ./,$(PACKAGES))
+	.venv/bin/python release/same_as_sources.py
 	$(MAKE) --no-print-directory setup
 
 demo: setup  ## send recorded flights through a mesh on this machine (ARGS="--rate 500 --for 60")

@@ -1,7 +1,7 @@
 """The version of hifi, which all its packages share and require of each other.
 
 python release/version.py            # print it
-python release/version.py 0.1.0rc2   # write it into the pyproject.toml of every package, and into the chart
+python release/version.py 0.1.0rc2   # write it to pyproject.toml of every package, the sources, the chart
 """
 
 import re
@@ -15,6 +15,8 @@ VERSION: Final = re.compile(r'^version = "([^"]+)"', re.MULTILINE)
 PIN: Final = re.compile(r'"(hifi-[a-z]+(?:\[[a-z,]+\])?)(?:==[^"]*)?"')
 """A requirement of one package of hifi in another's list."""
 
+SOURCE: Final = ROOT / "libs" / "hifi" / "runtime" / "release.py"
+SOURCE_VERSION: Final = re.compile(r'^VERSION: Final = "([^"]+)"', re.MULTILINE)
 CHART: Final = ROOT / "infra" / "helm" / "hifi" / "Chart.yaml"
 
 
@@ -29,13 +31,16 @@ def current_version(root: Path = ROOT) -> str:
     """The version of all packages.
 
     Raises:
-        ValueError: they differ, in their own version or in what one requires of another.
+        ValueError: they differ, in their own version, in what one requires of another, or in the sources.
     """
     versions: dict[str, list[str]] = {}
     for file in member_files(root):
         text = file.read_text("utf-8")
         for version in [*VERSION.findall(text), *re.findall(r'"hifi-[^"=]*==([^"]+)"', text)]:
             versions.setdefault(version, []).append(str(file.relative_to(root)))
+    source = root / SOURCE.relative_to(ROOT)
+    for version in SOURCE_VERSION.findall(source.read_text("utf-8")):
+        versions.setdefault(version, []).append(str(source.relative_to(root)))
     if len(versions) != 1:
         raise ValueError(f"the packages have different versions: {versions}")
     return next(iter(versions))
@@ -61,6 +66,8 @@ def with_chart_version(text: str, version: str) -> str:
 def main() -> None:
     """The command."""
     for version in sys.argv[1:]:
+        source = SOURCE_VERSION.sub(f'VERSION: Final = "{version}"', SOURCE.read_text("utf-8"), count=1)
+        SOURCE.write_text(source, "utf-8")
         CHART.write_text(with_chart_version(CHART.read_text("utf-8"), version), "utf-8")
         for file in member_files():
             file.write_text(with_version(file.read_text("utf-8"), version), "utf-8")

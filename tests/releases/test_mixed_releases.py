@@ -1,14 +1,24 @@
-"""Instances of two neighbouring releases work side by side: every accepted event is delivered once."""
+"""Instances of two neighbouring releases work side by side: every accepted event is delivered once.
+
+Both deliver, and observe of either names the releases that ingest runs on.
+"""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.releases.neighbours import write_release_after, write_release_before
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from tests.releases.neighbours import AFTER, write_release_after, write_release_before
 
 from hifi.pipe.model import Pipe
+from hifi.record.fields import fields
+from hifi.record.headers import RELEASE
+from hifi.runtime.errors import HifiError
+from hifi.runtime.release import VERSION
 from hifi_cli.demo.flights_demo import Demo
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.workspace import Workspace
@@ -63,11 +73,17 @@ async def test_two_neighbouring_releases_deliver_every_event_once_side_by_side(
             await asyncio.sleep(0.1)
         for name in ("normalize-1", "normalize-2", "egest-1", "egest-2"):
             assert await _assigned(mesh, name) == PARTITIONS / 2, name
+        told = {VERSION, "" if write is write_release_before else AFTER}
+        async with asyncio.timeout(WITHIN_S):
+            while (await _status(mesh))["ingest_releases"] != sorted(told):
+                assert not running.done(), await running
+                await asyncio.sleep(0.2)
         await processes(mesh)["enrich-1"].kill()  # the one of the other release takes over
         numbers = await running
         async with asyncio.timeout(WITHIN_S):
             while (minutes := await _minutes(mesh))["delivered"] < numbers["delivered"]:
                 await asyncio.sleep(1)
+        assert await _receipt_releases(mesh, numbers["delivered"]) == told
         await demo.stop()
     finally:
         await demo.kill()
@@ -94,6 +110,32 @@ async def _assigned(mesh: Mesh, name: str) -> float:
 
 async def _minutes(mesh: Mesh) -> dict[str, int]:
     """Sums over the closed minutes of observe."""
-    observe = ObserveApi(f"http://127.0.0.1:{mesh.plan.console_port}", read_token(mesh.plan.token))
-    answer = await asyncio.to_thread(observe.get, "/api/v1/pipes/flights/minutes?last=60")
+    answer = await asyncio.to_thread(_observe(mesh).get, "/api/v1/pipes/flights/minutes?last=60")
     return {key: sum(minute[key] for minute in answer["minutes"]) for key in ("in", "delivered", "lost")}
+
+
+async def _status(mesh: Mesh) -> dict[str, Any]:
+    """What observe says of the stream; None: it does not answer."""
+    try:
+        return await asyncio.to_thread(_observe(mesh).get, "/api/v1/status")
+    except HifiError:
+        return {"ingest_releases": None}
+
+
+def _observe(mesh: Mesh) -> ObserveApi:
+    return ObserveApi(f"http://127.0.0.1:{mesh.plan.console_port}", read_token(mesh.plan.token))
+
+
+async def _receipt_releases(mesh: Mesh, count: int) -> set[str]:
+    """The releases that delivered, as at least `count` receipts tell; empty text: one before 0.1.0rc2."""
+    tps = [TopicPartition(mesh.topics.receipts, number) for number in range(PARTITIONS)]
+    releases: Counter[str] = Counter()
+    async with (
+        asyncio.timeout(WITHIN_S),
+        AIOKafkaConsumer(bootstrap_servers=mesh.bootstrap, auto_offset_reset="earliest") as consumer,
+    ):
+        consumer.assign(tps)
+        while releases.total() < count:
+            for records in (await consumer.getmany(timeout_ms=500)).values():
+                releases.update(fields(record.headers).get(RELEASE, b"").decode() for record in records)
+    return set(releases)

@@ -1,5 +1,6 @@
 """A release has the same bytes each time it is made, and runs where nothing of the repository is."""
 
+import ast
 import hashlib
 import json
 import os
@@ -18,6 +19,8 @@ JAVA_IMAGE = f"hifi-base:java-{os.environ.get('HIFI_TEST_TAG') or 'test'}"
 sys.path.insert(0, str(ROOT / "release"))
 
 from build import checksums, constraints, differences, hashed_wheels  # noqa: E402 - a script beside the packages
+from same_as_sources import differences as package_differences  # noqa: E402
+from same_as_sources import packages  # noqa: E402
 from version import current_version, with_chart_version, with_version  # noqa: E402
 
 
@@ -187,6 +190,36 @@ def test_the_installed_demo_delivers_every_event_in_an_empty_folder(installed: P
     assert report["accepted"] > 0
 
 
+@pytest.mark.more
+@pytest.mark.timeout(2400)
+def test_pip_of_a_python_too_old_says_which_one_is_needed_and_installs_nothing(
+    dist: Path, tmp_path: Path
+) -> None:
+    """`pip` decides by the same rule for a Python that it is told and for its own."""
+    into = tmp_path / "packages"
+    old = ("--python-version", "3.10", "--only-binary", ":all:", "--target", str(into))
+    install = (sys.executable, "-m", "pip", "install", "--no-index", "--find-links", str(dist))
+    refused = subprocess.run([*install, *old, "hifi"], check=False, capture_output=True, text=True)
+    assert refused.returncode != 0
+    assert f"{current_version()} Requires-Python >=3.11" in refused.stderr, refused
+    assert "Traceback" not in refused.stderr
+    assert not into.exists()
+
+
+def test_make_with_a_python_too_old_says_which_one_to_give_it() -> None:
+    script = ROOT / "requirements/members.py"
+    # Python 3.8 has to be able to read it, up to where it ends.
+    ast.parse(script.read_text("utf-8"), feature_version=(3, 8))
+    code = f"import runpy, sys; sys.version_info = (3, 8, 0); runpy.run_path({str(script)!r})"
+    refused = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert (
+        refused.stderr
+        == "hifi needs Python 3.11 or newer and this is 3.8: run `make PYTHON=python3.12 ...`\n"
+    )
+    assert refused.stdout == ""
+
+
 def _engine() -> str:
     """The address of a container engine with the images that the container below is made of."""
     script = [ROOT / "infra/docker/engine.sh"]
@@ -258,3 +291,34 @@ def test_an_install_without_java_says_how_to_install_it(installed: Path, tmp_pat
     assert "Java 17 or newer with jdk.incubator.vector is needed" in refused.stderr
     assert "Install it: " in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_a_wheel_that_is_not_what_was_tested_is_named(tmp_path: Path) -> None:
+    source, installed = tmp_path / "source" / "hifi_x", tmp_path / "site-packages" / "hifi_x"
+    for folder in (source, installed):
+        (folder / "inner").mkdir(parents=True)
+        (folder / "__init__.py").write_text("same")
+        (folder / "inner" / "changed.py").write_text(str(folder))
+    (source / "page.html").touch()
+    (installed / "stale.py").touch()
+    (installed / "__pycache__").mkdir()
+    (installed / "__pycache__" / "stale.pyc").touch()
+    files = {name: source / name for name in ("__init__.py", "inner/changed.py", "page.html")}
+    assert packages(source.parent) == [source]
+    assert package_differences("hifi_x", installed, files) == [
+        "hifi_x/page.html is missing",
+        "hifi_x/inner/changed.py differs",
+        "hifi_x/stale.py is in no source",
+    ]
+    assert package_differences("hifi_x", source, files) == []
+
+
+def test_sources_are_no_wheel() -> None:
+    """In an environment that imports the sources, as tests do unless `make wheels` ran."""
+    compared = subprocess.run(
+        [sys.executable, ROOT / "release/same_as_sources.py"], check=False, capture_output=True, text=True
+    )
+    if compared.returncode:
+        assert "is imported from the sources, not from a wheel: run `make wheels`" in compared.stderr
+    else:
+        assert "files are as in the sources" in compared.stdout

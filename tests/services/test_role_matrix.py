@@ -53,6 +53,7 @@ OBSERVE = {
     "GET /api/v1/pipes/{pipe}": Role.VIEWER,
     "GET /api/v1/pipes/{pipe}/minutes": Role.VIEWER,
     "GET /api/v1/pipes/{pipe}/colours": Role.VIEWER,
+    "GET /api/v1/pipes/{pipe}/colours/history": Role.VIEWER,
     "GET /api/v1/pipes/{pipe}/series": Role.VIEWER,
     "GET /api/v1/pipes/{pipe}/recent": Role.VIEWER,
     "GET /api/v1/pipes/{pipe}/skew": Role.VIEWER,

@@ -61,16 +61,21 @@ def event(
 
 def event_table(shown: dict[str, Any]) -> Table:
     """Make the table of the outcomes of an event."""
-    deliveries = table("destination", "outcome", "why", title=f"raw {shown['partition']}:{shown['offset']}")
+    deliveries = table(
+        "destination", "outcome", "why", "release", title=f"raw {shown['partition']}:{shown['offset']}"
+    )
     for outcome in shown["outcomes"]:
         deliveries.add_row(
-            escape(outcome["destination"] or "all"), outcome["outcome"], escape(outcome["reason"] or "")
+            escape(outcome["destination"] or "all"),
+            outcome["outcome"],
+            escape(outcome["reason"] or ""),
+            escape(outcome.get("release") or ""),
         )
     for name in shown["not_wanted"]:
-        deliveries.add_row(escape(name), "not wanted", _NOT_WANTED)
+        deliveries.add_row(escape(name), "not wanted", _NOT_WANTED, "")
     waiting = set(shown["wanted"] or []) - {outcome["destination"] for outcome in shown["outcomes"]}
     for name in sorted(waiting):
-        deliveries.add_row(escape(name), "open", "it has no outcome yet")
+        deliveries.add_row(escape(name), "open", "it has no outcome yet", "")
     if shown["wanted"] is None and not shown["outcomes"]:
-        deliveries.add_row("all", "open", "enrich has not written it yet, or it is lost: see `hifi lost`")
+        deliveries.add_row("all", "open", "enrich has not written it yet, or it is lost: see `hifi lost`", "")
     return deliveries

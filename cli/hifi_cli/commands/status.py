@@ -33,6 +33,7 @@ from hifi_infra.mesh.running import RunningInstance
 LOG_WITHIN_S: Final = 15.0
 """Time within which Kafka must say the identity of the stream's log, or the reports of certificates, seconds."""
 _CLIENT: Final = "hifi-status"
+_UNTOLD: Final = "one before 0.1.0rc2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ async def gather(target: Target, seconds: float) -> dict[str, Any]:
         _log(target),
         _certificates(target),
     )
+    observed = await _observed(target)
     return {
         "stream": target.topics.stream,
         "stream_log": log,
@@ -107,7 +109,8 @@ async def gather(target: Target, seconds: float) -> dict[str, Any]:
         "problem": problem,
         "instances": [asdict(instance) for instance in instances],
         "verdicts": await _verdicts(target),
-        "colours": await _colours(target),
+        "colours": observed.get("colours", []),
+        "ingest_releases": observed.get("ingest_releases", []),
         "backlog": backlog.waiting,
         "uncommitted": backlog.uncommitted,
         "sources": await _sources(target),
@@ -179,16 +182,14 @@ async def _verdicts(target: Target) -> list[VerdictJson] | None:
         return None
 
 
-async def _colours(target: Target) -> list[dict[str, Any]]:
-    """State and share of each colour, as observe knows them; empty without colours, or if it does not answer."""
+async def _observed(target: Target) -> dict[str, Any]:
+    """The status of observe; without observe, or if it does not answer, empty."""
     if (observe := target.observe) is None:
-        return []
+        return {}
     try:
-        answer = await asyncio.to_thread(observe.get, "/api/v1/status")
+        return await asyncio.to_thread(observe.get, "/api/v1/status")
     except HifiError:
-        return []
-    colours: list[dict[str, Any]] = answer["colours"]
-    return colours
+        return {}
 
 
 async def _certificates(target: Target) -> list[str]:
@@ -258,6 +259,9 @@ def _print_verdicts(verdicts: list[VerdictJson], to: Console) -> None:
 
 
 def _print_flow(facts: dict[str, Any], to: Console, *, wide: bool) -> None:
+    if len(facts["ingest_releases"]) > 1:
+        releases = ", ".join(release or _UNTOLD for release in facts["ingest_releases"])
+        to.print(f"Processes of ingest run on several releases: {releases}", highlight=False, soft_wrap=True)
     if facts["instances"]:
         print_table(_instance_table(facts["instances"], wide=wide), to)
     if facts["backlog"]:

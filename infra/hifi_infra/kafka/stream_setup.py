@@ -49,13 +49,15 @@ async def prepare(
         The stream's partition count.
 
     Raises:
-        Misconfigured: Kafka does not answer, the stream has another count, or it is coloured and has a pipe that would
-            lose events.
+        Misconfigured: Kafka does not answer, the stream has another count or records of a later format, or it is
+            coloured and has a pipe that would lose events.
     """
     try:
         async with asyncio.timeout(ANSWER_S):
             copies, _ = replication(await _brokers(bootstrap))
-            existing = await partition_counts(bootstrap, [topics.raw])
+            existing = await partition_counts(bootstrap, [topics.raw, topics.pipes])
+            if topics.pipes in existing:  # refuses the stream of a later release before anything changes
+                await read_registry(bootstrap, topics)
             count = partitions or existing.get(topics.raw, DEFAULT_PARTITIONS)
             await create_topics(bootstrap, topics, partitions=count, replication=copies, create=create)
             if control is not None:

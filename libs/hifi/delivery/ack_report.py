@@ -17,6 +17,7 @@ from hifi.kafka.producer import Producer, Sending
 from hifi.record.record import Record
 from hifi.runtime.clock import monotonic_s
 from hifi.runtime.errors import Overloaded
+from hifi.runtime.release import VERSION
 
 _EPOCH_BITS: Final = 64
 
@@ -112,6 +113,7 @@ class PartitionAcks:
         """
         body: dict[str, Any] = {
             "service": service,
+            "release": VERSION,
             "epoch": f"{self.epoch:016x}",
             "next": self.next_sequence,
             "closed": closed,

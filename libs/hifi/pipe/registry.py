@@ -21,14 +21,17 @@ from hifi.kafka.topic_follower import PartitionFollower
 from hifi.kafka.topics import Topics
 from hifi.pipe.revision import PipeRecord, PipeRevision, RevisionBody, Rollout, read_key
 from hifi.pipe.secret_wait import wait_for_secrets
+from hifi.record.identity import FORMAT
 from hifi.record.record import Record
 from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
+from hifi.runtime.release import VERSION
 from hifi.runtime.running import cancel
 
 STREAM_KEY: Final = b"__stream__"
 _COLOURS: Final = "colours"
+_FORMAT: Final = "format"
 _CONDITION: Final = "pipes"
 _CLIENT: Final = "hifi"
 _PUBLISH_S: Final = 10.0
@@ -92,6 +95,8 @@ class PipeRegistry:
         """Number of partitions of the stream's event topics; None: not known yet."""
         self.coloured = False
         """As `RegistrySnapshot.coloured`."""
+        self._format = FORMAT
+        """Newest format of the stream's records."""
         health.block(_CONDITION, "the pipes have not been loaded yet")
 
     async def start(self) -> None:
@@ -178,8 +183,11 @@ class PipeRegistry:
 
         Raises:
             aiokafka.errors.KafkaError, OSError: Kafka or the topic cannot be read.
+            Misconfigured: a later release has written the stream's records in a format that this one cannot read.
         """
         await self._follower.read_once()
+        if self._format > FORMAT:
+            raise Misconfigured(self._unreadable())
         return self.snapshot()
 
     def snapshot(self) -> RegistrySnapshot:
@@ -199,9 +207,18 @@ class PipeRegistry:
                 f"the stream {self._topics.stream} has not been created yet; run `hifi up` or create the stream",
             )
             return
+        if self._format > FORMAT:
+            self._health.block(_CONDITION, self._unreadable())
+            return
         self._loaded.set()
         self._health.unblock(_CONDITION)
         logger.info("pipes-loaded", pipes=len(self._pipes), offset=self.offset)
+
+    def _unreadable(self) -> str:
+        return (
+            f"the stream {self._topics.stream} has records of format {self._format}, and this release of hifi, "
+            f"{VERSION}, reads up to {FORMAT}; nothing was changed. Run the release that wrote them, or a later one"
+        )
 
     async def _notify(self) -> None:
         if not self._loaded.is_set():
@@ -218,6 +235,7 @@ class PipeRegistry:
         if record.key == STREAM_KEY:
             stream = orjson.loads(record.value)
             self.partitions, self.coloured = int(stream["partitions"]), bool(stream.get(_COLOURS))
+            self._format = int(stream.get(_FORMAT, FORMAT))
             self.content_offset = record.offset
             return
         name, number = read_key(record.key or b"")
@@ -283,8 +301,8 @@ class PipeRegistry:
 
 
 def stream_record(partitions: int, *, coloured: bool = False) -> Record:
-    """The record that sets the number of partitions of a stream, and whether it is one of two colours."""
-    value = {"partitions": partitions} | ({_COLOURS: True} if coloured else {})
+    """The record that sets partitions and record format of a stream, and whether it is one of two colours."""
+    value = {"partitions": partitions, _FORMAT: FORMAT} | ({_COLOURS: True} if coloured else {})
     return Record(STREAM_KEY, orjson.dumps(value), [])
 
 
@@ -292,7 +310,8 @@ async def read_registry(bootstrap: str, topics: Topics, timeout_s: float = 15) -
     """Read all published pipes once.
 
     Raises:
-        Misconfigured: Kafka does not answer within `timeout_s` seconds, or has no such stream.
+        Misconfigured: Kafka does not answer within `timeout_s` seconds, or has no such stream; or a later release has
+            written records that this one cannot read.
     """
     try:
         async with asyncio.timeout(timeout_s):

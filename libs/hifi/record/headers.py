@@ -83,6 +83,8 @@ BREAKER: Final = "hifi_breaker"
 with state `open`, `half-open` or `closed`. Empty: the breaker of that instance has never been open."""
 FIRST: Final = "hifi_first"
 """On receipts of duplicates: the offset in `raw` of the event as it was first sent, same partition."""
+RELEASE: Final = "hifi_release"
+"""On receipts: the release of hifi that recorded the outcome. Empty: one before 0.1.0rc2."""
 
 # Fields of receipts, and headers of retries and of dead letters of egest.
 

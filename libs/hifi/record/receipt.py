@@ -1,6 +1,7 @@
 """The header `hifi_receipt`, which receipts have third: the outcome of a delivery. Pure.
 
-    <outcome>;<destination>;<source>;<pass>;<attempt>;<status>;<sent>;<answered>;<ambiguous>;<breaker>;<reason>;<first>
+    <outcome>;<destination>;<source>;<pass>;<attempt>;<status>;<sent>;<answered>;<ambiguous>;<breaker>;<reason>;<first>;
+    <release>
 
 A field that does not apply is empty. This module is the one place of the order of the fields.
 """
@@ -19,12 +20,14 @@ from hifi.record.headers import (
     PASS,
     REASON,
     RECEIPT,
+    RELEASE,
     SENT,
     SOURCE,
     STATUS,
 )
 from hifi.record.packed_text import SEPARATOR, is_number
 from hifi.runtime.errors import NotAnEvent
+from hifi.runtime.release import VERSION
 
 RECEIPT_FIELDS: Final = (
     OUTCOME,
@@ -39,6 +42,7 @@ RECEIPT_FIELDS: Final = (
     BREAKER,
     REASON,
     FIRST,
+    RELEASE,
 )
 """The fields in order."""
 
@@ -52,6 +56,8 @@ ANSWERED_AT: Final = RECEIPT_FIELDS.index(ANSWERED)
 BREAKER_AT: Final = RECEIPT_FIELDS.index(BREAKER)
 REASON_AT: Final = RECEIPT_FIELDS.index(REASON)
 
+THIS_RELEASE: Final = VERSION.encode()
+"""The field `RELEASE` of receipts that this release writes."""
 _FIELD_COUNT: Final = len(RECEIPT_FIELDS)
 
 
@@ -91,7 +97,7 @@ def receipt_text(
     breaker: bytes,
     reason: bytes,
 ) -> bytes:
-    """The value of the header for the outcome of a delivery.
+    """The value of the header for the outcome of a delivery, with this release.
 
     Args:
         outcome: see `OUTCOME`.
@@ -105,7 +111,7 @@ def receipt_text(
         breaker: see `BREAKER`.
         reason: see `REASON`.
     """
-    return b"%b;%b;%b:%d;%d;%d;%b;%b;%b;%b;" % (
+    return b"%b;%b;%b:%d;%d;%d;%b;%b;%b;%b;;%b" % (
         outcome,
         destination,
         source,
@@ -116,6 +122,7 @@ def receipt_text(
         b"%d" % ambiguous if ambiguous else b"",
         breaker,
         reason,
+        THIS_RELEASE,
     )
 
 

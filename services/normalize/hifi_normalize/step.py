@@ -25,6 +25,7 @@ from hifi.record.headers import (
     RAW,
     RECEIPT,
     REFUSED,
+    RELEASE,
     REPLAY,
     TRACEPARENT,
     UNMASKED,
@@ -32,7 +33,7 @@ from hifi.record.headers import (
 )
 from hifi.record.hop import hop_header, write_hop
 from hifi.record.identity import Identity, identity
-from hifi.record.receipt import pack_receipt
+from hifi.record.receipt import THIS_RELEASE, pack_receipt
 from hifi.record.record import Record
 from hifi.record.refusal import parse_refusal
 from hifi.record.source_position import SourcePosition, source_position
@@ -348,7 +349,7 @@ def _duplicate_receipt(record: ConsumerRecord, first: bytes, fetched_us: int) ->
     headers = [
         record.headers[0],
         write_hop(fetched_us, record.offset),
-        (RECEIPT, pack_receipt({OUTCOME: b"duplicate", FIRST: first})),
+        (RECEIPT, pack_receipt({OUTCOME: b"duplicate", FIRST: first, RELEASE: THIS_RELEASE})),
     ]
     trace = _header(record, TRACEPARENT)
     if trace is not None:

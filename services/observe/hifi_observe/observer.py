@@ -11,7 +11,9 @@ from hifi.kafka.last_uses import LastUses
 from hifi.runtime.health import Health
 from hifi.runtime.signed_document import SigningKey
 from hifi_observe.alarms.alarm_notifier import AlarmNotifier
+from hifi_observe.colours.colours_history import ColoursHistory
 from hifi_observe.colours.colours_view import ColoursView
+from hifi_observe.colours.history_publication import HistoryPublication
 from hifi_observe.judge import StreamJudge
 from hifi_observe.kafka.audit_writer import AuditWriter
 from hifi_observe.kafka.key_usage_follower import KeyUsageFollower
@@ -45,6 +47,7 @@ class Observer:
         self.judge = StreamJudge(settings, self.stream, notifier)
         self.lookups = LookupSlots()
         self._colours = ColoursView(settings, self.stream.store.fronts)
+        self._history = ColoursHistory(self.stream.store)
         topics, control = settings.principal_topics, settings.control_bootstrap
         self.principals = TopicCopy(control, settings.instance, topics.principals, health)
         self._audit = AuditWriter(control, settings.instance, topics)
@@ -64,12 +67,12 @@ class Observer:
             status,
             PipeAnswers(store, pipes, live, judge.skews, alarms, status, settings.observe_target),
             MinuteAnswers(store, pipes, partitions),
-            ColourAnswers(colours, pipes),
+            ColourAnswers(colours, pipes, self._history),
             RecordAnswers(settings, pipes, partitions, self.lookups),
             alarms,
             ControlAnswers(judge.stability, stream.registry),
             UsageAnswers(store, partitions, self._key_usage, settings.observe_keep_h),
-            ReportAnswers(settings, store, pipes, partitions, self._report_key),
+            ReportAnswers(settings, store, pipes, partitions, self._history, self._report_key),
             WatermarkAnswers(stream.watermarks, pipes, colours),
         )
         return application(
@@ -110,6 +113,17 @@ class Observer:
         tasks.create_task(reconnect("colours", self._colours.follow))
         tasks.create_task(self._colours.front.run())
         tasks.create_task(publish)
+        stream = self.stream
+        history = HistoryPublication(
+            self._settings,
+            self._colours,
+            self._history,
+            stream.store,
+            stream.pipes,
+            partitions,
+            stream.publisher,
+        )
+        tasks.create_task(reconnect("history", history.run))
 
     async def stop(self) -> None:
         """Flush and disconnect."""

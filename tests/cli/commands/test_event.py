@@ -15,11 +15,11 @@ def shown(**more: object) -> list[str]:
 
 def test_each_destination_of_an_event_has_its_outcome_or_why_there_is_none() -> None:
     outcomes = [
-        {"destination": "crm", "outcome": "delivered", "reason": "", "at_ms": 1},
+        {"destination": "crm", "outcome": "delivered", "reason": "", "release": "1.2.3", "at_ms": 1},
         {"destination": "a[b]", "outcome": "dead-letter", "reason": "value", "at_ms": 2},
     ]
     rows = shown(wanted=["crm", "a[b]", "late"], not_wanted=["paid"], outcomes=outcomes)
-    assert any("crm" in row and "delivered" in row for row in rows)
+    assert any("crm" in row and "delivered" in row and "1.2.3" in row for row in rows)
     assert any("a[b]" in row and "dead-letter" in row and "value" in row for row in rows)
     assert any("paid" in row and "not wanted" in row and "`when`" in row for row in rows)
     assert any("late" in row and "open" in row for row in rows)

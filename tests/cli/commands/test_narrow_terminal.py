@@ -158,6 +158,7 @@ def test_status_is_readable():
         "stream_log": "0a" * 16,
         "console": "http://127.0.0.1:8090", "problem": None, "instances": [instance],
         "colours": [{"colour": "blue", "state": "active", "share": 0.75}],
+        "ingest_releases": ["", "0.1.0rc2"],
         "verdicts": [{"scope": "pipe/orders", "condition": "unstable", "reasons": ["lag: p95 3 s"]}],
         "backlog": {"normalize": 1_234_567, "enrich": 12}, "uncommitted": {"enrich": 4_348},
         "sources": [{
@@ -175,6 +176,9 @@ def test_status_is_readable():
     )  # fmt: skip
     assert "Health of pipe/orders unstable: lag: p95 3 s" in text
     assert "Colours blue active 75 % of the requests" in text
+    assert "Processes of ingest run on several releases: one before 0.1.0rc2, 0.1.0rc2" in " ".join(
+        text.split()
+    )
     assert f"Log {'0a' * 16}" in text
     assert "Warning: the certificate of /a.pem (server of ingest) expires" in text
     assert "4194304" not in text

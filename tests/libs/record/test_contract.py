@@ -73,6 +73,7 @@ from hifi.record.receipt import (
 from hifi.record.refusal import SourceRefusal, parse_refusal, refusal_header
 from hifi.record.source_position import position_header, source_position
 from hifi.runtime.errors import NotAnEvent
+from hifi.runtime.release import VERSION
 
 Facts: TypeAlias = dict[str, Any]
 """What one form reads of a record; None: it refuses it."""
@@ -579,6 +580,7 @@ def test_a_receipt_is_read_as_it_was_written(
     assert values["hifi_answered"] == (b"%d" % answered_us if status else b"")
     assert values["hifi_ambiguous"] == (b"%d" % ambiguous if ambiguous else b"")
     assert [values["hifi_breaker"], values["hifi_reason"], values["hifi_first"]] == [breaker, reason, b""]
+    assert values["hifi_release"] == VERSION.encode()
     assert pack_receipt(values) == text
 
 

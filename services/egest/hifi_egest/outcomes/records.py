@@ -17,11 +17,12 @@ from hifi.record.headers import (
     PASS,
     REASON,
     RECEIPT,
+    RELEASE,
     RETRY,
     SOURCE,
     STARTED,
 )
-from hifi.record.receipt import pack_receipt, receipt_text, request_text, source_text
+from hifi.record.receipt import THIS_RELEASE, pack_receipt, receipt_text, request_text, source_text
 from hifi.record.record import Record
 from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.errors import Rejected
@@ -99,7 +100,7 @@ def _dead_letter(delivery: Delivery, outcome: DeadLettered) -> Record:
 
 def _filtered(event: EventRecord) -> Record:
     record = event.record
-    text = pack_receipt({OUTCOME: b"filtered", SOURCE: _source(event)})
+    text = pack_receipt({OUTCOME: b"filtered", SOURCE: _source(event), RELEASE: THIS_RELEASE})
     return Record(
         record.key, None, [record.headers[0], (HOP, event.receipt_hop), (RECEIPT, text), *event.copied]
     )

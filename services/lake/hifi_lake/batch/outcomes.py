@@ -14,6 +14,7 @@ from hifi.record.headers import (
     OUTCOME,
     PASS,
     REASON,
+    RELEASE,
     REPLAY,
     SENT,
     SERVICE,
@@ -22,6 +23,7 @@ from hifi.record.headers import (
     TRACEPARENT,
 )
 from hifi.record.spark_sql import header, hop_header, literal, receipt_header, source_text
+from hifi.runtime.release import VERSION
 from hifi_lake.batch.table_rows import NO_KEY, NOT_JSON, REFUSAL
 
 _COPIED: Final = (TIME, TRACEPARENT, REPLAY)
@@ -85,7 +87,13 @@ def _records(
 
 
 def _receipt(outcome: str, fields: Mapping[str, str]) -> str:
-    delivery = {OUTCOME: literal(outcome), DESTINATION: "destination", SOURCE: _SOURCE, PASS: "'0'"}
+    delivery = {
+        OUTCOME: literal(outcome),
+        DESTINATION: "destination",
+        SOURCE: _SOURCE,
+        PASS: "'0'",
+        RELEASE: literal(VERSION),
+    }
     return receipt_header({**delivery, **fields})
 
 

@@ -14,6 +14,7 @@ from hifi.kafka.topics import ControlTopics
 from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi_observe.colours.colour_minutes import ColourMinutes, merge_colours, summary_of
+from hifi_observe.colours.colours_history import HistoryJson
 from hifi_observe.colours.front_watch import FrontWatch
 from hifi_observe.kafka.publisher import Publisher
 from hifi_observe.minutes.availability import SloLimits
@@ -125,6 +126,28 @@ class ColoursView:
             "minutes": merged,
             **summary_of(merged, self._settings.observe_target, last - first + 1),
         }
+
+    async def histories(self, pipe: str, first: int, last: int) -> dict[str, HistoryJson]:
+        """Colour to what its observe keeps of the days from `first` to `last`, if it answers."""
+        colours = {} if self._colours is None else self._colours.colours
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_S)) as session:
+            answers = await asyncio.gather(
+                *(
+                    self._ask_history(session, colour.observe, pipe, first, last)
+                    for colour in colours.values()
+                )
+            )
+        return {name: answer for name, answer in zip(colours, answers, strict=True) if answer is not None}
+
+    async def _ask_history(
+        self, session: aiohttp.ClientSession, url: str, pipe: str, first: int, last: int
+    ) -> HistoryJson | None:
+        path = f"/api/v1/pipes/{quote(pipe)}/colours/history"
+        try:
+            body = await self._body(session, url, path, {"from": str(first), "to": str(last)})
+            return HistoryJson(log=body["log"], days=body["days"], ids=body["ids"])
+        except _UNANSWERED:
+            return None
 
     async def watermarks(self) -> dict[str, Sequence[Watermark] | str]:
         """The watermarks that the observe of each colour states, or why it does not answer; without colours asleep."""

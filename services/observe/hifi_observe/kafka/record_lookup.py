@@ -21,6 +21,7 @@ from hifi.record.headers import (
     PIPE,
     POINTER,
     REASON,
+    RELEASE,
     REPLAY,
     SERVICE,
     TO,
@@ -133,7 +134,7 @@ def _add(event: dict[str, Any], topic: str, record: ConsumerRecord) -> None:
     if topic == "enriched":
         event["wanted"] = [name for name in headers.get(TO, "").split(",") if name]
     elif topic == "receipts":
-        receipt = {"destination": DESTINATION, "outcome": OUTCOME, "reason": REASON}
+        receipt = {"destination": DESTINATION, "outcome": OUTCOME, "reason": REASON, "release": RELEASE}
         facts = {name: headers.get(header, "") for name, header in receipt.items()}
         event["outcomes"].append(facts | {"at_ms": record.timestamp})
 

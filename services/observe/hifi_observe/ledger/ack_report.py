@@ -29,6 +29,8 @@ class AckReport:
     """Pipe, source partition, first and last offset of records that were deleted before collect read them."""
     sources: dict[str, SourceReport] = field(default_factory=dict)
     """Pipe to the progress of its source, if collect reads it."""
+    release: str = ""
+    """Of hifi, that wrote it; empty: one before 0.1.0rc2."""
 
     @property
     def failed(self) -> int:
@@ -59,7 +61,10 @@ def parse(value: bytes | None) -> AckReport:
         )
         sources = {str(pipe): _source(report) for pipe, report in (body.get("sources") or {}).items()}
         closed = bool(body.get("closed"))
-        return AckReport(str(body["epoch"]), ranges, closed, answers, paused, of_ingest, deleted, sources)
+        release = str(body.get("release") or "")
+        return AckReport(
+            str(body["epoch"]), ranges, closed, answers, paused, of_ingest, deleted, sources, release
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotAnEvent(f"not an ack report: {error!r}") from None
 

@@ -49,6 +49,8 @@ class IngestActivity:
         """Minute to pipe to requests refused because it is paused."""
         self.sources: dict[str, tuple[int, dict[str, SourceReport]]] = {}
         """Epoch to when it told of sources last, milliseconds since 1970 UTC, and what it told, by pipe."""
+        self._releases: dict[str, str] = {}
+        """Epoch of ingest to the release that it runs on, until it is closed."""
 
     def add(self, offset: int, append_ms: int, report: AckReport) -> None:
         """Add an ack report that was read."""
@@ -66,12 +68,22 @@ class IngestActivity:
             self.sources[report.epoch] = append_ms, report.sources
         else:
             self.sources.pop(report.epoch, None)
+        if report.of_ingest:
+            self._releases[report.epoch] = report.release
         if report.closed:
             self._closed.add(report.epoch)
+            self._releases.pop(report.epoch, None)
         for reported_minute in {minute, *(event_minute for _, event_minute, _, _ in report.ranges)}:
             self._firsts.setdefault(reported_minute, offset)
         if report.ranges:
             self._waiting.append((offset, report))
+
+    def releases(self) -> set[str]:
+        """The releases that processes of ingest run on which report; empty text: one before 0.1.0rc2."""
+        since_ms = self.last_ms - _REPORT_TOLERANCE_MS
+        return {
+            release for epoch, release in self._releases.items() if self._last_ms.get(epoch, 0) >= since_ms
+        }
 
     def take(self, end: int) -> Iterator[AcknowledgedRange]:
         """Remove the ack reports below an offset and return their ranges."""
@@ -142,3 +154,4 @@ class IngestActivity:
                 del self._last_ms[epoch]
                 self._closed.discard(epoch)
                 self.sources.pop(epoch, None)
+                self._releases.pop(epoch, None)

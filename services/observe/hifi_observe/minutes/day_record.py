@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from hifi_observe.minutes.availability import DAY_MINUTES, DOWN, UNKNOWN, UP
 
@@ -20,20 +20,28 @@ class MinuteState(NamedTuple):
     causes: tuple[str, ...] = ()
 
 
-class Run(NamedTuple):
+_State = TypeVar("_State", bound=tuple[Any, ...])
+
+
+class Run(NamedTuple, Generic[_State]):
     """Minutes in a row with the same state and causes."""
 
     first: int
     """Its first minute, counted from the start of the day."""
     length: int
-    state: MinuteState
+    state: _State
+
+    @property
+    def end(self) -> int:
+        """The minute after its last one."""
+        return self.first + self.length
 
 
 @dataclass(frozen=True, slots=True)
 class DayRecord:
     """A day of a pipe. Minutes without a run are those of which observe recorded nothing."""
 
-    runs: tuple[Run, ...] = ()
+    runs: tuple[Run[MinuteState], ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -72,7 +80,7 @@ class DayRecord:
         return DayRecord(tuple(runs(states)), {name: counts.get(name, 0) for name in COUNTS})
 
 
-def runs(states: Mapping[int, MinuteState]) -> Iterator[Run]:
+def runs(states: Mapping[int, _State]) -> Iterator[Run[_State]]:
     """The states of minutes as runs, ascending."""
     # Minutes in a row have the same difference between their number and their position.
     positions = enumerate(sorted(states))

@@ -163,6 +163,16 @@ class MinuteMerger:
                 for minute in self._store.ids.get(pipe, {})
                 if day_of(minute) < oldest_day
             ),
+            *(
+                record_keys.colours_day(pipe, day)
+                for day in self._store.colours_days.get(pipe, {})
+                if day < oldest_day
+            ),
+            *(
+                record_keys.colours_ids(pipe, minute)
+                for minute in self._store.colours_ids.get(pipe, {})
+                if day_of(minute) < oldest_day
+            ),
         ]
         for key in old_keys:
             deletions.append((key, None))

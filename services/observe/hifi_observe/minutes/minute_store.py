@@ -44,6 +44,10 @@ class MinuteStore:
         """Pipe to day to the states of its minutes."""
         self.ids: defaultdict[str, dict[int, bytes]] = defaultdict(dict)
         """Pipe to minute to the ids of its lost and late events as JSON (`NamedIds.load`), where there are any."""
+        self.colours_days: defaultdict[str, dict[int, bytes]] = defaultdict(dict)
+        """Pipe to day to its minutes over both colours as JSON (`ColoursDay.load`)."""
+        self.colours_ids: defaultdict[str, dict[int, bytes]] = defaultdict(dict)
+        """Pipe to minute to log to the ids of its lost and late events as JSON, of other logs than this colour's."""
         self.usage: defaultdict[str, dict[int, Usage]] = defaultdict(dict)
         """Pipe to minute to its usage, where there is any."""
         self.usage_days: defaultdict[str, dict[int, DeletedMinutes]] = defaultdict(dict)
@@ -82,8 +86,9 @@ class MinuteStore:
                 self._part(pipe, int(minute), int(partition), value)
             case "day", [pipe, number]:
                 _put(self.days[pipe], int(number), value, lambda day: DayRecord.load(orjson.loads(day)))
-            case "ids", [pipe, minute]:
-                _put(self.ids[pipe], int(minute), value, bytes)
+            case (("ids" | "colours-day" | "colours-ids"), [pipe, number]):
+                kept = {"ids": self.ids, "colours-day": self.colours_days, "colours-ids": self.colours_ids}
+                _put(kept[kind][pipe], int(number), value, bytes)
             case "usage", [pipe, number]:
                 _put(
                     self.usage_days[pipe],

@@ -36,6 +36,16 @@ def ids(pipe: str, minute: int) -> bytes:
     return f"ids/{pipe}/{minute}".encode()
 
 
+def colours_day(pipe: str, number: int) -> bytes:
+    """A day over both colours, numbered since 1970 UTC."""
+    return f"colours-day/{pipe}/{number}".encode()
+
+
+def colours_ids(pipe: str, minute: int) -> bytes:
+    """The ids of lost and late events of a minute in other logs than this colour's."""
+    return f"colours-ids/{pipe}/{minute}".encode()
+
+
 def closed(partition: int) -> bytes:
     """The marker of one partition number: its newest closed minute, and where to read on after a restart."""
     return f"closed/{partition}".encode()

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from hifi_observe.colours.colours_day import INCOMPLETE
 from hifi_observe.minutes.availability import DAY_MINUTES, DOWN, UNKNOWN, UP, Uptime
 from hifi_observe.minutes.day_record import COUNTS, DayRecord, MinuteState
 from hifi_observe.reports.month import Month
@@ -18,6 +19,8 @@ class UnknownReason(StrEnum):
     """It had not been judged yet when the report was made."""
     UNRECORDED = "not-recorded"
     """observe recorded nothing of it, although it recorded minutes before."""
+    INCOMPLETE = INCOMPLETE
+    """The observe of a colour did not answer, or the front was not watched all the time."""
     UNJUDGED = "not-judged"
     """observe recorded it, and had too little data to judge it."""
 
@@ -102,7 +105,7 @@ def _recorded(days: Mapping[int, DayRecord], month: Month) -> Iterator[MinuteSpa
 
 
 def _reasons(state: MinuteState) -> tuple[str, ...]:
-    return (UnknownReason.UNJUDGED.value,) if state.state == UNKNOWN else state.causes
+    return state.causes or ((UnknownReason.UNJUDGED.value,) if state.state == UNKNOWN else ())
 
 
 def _with_gaps(

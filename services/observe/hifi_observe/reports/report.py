@@ -25,13 +25,16 @@ MOST_IDS: Final = 10_000
 DEFINITIONS: Final[Mapping[str, str]] = {
     "minute": "A minute in UTC. An event belongs to the minute of its own time, or to that of its acceptance if they "
     "differ by more than the tolerance of the stream (2 minutes unless configured otherwise).",
+    "colours": "Meshes that carry the stream. A minute of two is judged over the events of both, and over what the "
+    "front before them refused. Empty: the stream has no colours.",
     "up": "Number of minutes that are neither down nor unknown.",
     "down": "Number of minutes with at least one of these causes. lag: the p95 from acceptance to the answer of the "
     "destination was over the SLO of that time. loss: more events were lost than the SLO allows. ingest: there was no "
     "sign of life of ingest for longer than allowed, or more than 1 % of its answers were errors of the server.",
     "unknown": "Number of minutes that could not be judged. They are neither up nor down. before-first-minute: before "
     "the first minute that is recorded of the pipe. not-recorded: nothing is recorded of the minute. not-judged: "
-    "recorded, with too little data to judge it. not-closed: not judged yet when this report was made.",
+    "recorded, with too little data to judge it. incomplete: of one of two colours, or of the front, too little is "
+    "recorded. not-closed: not judged yet when this report was made.",
     "availability_percent": "Minutes up, in percent of minutes up and down; rounded down. None: no minute is known.",
     "least_availability_percent": "Minutes up, in percent of all minutes, as if each unknown one had been down; "
     "rounded down.",
@@ -119,7 +122,7 @@ class ReportJson(TypedDict):
     title: Literal["Availability report"]
     format: Literal[1]
     stream: str
-    colour: str | None
+    colours: list[str]
     month: str
     since: str
     until: str
@@ -167,7 +170,8 @@ class ReportHead:
     """What a report says about itself."""
 
     stream: str
-    colour: str
+    colours: Sequence[str]
+    """Which are reported on; empty: the stream has none."""
     made_at: str
     made_by: str
     pipe: str | None
@@ -190,7 +194,7 @@ def report(head: ReportHead, month: Month, pipes: Iterable[ReportedPipe]) -> Rep
         "title": "Availability report",
         "format": 1,
         "stream": head.stream,
-        "colour": head.colour or None,
+        "colours": list(head.colours),
         "month": month.name,
         "since": minute_text(month.first),
         "until": minute_text(month.through),
@@ -292,5 +296,6 @@ def reasons_text(reasons: Sequence[str]) -> str:
         UnknownReason.OPEN: "not closed yet",
         UnknownReason.UNRECORDED: "nothing recorded",
         UnknownReason.UNJUDGED: "too little data",
+        UnknownReason.INCOMPLETE: "not known of both colours",
     }
     return ", ".join(texts.get(reason, reason) for reason in reasons)

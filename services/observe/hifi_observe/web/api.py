@@ -128,6 +128,12 @@ class Api:
         name, last = self._name(request), positive_integer(request, "last", 60, 3000)
         return json_response(await self._answers.colours.minutes(name, last))
 
+    async def history(self, request: Request, _: Principal) -> Response:
+        """GET what this observe keeps of both colours, for the observe of the other."""
+        name, parameters = self._name(request), request.query_params
+        answers = self._answers.colours
+        return json_response(answers.history(name, parameters.get("from", ""), parameters.get("to", "")))
+
     async def series(self, request: Request, _: Principal) -> Response:
         """GET series: the minutes of a pipe as columns."""
         name, last = self._name(request), positive_integer(request, "last", 60, _MOST_MINUTES)

@@ -4,17 +4,34 @@ from typing import Any
 
 from hifi.runtime.clock import now_us
 from hifi.runtime.http.problem import Problem
+from hifi_observe.colours.colours_history import ColoursHistory, HistoryJson
 from hifi_observe.colours.colours_view import ColoursView
 from hifi_observe.minutes.availability import SloLimits
+from hifi_observe.minutes.day_record import day_of
 from hifi_observe.pipes import ObservedPipes
 
 
 class ColourAnswers:
     """Answers about both colours."""
 
-    def __init__(self, colours: ColoursView, pipes: ObservedPipes) -> None:
+    def __init__(self, colours: ColoursView, pipes: ObservedPipes, history: ColoursHistory) -> None:
         self._colours = colours
         self._pipes = pipes
+        self._history = history
+
+    def history(self, name: str, first: str, last: str) -> HistoryJson:
+        """What this observe keeps of both colours of the days from `first` to `last`, numbered since 1970 UTC.
+
+        Args:
+            name: of an existing pipe.
+            first: the day; empty: a month before `last`.
+            last: likewise; empty: today.
+
+        Raises:
+            Problem: 400, a day is no number.
+        """
+        last_day = _day("to", last) if last else day_of(now_us() // 60_000_000)
+        return self._history.json(name, _day("from", first) if first else last_day - 31, last_day)
 
     async def minutes(self, name: str, last: int) -> dict[str, Any]:
         """The newest `last` minutes of a pipe over both colours, with the share of each.
@@ -29,3 +46,11 @@ class ColourAnswers:
         now = now_us() // 60_000_000
         limits = self._pipes.limits_of(name) or SloLimits(2**62, 2**62)
         return await self._colours.minutes(name, now - last + 1, now, limits)
+
+
+def _day(parameter: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise Problem(
+            400, f"`{parameter}` must be a day, numbered since 1970 UTC.", title="Invalid parameter"
+        )
+    return int(text)

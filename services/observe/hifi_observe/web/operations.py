@@ -8,6 +8,7 @@ from hifi.control.principals.principal import PrincipalJson, Role
 from hifi.control.principals.sign_in import LinkJson
 from hifi.runtime.http.openapi import ApiDescription, Operation
 from hifi_observe.alarms.alarm import AlarmSilence
+from hifi_observe.colours.colours_history import HistoryJson
 from hifi_observe.reports.report import SignedReportJson
 from hifi_observe.web.alarm_answers import AlarmList, SilenceRequest
 from hifi_observe.web.control_answers import Control, VerdictList
@@ -104,6 +105,18 @@ OPERATIONS: Final = (
         "`missing` names the colours of which a minute is not known, and `front` if it was not watched all the time.",
         {"last": "Number of minutes before now; default 60."},
         (400, 404),
+    ),
+    _operation(
+        "GET",
+        "/api/v1/pipes/{pipe}/colours/history",
+        "history",
+        "What this observe keeps of both colours, for the observe of the other: judgements of minutes, counts and ids.",
+        {
+            "from": "First day, numbered since 1970 UTC; default a month before `to`.",
+            "to": "Last day; default today.",
+        },
+        (400, 404),
+        answer=HistoryJson,
     ),
     _operation(
         "GET",
@@ -250,6 +263,7 @@ NEEDS: Final[Mapping[str, Needs]] = {
     "pipe": _READS,
     "minutes": _READS,
     "colours": _READS,
+    "history": _READS,
     "series": _READS,
     "recent": _READS,
     "skew": _READS,

@@ -6,17 +6,20 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from hifi.delivery.colours import NAMES
 from hifi.pipe.owner import Owner
 from hifi.runtime.clock import now_us
 from hifi.runtime.health import version
 from hifi.runtime.http.problem import Problem
 from hifi.runtime.signed_document import SigningKey, envelope
+from hifi_observe.colours.colours_history import ColoursHistory
 from hifi_observe.kafka.observed_partitions import ObservedPartitions
+from hifi_observe.minutes.availability import DAY_MINUTES
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.minutes.named_ids import NamedIds
 from hifi_observe.pipes import ObservedPipes
 from hifi_observe.reports.month import Month, month_of
-from hifi_observe.reports.pipe_month import pipe_month
+from hifi_observe.reports.pipe_month import PipeMonth, pipe_month
 from hifi_observe.reports.report import NAME, ReportedPipe, ReportHead, ReportJson, SloJson, report
 from hifi_observe.settings import ObserveSettings
 
@@ -29,6 +32,7 @@ class ReportAnswers:
         store: has the days.
         pipes: as declared.
         partitions: of the stream.
+        history: of both colours.
         key: signs the reports; None: they are not signed.
     """
 
@@ -38,12 +42,14 @@ class ReportAnswers:
         store: MinuteStore,
         pipes: ObservedPipes,
         partitions: ObservedPartitions,
+        history: ColoursHistory,
         key: SigningKey | None,
     ) -> None:
         self._settings = settings
         self._store = store
         self._pipes = pipes
         self._partitions = partitions
+        self._history = history
         self._key = key
 
     @property
@@ -81,7 +87,7 @@ class ReportAnswers:
         names = self._names(pipe, owner, sees)
         head = ReportHead(
             self._settings.stream,
-            self._settings.colour,
+            NAMES if self._settings.colours else tuple(filter(None, [self._settings.colour])),
             datetime.fromtimestamp(now_us() // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             f"hifi-observe {version('observe')}",
             pipe or None,
@@ -99,7 +105,8 @@ class ReportAnswers:
                     404, f"There is no pipe {pipe!r}; /api/v1/pipes lists them.", title="No such pipe"
                 )
             return [pipe]
-        with_days = {name for name, days in self._store.days.items() if days}
+        stored = (*self._store.days.items(), *self._store.colours_days.items())
+        with_days = {name for name, days in stored if days}
         names = sorted(name for name in {*self._pipes.names(), *with_days} if sees(name))
         if not owner:
             return names
@@ -109,19 +116,36 @@ class ReportAnswers:
         return names
 
     def _pipe(self, name: str, month: Month) -> ReportedPipe:
-        closed = self._store.closed_minute(self._partitions.count)
+        if self._settings.colours:
+            whole, ids = self._of_both_colours(name, month)
+        else:
+            closed = self._store.closed_minute(self._partitions.count)
+            whole = pipe_month(self._store.days.get(name, {}), month, closed)
+            ids = [
+                (minute, NamedIds.load(orjson.loads(dumped)))
+                for minute, dumped in sorted(self._store.ids.get(name, {}).items())
+            ]
         return ReportedPipe(
             name,
             next(_owner_names(self._pipes.owner_of(name)), None),
             self._slo(name),
-            pipe_month(self._store.days.get(name, {}), month, closed),
-            [
-                (minute, NamedIds.load(orjson.loads(dumped)))
-                for minute, dumped in sorted(self._store.ids.get(name, {}).items())
-                if month.first <= minute < month.through
-            ],
+            whole,
+            [row for row in ids if month.first <= row[0] < month.through],
             self._pipes.hides_id(name),
         )
+
+    def _of_both_colours(self, name: str, month: Month) -> tuple[PipeMonth, list[tuple[int, NamedIds]]]:
+        days = {number: day.record() for number, day in self._history.days(name).items()}
+        closed = max(
+            (
+                number * DAY_MINUTES + record.runs[-1].end - 1
+                for number, record in days.items()
+                if record.runs
+            ),
+            default=-1,
+        )
+        ids = [(minute, NamedIds.load(dumped)) for minute, _, dumped in self._history.ids(name)]
+        return pipe_month(days, month, closed), ids
 
     def _slo(self, name: str) -> SloJson | None:
         pipe = self._pipes.get(name)

@@ -53,6 +53,13 @@ class StatusAnswers:
             "kafka_silent_s": round(monotonic_s() - answered_s, 1),
             "settle_s": self._settings.observe_settle_s,
             "colours": self._colours.json(),
+            "ingest_releases": sorted(
+                {
+                    release
+                    for ledger in self._partitions.ledgers.values()
+                    for release in ledger.ingest.releases()
+                }
+            ),
             "groups": self._live.backlogs(),
             "foreign": self._live.total("foreign"),
             "too_late": self._live.total("too_late"),

@@ -27,6 +27,7 @@ from hifi.record.headers import (
     PIPE,
     RAW,
     RECEIPT,
+    RELEASE,
     RETRY,
     REVISION,
     REVISION_OFFSET,
@@ -40,6 +41,7 @@ from hifi.record.headers import (
 from hifi.record.identity import seq_text
 from hifi.record.receipt import RECEIPT_FIELDS
 from hifi.record.record import Record
+from hifi.runtime.release import VERSION
 from hifi_egest.delivery.delivery import Delivery
 from hifi_egest.delivery.event_record import EarlierAttempts, EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
@@ -176,7 +178,7 @@ def test_a_receipt_has_the_header_of_its_event_and_its_own_fields_in_order(
     assert receipt.headers == [
         (IDENTITY, b"2;flights;3;3;1;0;0000000000000abc:1"),
         (HOP, b"5;6"),
-        (RECEIPT, b"delivered;d;enriched:7;1;2;200;5;6;1;closed:one;;"),
+        (RECEIPT, b"delivered;d;enriched:7;1;2;200;5;6;1;closed:one;;;" + VERSION.encode()),
         (TIME, FIELDS[TIME]),
     ]
 
@@ -188,7 +190,7 @@ def test_the_receipt_of_a_filtered_event_has_no_destination(
     _, receipt = outbox.acknowledge()
     facts = fields(receipt.headers)
     assert facts[OUTCOME] == b"filtered"
-    assert set(facts) & set(RECEIPT_FIELDS) == {OUTCOME, SOURCE}
+    assert set(facts) & set(RECEIPT_FIELDS) == {OUTCOME, SOURCE, RELEASE}
 
 
 def test_an_event_is_finished_with_its_last_delivery(

@@ -41,10 +41,12 @@ class Both:
         self.blue, self.green = blue, green
         self.minute = now_us() // 60_000_000 - 3
 
-    async def tell(self, blue_url: str, green_url: str, stats: str = "") -> None:
-        """Write the record of the colours; `stats`: path of the front's socket."""
+    async def tell(
+        self, blue_url: str, green_url: str, stats: str = "", state: ColourState = ColourState.ACTIVE
+    ) -> None:
+        """Write the record of the colours; `stats`: path of the front's socket; `state`: of green."""
         first = Colour(7500, ColourState.ACTIVE, (), blue_url)
-        second = Colour(2500, ColourState.ACTIVE, (), green_url)
+        second = Colour(2500, state, (), green_url)
         colours = Colours(
             {"blue": first, "green": second}, (FrontAddress("http://127.0.0.1:9", stats),), 1, "test"
         )

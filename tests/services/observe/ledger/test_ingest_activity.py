@@ -112,3 +112,18 @@ def test_reports_of_collect_are_no_heartbeat_of_ingest_but_say_what_was_accepted
     assert (left.hop, left.state, len(left.ids)) == ("ingest", "lost", 5), (
         "the broker lost what collect wrote"
     )
+
+
+def test_the_releases_of_ingest_are_those_of_processes_that_report() -> None:
+    """A process of a release before 0.1.0rc2 does not tell its own."""
+    partition_ledger = PartitionLedger(0, RULES)
+    beat(partition_ledger, [1])
+    beat(partition_ledger, [1], epoch="b", release="0.1.0rc2")
+    beat(partition_ledger, [1], epoch="c", release="9")
+    beat(partition_ledger, [1], epoch="d", release="8", service="collect")
+    activity = partition_ledger.ingest
+    assert activity.releases() == {"", "0.1.0rc2", "9"}
+    beat(partition_ledger, [2], epoch="c", release="9", closed=True)
+    assert activity.releases() == {"", "0.1.0rc2"}
+    beat(partition_ledger, [20], epoch="b", release="0.1.0rc2")
+    assert activity.releases() == {"0.1.0rc2"}

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from hifi_observe.colours.colours_day import ColoursDay
 from hifi_observe.ledger.closing import MinuteResult
 from hifi_observe.ledger.hops import Unresolved
 from hifi_observe.ledger.id_set import IdSet
@@ -247,6 +248,8 @@ def test_days_and_ids_are_deleted_after_a_year() -> None:
     store = MinuteStore()
     old = {record_keys.day("flights", DAY): DayRecord((Run(0, 1, MinuteState("up")),)).dump()}
     old[record_keys.ids("flights", FIRST)] = NamedIds(lost_count=1).dump()
+    old[record_keys.colours_day("flights", DAY)] = ColoursDay().dump()
+    old[record_keys.colours_ids("flights", FIRST)] = {"log": NamedIds(lost_count=1).dump()}
     for key, value in old.items():
         store.take(key, orjson.dumps(value))
     owning = owner(store)
@@ -257,3 +260,5 @@ def test_days_and_ids_are_deleted_after_a_year() -> None:
     assert {key: records[key] for key in old} == dict.fromkeys(old)
     assert DAY not in store.days["flights"]
     assert not store.ids["flights"]
+    assert not store.colours_days["flights"]
+    assert not store.colours_ids["flights"]

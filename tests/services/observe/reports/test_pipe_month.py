@@ -18,7 +18,7 @@ from hifi_observe.reports.month import Month, minute_text, month_before, month_o
 from hifi_observe.reports.pipe_month import PipeMonth, pipe_month
 from hifi_observe.reports.report import DEFINITIONS, MOST_IDS, ReportedPipe, ReportHead, ReportJson, report
 
-HEAD = ReportHead("s", "", "2026-11-01T00:00:00Z", "hifi-observe 0", None, None, 0.999)
+HEAD = ReportHead("s", (), "2026-11-01T00:00:00Z", "hifi-observe 0", None, None, 0.999)
 STATES = [
     MinuteState("up"),
     MinuteState("down", ("lag",)),
@@ -213,4 +213,4 @@ def test_a_report_has_the_declared_form_and_each_figure_a_definition() -> None:
     figure_names = {*pipe["events"], *(pipe["minutes"].keys() - {"total"})} | {
         name for name in pipe if name.endswith(("_percent", "_minutes"))
     }
-    assert figure_names | {"nines", "id", "identity", "minute"} == set(DEFINITIONS)
+    assert figure_names | {"nines", "id", "identity", "minute", "colours"} == set(DEFINITIONS)
