@@ -102,7 +102,8 @@ def request(data: bytes) -> None:
                 assert problem.detail, "a refusal says nothing"
                 problem.parts()
                 continue
-            assert 0 < len(events) <= _LIMITS.batch_events
+            assert len(events) <= _LIMITS.batch_events
+            assert events or exact_json.loads(body) == [], "a body without events is accepted"
             for event in events:
                 assert event.id, "an event without id"
                 event.id.decode()

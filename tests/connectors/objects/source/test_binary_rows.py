@@ -318,6 +318,21 @@ def test_a_block_that_says_that_it_has_endless_rows_is_refused() -> None:
     assert (only.number, only.reason) == (1, "unreadable-object")
 
 
+def test_a_block_that_says_that_it_has_fewer_rows_than_none_ends_the_object() -> None:
+    content = avro_of(
+        {"type": "record", "name": "R", "fields": [{"name": "v", "type": "int"}]}, [{"v": 1}] * 3
+    )
+    head, block, sync = content[:-21], content[-21:-16], content[-16:]
+    assert block == _long(3) + _long(3) + b"\x02\x02\x02"
+    content = head + block + sync + _long(-2) + _long(0) + sync + block + sync
+    assert [(row.number, row.reason) for row in rows("avro", content)] == [
+        (1, ""),
+        (2, ""),
+        (3, ""),
+        (4, "unreadable-object"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [

@@ -118,6 +118,8 @@ def avro_rows(file: BinaryIO, skip: int) -> Iterator[ObjectRow]:
         blocks = _read_py.block_reader(decompressed(file), handle_unicode_errors=_KEEP)
     first = 0
     for block in blocks:
+        if block.num_records < 0:  # else rows would get the numbers of earlier ones
+            raise UnreadableObject("unreadable-object", f"a block says that it has {block.num_records} rows")
         if first + block.num_records > skip:
             yield from _rows_of_block(block, first)
         first += block.num_records
