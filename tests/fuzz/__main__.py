@@ -20,7 +20,8 @@ ROOT: Final = Path(__file__).parents[2]
 CORPUS: Final = Path(__file__).parent / "corpus"
 BUILD: Final = ROOT / "build" / "fuzz"
 _INPUT_BYTES: Final = 8192
-_MEMORY_MB: Final = 2048
+_MEMORY_MB: Final = 4096
+"""Of the process, MiB: it keeps memory that pyarrow freed. The readers of collect have a limit of their own."""
 _INPUT_S: Final = 20
 """Longest time for one input."""
 
