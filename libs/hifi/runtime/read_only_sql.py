@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from hifi.runtime.errors import HifiError, Rejected
@@ -47,6 +47,7 @@ def only_reads(action: int, *_: str | None) -> int:
 def select(
     database: sqlite3.Connection,
     sql: str,
+    values: Sequence[Any] = (),
     *,
     rows: int,
     within_s: float,
@@ -60,6 +61,7 @@ def select(
     Args:
         database: with its tables.
         sql: the query.
+        values: of its places.
         rows: most rows.
         within_s: longest time, seconds.
         longest_value_bytes: of a value that the query makes.
@@ -77,7 +79,7 @@ def select(
     database.set_progress_handler(lambda: time.monotonic() > end_s, steps)
     cursor = None
     try:
-        cursor = database.execute(sql)
+        cursor = database.execute(sql, values)
         return _fetched(cursor, rows, result_bytes)
     except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError) as error:
         if time.monotonic() > end_s:
