@@ -119,6 +119,13 @@ class ViewClient:
             body = await answer.read()
             return answer.status, orjson.loads(body) if body else None, answer.headers
 
+    async def ask_status(self, method: str, path: str) -> int:
+        """Status of an answer whose body is no JSON."""
+        async with self._session.request(
+            method, self.url + path, headers={"authorization": f"Bearer {KEY}"}
+        ) as answer:
+            return answer.status
+
     async def sql(self, sql: str, view: str = "flights-now") -> tuple[int, Any]:
         status, body, _ = await self.ask(f"/v1/views/{view}/sql", method="POST", json={"sql": sql})
         return status, body
