@@ -82,9 +82,7 @@ def _check_source(loaded_pipe: LoadedPipe) -> Iterator[PipeProblem]:
             yield loaded_pipe.problem(("source", "kind"), str(error))
 
 
-def _check_views(
-    folder: Path, loaded: Sequence[LoadedPipe], views: list[View] | None
-) -> list[PipeProblem]:
+def _check_views(folder: Path, loaded: Sequence[LoadedPipe], views: list[View] | None) -> list[PipeProblem]:
     """Views must be allowed by the operator and by the pipes that they read."""
     loaded_views, problems = load_views(folder)
     pipes = {loaded_pipe.pipe.pipe: loaded_pipe.pipe for loaded_pipe in loaded}

@@ -112,7 +112,9 @@ def load_views(folder: Path) -> tuple[list[LoadedView], list[PipeProblem]]:
             continue
         twin = next((other for other in loaded if other.view.table == view.view.table), None)
         if twin is not None:
-            message = f"the view {view.view.view!r} has the name in SQL of {twin.file.name}; names must differ"
+            message = (
+                f"the view {view.view.view!r} has the name in SQL of {twin.file.name}; names must differ"
+            )
             problems.append(view.problem(["view"], message))
         else:
             loaded.append(view)

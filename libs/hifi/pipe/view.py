@@ -17,7 +17,7 @@ _RESERVED: Final = ("hifi", "sqlite")
 """What names of views and fields must not begin with: tables and columns of the file itself do."""
 
 
-class Hop(StrEnum):
+class ViewedTopic(StrEnum):
     """The topic that a view reads."""
 
     RAW = "raw"
@@ -26,7 +26,11 @@ class Hop(StrEnum):
 
     def topic(self, topics: Topics) -> str:
         """The topic's name in a stream."""
-        return {Hop.RAW: topics.raw, Hop.NORMALIZED: topics.normalized, Hop.ENRICHED: topics.enriched}[self]
+        return {
+            ViewedTopic.RAW: topics.raw,
+            ViewedTopic.NORMALIZED: topics.normalized,
+            ViewedTopic.ENRICHED: topics.enriched,
+        }[self]
 
 
 class ViewType(StrEnum):
@@ -44,13 +48,13 @@ class ViewSource(StrictModel):
     """What a view reads."""
 
     pipe: Name = Field(description="Pipe.")
-    at: Hop = Field(
-        Hop.ENRICHED,
+    at: ViewedTopic = Field(
+        ViewedTopic.ENRICHED,
         description="Topic: `normalized` and `enriched` are masked; `raw` is not, and needs `HIFI_PIPES_RAW_VIEWS`.",
     )
 
 
-class ServedView(StrictModel):
+class ViewAccess(StrictModel):
     """Who may read a view, and how."""
 
     keys: list[HashedKey] = Field(min_length=1, description="Read keys.")
@@ -76,9 +80,12 @@ class View(StrictModel):
         description="Which event of a key is the newest: the last in `raw`, or that with the latest time.",
     )
     keep: Seconds = Field(
-        86400, ge=1, le=_LONGEST_KEEP_S, description="Age, from acceptance, at which a row expires; at most 7 days."
+        86400,
+        ge=1,
+        le=_LONGEST_KEEP_S,
+        description="Age, from acceptance, at which a row expires; at most 7 days.",
     )
-    serve: ServedView = Field(description="Who may read it.")
+    serve: ViewAccess = Field(description="Who may read it.")
 
     @model_validator(mode="after")
     def _consistent(self) -> "View":
@@ -87,7 +94,9 @@ class View(StrictModel):
         columns = [*self.key, *(name for name in self.fields if name not in self.key)]
         lower = [name.lower() for name in columns]
         if repeated := sorted({name for name in columns if lower.count(name.lower()) > 1}):
-            raise ValueError(f"key and fields have {repeated}, which SQL does not tell apart; leave out all but one")
+            raise ValueError(
+                f"key and fields have {repeated}, which SQL does not tell apart; leave out all but one"
+            )
         if reserved := sorted(name for name in columns if name.lower().startswith(_RESERVED)):
             raise ValueError(f"fields {reserved} begin with {' or '.join(_RESERVED)}, which are reserved")
         for name in self.key:

@@ -227,7 +227,9 @@ VIEW_RECORDS = Counter(
 )
 VIEW_UNFIT = Counter("hifi_view_unfit_values_total", "Values that are null since they do not fit.", ["view"])
 VIEW_EXPIRED = Counter("hifi_view_expired_rows_total", "Rows removed since they are too old.", ["view"])
-VIEW_REBUILDS = Counter("hifi_view_rebuilds_total", "Files made anew from Kafka, the first one too.", ["view"])
+VIEW_REBUILDS = Counter(
+    "hifi_view_rebuilds_total", "Files made anew from Kafka, the first one too.", ["view"]
+)
 VIEW_ROWS = Gauge("hifi_view_rows", "Rows.", ["view"])
 VIEW_BYTES = Gauge("hifi_view_bytes", "Size of the rows.", ["view"])
 VIEW_BEHIND = Gauge("hifi_view_behind_seconds", "Time since which the view may lack events.", ["view"])

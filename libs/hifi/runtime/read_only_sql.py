@@ -102,7 +102,9 @@ def _fetched(cursor: sqlite3.Cursor, most: int, most_bytes: int | None) -> Resul
         fetched += batch
         if most_bytes is None:
             continue
-        size += sum(len(value) if isinstance(value, str | bytes) else _TEXT_BYTES for row in batch for value in row)
+        size += sum(
+            len(value) if isinstance(value, str | bytes) else _TEXT_BYTES for row in batch for value in row
+        )
         if size > most_bytes:
             raise QueryTooExpensive(f"the result has more than {most_bytes:,} bytes")
     return Result(columns, fetched[:most], len(fetched) > most)

@@ -31,9 +31,7 @@ async def view(service: Service, settings: ViewSettings) -> None:
     check = TopicCheck(settings.kafka, read, registry.partition_count, health)
     keys = ReadKeys(declared, health)
     views = Views(settings, declared, registry, health)
-    certificate = server_certificate(
-        settings.view_tls_certificate_file, settings.view_tls_key_file, health
-    )
+    certificate = server_certificate(settings.view_tls_certificate_file, settings.view_tls_key_file, health)
     sock = server.listen(settings.view_host, settings.view_port)
     async with contextlib.AsyncExitStack() as serving:
         app = application(settings, views, keys)

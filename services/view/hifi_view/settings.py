@@ -14,7 +14,8 @@ class ViewSettings(ServiceSettings):
         None, description="Folder with the declarations of views, that of the pipes; read at start."
     )
     view_data: Path = Field(
-        Path("views"), description="Folder of the files, one a view; each instance has its own. Rebuilt if lost."
+        Path("views"),
+        description="Folder of the files, one a view; each instance has its own. Rebuilt if lost.",
     )
     view_host: str = Field("127.0.0.1", description="Address of the views.")
     view_port: int = Field(0, ge=0, le=65535, description="Their port; 0: any free one.")

@@ -1,8 +1,8 @@
 """The views of this instance: from the folder of pipes to what follows their topics.
 
-Declarations come from the folder, not from a topic: a view is a right to read data, which the operator of this service
-grants, and a topic would add a kind of record, a writer and a right to write it for what one service reads. Pipes change
-while a view runs, so each view is compared with the pipe in force.
+Declarations come from the folder, not from a topic: a view is a right to read data, which the operator of this
+service grants, and a topic would add a kind of record, a writer and a right to write it for what one service reads.
+Pipes change while a view runs, so each view is compared with the pipe in force.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ from typing import IO, Final
 
 from hifi.pipe.loader import load_views
 from hifi.pipe.registry import PipeRegistry
-from hifi.pipe.view import Hop, View
+from hifi.pipe.view import View, ViewedTopic
 from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
 from hifi_view.read.completeness import Cut
+from hifi_view.read.cut_reader import CutReader
 from hifi_view.read.followed_view import FollowedView
-from hifi_view.read.frontier import Frontier
 from hifi_view.settings import ViewSettings
 
 _LOCK: Final = "lock"
@@ -38,7 +38,9 @@ def declared_views(settings: ViewSettings) -> list[View]:
     if problems:
         raise Misconfigured("views are wrong:\n" + "\n".join(f"  {problem}" for problem in problems))
     if not loaded:
-        raise Misconfigured(f"{folder} declares no view (HIFI_VIEW_DECLARATIONS); add a file that begins with `view: NAME`")
+        raise Misconfigured(
+            f"{folder} declares no view (HIFI_VIEW_DECLARATIONS); add a file that begins with `view: NAME`"
+        )
     return [loaded_view.view for loaded_view in loaded]
 
 
@@ -93,9 +95,9 @@ class Views:
                 tasks.create_task(view.run())
             for hop in sorted({view.view.from_.at for view in self.by_name.values()}):
                 partitions = self._registry.partition_count()
-                tasks.create_task(Frontier(self._settings, hop, partitions, self._on_cut(hop)).run())
+                tasks.create_task(CutReader(self._settings, hop, partitions, self._on_cut(hop)).run())
 
-    def _on_cut(self, hop: Hop) -> Callable[[Cut], None]:
+    def _on_cut(self, hop: ViewedTopic) -> Callable[[Cut], None]:
         views = [view for view in self.by_name.values() if view.view.from_.at is hop]
 
         def add(cut: Cut) -> None:

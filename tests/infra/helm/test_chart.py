@@ -49,7 +49,19 @@ NOT_IN_THE_CHART: Final = {
 NO_SCHEMA: Final = {"PodMonitor", "PrometheusRule"}
 """Kinds of Prometheus Operator, whose CRDs no Go module has."""
 SERVICES: Final = (
-    *("ingest", "collect", "normalize", "enrich", "egest", "retrier", "lake", "observe", "rollout", "manage"),
+    *(
+        "ingest",
+        "collect",
+        "normalize",
+        "enrich",
+        "egest",
+        "retrier",
+        "lake",
+        "view",
+        "observe",
+        "rollout",
+        "manage",
+    ),
 )
 
 

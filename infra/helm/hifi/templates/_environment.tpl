@@ -35,6 +35,7 @@
 {{- end -}}
 {{- if and $values.colour.record (has $name (list "collect" "observe")) }}{{ $_ := set $variables "HIFI_COLOURS" $values.colour.record }}{{ end -}}
 {{- if and (eq $name "collect") $values.connect.credentialsSecret }}{{ $_ := set $variables "HIFI_CONNECT_CREDENTIALS_FILE" "/run/kafka/connect_credentials" }}{{ end -}}
+{{- if eq $name "view" }}{{ $variables = merge $variables (dict "HIFI_VIEW_DECLARATIONS" "/pipes" "HIFI_VIEW_DATA" "/tmp/views") }}{{ end -}}
 {{- if $service.console -}}
 {{- $host := printf "%s-%s.%s" $fullname $name $root.Release.Namespace -}}
 {{- $_ := set $variables (printf "HIFI_%s_HOSTS" (upper $name)) (printf "%s,%s.svc,%s.svc.cluster.local" $host $host $host) -}}

@@ -1,9 +1,9 @@
 """Until when everything that was accepted is in a view, or with the services before it. Pure.
 
 A cut begins with the ends of `raw`, read after a time T: everything acknowledged before T lies below them. Once the
-group of the first service has committed up to these ends, its whole output for them is in its topic, so the ends of that
-topic, read afterwards, bound it; and so on up to the topic that a view reads. A view that has read up to the last ends
-has every event that was acknowledged before T.
+group of the first service has committed up to these ends, its whole output for them is in its topic, so the ends of
+that topic, read afterwards, bound it; and so on up to the topic that a view reads. A view that has read up to the last
+ends has every event that was acknowledged before T.
 """
 
 from collections import deque

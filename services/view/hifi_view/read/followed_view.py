@@ -43,7 +43,7 @@ T = TypeVar("T")
 logger = log.get(__name__)
 
 
-class State(StrEnum):
+class ViewState(StrEnum):
     """What a view does."""
 
     WAITING = "waiting"
@@ -59,7 +59,7 @@ class State(StrEnum):
     """Its declaration does not fit the pipe in force. It stands still."""
 
 
-_STANDS_STILL: Final = frozenset({State.FULL, State.DISK, State.REFUSED})
+_STANDS_STILL: Final = frozenset({ViewState.FULL, ViewState.DISK, ViewState.REFUSED})
 
 
 class _LogChangedError(Exception):
@@ -80,7 +80,7 @@ class FollowedView:
         self.view = view
         self.path: Path = settings.view_data / f"{view.view}.sqlite"
         self.complete = CompleteUntil()
-        self.state = State.WAITING
+        self.state = ViewState.WAITING
         self.reason = "it has not begun"
         self.generation = 0
         """Changes when the file is made anew: what was read of it before does not hold."""
@@ -132,14 +132,14 @@ class FollowedView:
                 try:
                     await self._follow()
                 except (KafkaError, OSError, Misconfigured) as error:
-                    self._set(State.WAITING, f"Kafka or the file cannot be read: {error!r}")
+                    self._set(ViewState.WAITING, f"Kafka or the file cannot be read: {error!r}")
                 except _LogChangedError as error:
                     await self._make_anew(str(error))
                 except sqlite3.Error as error:
                     if is_damage(error):
                         await self._make_anew("it is damaged")
                     else:
-                        self._set(State.DISK, f"the file cannot be written: {error}")
+                        self._set(ViewState.DISK, f"the file cannot be written: {error}")
                 failures = 0 if monotonic_s() - began_s > 60 else failures + 1
                 await asyncio.sleep(backoff_s(failures))
         finally:
@@ -165,7 +165,7 @@ class FollowedView:
 
     async def _follow(self) -> None:
         while (refused := self.refusal()) is not None:
-            self._set(State.REFUSED, refused)
+            self._set(ViewState.REFUSED, refused)
             await asyncio.sleep(_LOOK_S)
         topic = self.view.from_.at.topic(self._settings.topics)
         raw = await topic_identity(self._settings.kafka, self._settings.topics.raw)
@@ -184,7 +184,7 @@ class FollowedView:
             tps = [TopicPartition(topic, number) for number in range(self._registry.partition_count())]
             consumer.assign(tps)
             await self._seek(consumer, tps)
-            self._set(State.CATCHING_UP, "it reads what was written before")
+            self._set(ViewState.CATCHING_UP, "it reads what was written before")
             await self._read(consumer, tps)
         finally:
             await close(consumer)
@@ -217,7 +217,9 @@ class FollowedView:
             unread = ends[tp] if first is None else first.offset
             start = max(beginnings[tp], kept.get(tp.partition, unread))
             if start > ends[tp]:
-                raise _LogChangedError(f"{tp.topic} ends before the offset {start} of partition {tp.partition}")
+                raise _LogChangedError(
+                    f"{tp.topic} ends before the offset {start} of partition {tp.partition}"
+                )
             positions[tp.partition] = start
             consumer.seek(tp, start)
         self._positions = positions
@@ -300,19 +302,19 @@ class FollowedView:
         self.used_bytes = await self._in_thread(file.used_bytes)
         metrics.VIEW_BYTES.labels(self.view.view).set(self.used_bytes)
         most = self._settings.view_max_bytes
-        if self.used_bytes >= (most * _RESUME if self.state is State.FULL else most):
+        if self.used_bytes >= (most * _RESUME if self.state is ViewState.FULL else most):
             self._set(
-                State.FULL,
+                ViewState.FULL,
                 f"its rows have {self.used_bytes:,} bytes, and HIFI_VIEW_MAX_BYTES allows {most:,}: shorten `keep`, "
                 "declare fewer fields, or allow more",
             )
             return True
-        if self.state is State.FULL:
-            self._set(State.CATCHING_UP, "it goes on, since rows have expired")
+        if self.state is ViewState.FULL:
+            self._set(ViewState.CATCHING_UP, "it goes on, since rows have expired")
         return False
 
     async def _make_anew(self, reason: str) -> None:
-        self._set(State.CATCHING_UP, f"the file is made anew: {reason}")
+        self._set(ViewState.CATCHING_UP, f"the file is made anew: {reason}")
         self.generation += 1
         self._positions = {}
         self.complete.forget()
@@ -334,8 +336,8 @@ class FollowedView:
     def _look_whether_complete(self) -> None:
         if not self._positions or not self.complete.reached(self._positions):
             return
-        if self.state is State.CATCHING_UP:
-            self._set(State.LIVE, "")
+        if self.state is ViewState.CATCHING_UP:
+            self._set(ViewState.LIVE, "")
         self._notify()
 
     def _expired_before_us(self) -> int:
@@ -349,15 +351,15 @@ class FollowedView:
             metrics.VIEW_RECORDS.labels(self.view.view, outcome).inc(getattr(total, outcome))
         metrics.VIEW_UNFIT.labels(self.view.view).inc(total.unfit)
 
-    def _set(self, state: State, reason: str) -> None:
+    def _set(self, state: ViewState, reason: str) -> None:
         changed = (state, reason) != (self.state, self.reason)
-        if changed and (state is not self.state or state is not State.FULL):
+        if changed and (state is not self.state or state is not ViewState.FULL):
             logger.info("view-state", view=self.view.view, state=state, reason=reason)
         self.state, self.reason = state, reason
         stands_still = state in _STANDS_STILL
         metrics.VIEW_STANDS_STILL.labels(self.view.view).set(stands_still)
         self._health.warn(self._condition, f"{state}: {reason}" if stands_still else None)
-        if stands_still or state is State.LIVE:
+        if stands_still or state is ViewState.LIVE:
             self._health.unblock(self._condition)
         if changed:
             self._notify()

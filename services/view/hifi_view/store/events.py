@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-from hifi.pipe.view import Hop, View, ViewType
+from hifi.pipe.view import View, ViewedTopic, ViewType
 from hifi.record.cloudevents.timestamps import parse_us
 from hifi.record.headers import TIME, Headers
 from hifi.record.hop import hop
@@ -33,7 +33,7 @@ Key: TypeAlias = tuple[str | int, ...]
 """Values of the key fields, in declared order."""
 
 
-class Position(NamedTuple):
+class RowPosition(NamedTuple):
     """Which of two events of a row is the newer one: the greater position. Positions of a log are all different."""
 
     time_us: int
@@ -41,7 +41,7 @@ class Position(NamedTuple):
     partition: int
     offset: int
     """In `raw`."""
-    index: int
+    place: int
     """In the record of `raw`."""
 
 
@@ -51,7 +51,7 @@ class RowEvent(NamedTuple):
     key: Key
     values: tuple[Value, ...]
     """Of all columns, those of the key first."""
-    position: Position
+    position: RowPosition
     accepted_us: int
     unfit: int
     """Values that did not fit their type, and are null."""
@@ -84,7 +84,7 @@ class EventReader:
     def __init__(self, view: View) -> None:
         """Read for a view."""
         self._prefix = b"%d;%b;" % (FORMAT, view.from_.pipe.encode())
-        self._is_raw = view.from_.at is Hop.RAW
+        self._is_raw = view.from_.at is ViewedTopic.RAW
         self._by_time = view.order == "time"
         self._columns = list(view.columns.items())
         self._key_fields = len(view.key)
@@ -98,15 +98,9 @@ class EventReader:
             partition: of the record.
             offset: of the record in its topic.
         """
-        try:
-            header = identity_header(headers)
-        except NotAnEvent:
+        header = self._header(headers)
+        if header is None:
             return Skipped.OTHER
-        if not header.startswith(self._prefix):
-            return Skipped.OTHER
-        texts = header.split(SEPARATOR)
-        if len(texts) > KIND_AT and texts[KIND_AT]:
-            return Skipped.OTHER  # of a kind that a later release writes
         try:
             texts = split_identity(header)
             record_hop = hop(headers)
@@ -118,18 +112,28 @@ class EventReader:
             return Refusal("not-an-event", event)
         if value is None:
             return Skipped.NO_DATA
-        try:
-            data = orjson.loads(value)
-        except orjson.JSONDecodeError:
-            return Refusal("not-json", event)
-        if not isinstance(data, dict):
-            return Refusal("not-json", event)
         accepted_us = int(texts[ACCEPTED_AT])
         time_us = _time_us(headers, accepted_us) if self._by_time else 0
-        position = Position(time_us, partition, raw, record_hop.event_index)
-        return self._row(data, position, accepted_us, event)
+        position = RowPosition(time_us, partition, raw, record_hop.event_index)
+        return self._row(_object(value), position, accepted_us, event)
 
-    def _row(self, data: dict[str, Any], position: Position, accepted_us: int, event: str) -> RowEvent | Refusal:
+    def _header(self, headers: Headers) -> bytes | None:
+        """The header `hifi` of an event of the pipe; None: it is another record."""
+        try:
+            header = identity_header(headers)
+        except NotAnEvent:
+            return None
+        if not header.startswith(self._prefix):
+            return None
+        texts = header.split(SEPARATOR)
+        is_event = len(texts) <= KIND_AT or not texts[KIND_AT]  # else of a kind that a later release writes
+        return header if is_event else None
+
+    def _row(
+        self, data: dict[str, Any] | None, position: RowPosition, accepted_us: int, event: str
+    ) -> RowEvent | Refusal:
+        if data is None:
+            return Refusal("not-json", event)
         values: list[Value] = []
         unfit = 0
         for name, kind in self._columns:
@@ -146,13 +150,22 @@ class EventReader:
         return RowEvent(key, tuple(values), position, accepted_us, unfit)  # type: ignore[arg-type]  # None is not in key
 
 
+def _object(value: bytes) -> dict[str, Any] | None:
+    """The data of an event; None: it is no JSON object."""
+    try:
+        data = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return None
+    return data if isinstance(data, dict) else None
+
+
 def fitted(value: Any, kind: ViewType) -> Value:
     """A JSON value as a type of SQLite; None: it is null or does not fit."""
     if kind is ViewType.TEXT:
         if isinstance(value, int) and not isinstance(value, bool):
             value = str(value)
         fits = isinstance(value, str) and (len(value) * 4 <= LONGEST_TEXT_BYTES or _utf8_fits(value))
-        return value if fits else None  # type: ignore[no-any-return]  # it is a str
+        return value if fits else None
     if kind is ViewType.BOOL:
         return int(value) if isinstance(value, bool) else None
     if isinstance(value, bool):

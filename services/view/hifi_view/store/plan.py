@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-from hifi_view.store.events import Key, Position, Read, Refusal, RowEvent, Skipped
+from hifi_view.store.events import Key, Read, Refusal, RowEvent, RowPosition, Skipped
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class PartitionRead:
 
 
 @dataclass(slots=True)
-class Plan:
+class BatchPlan:
     """The changes of a batch, to be written in one transaction."""
 
     rows: dict[Key, RowEvent]
@@ -72,7 +72,9 @@ def keys_of(batch: Iterable[PartitionRead]) -> set[Key]:
     return {event.key for part in batch for _, event in part.records if isinstance(event, RowEvent)}
 
 
-def plan(batch: Iterable[PartitionRead], shown: Mapping[Key, Position], expired_before_us: int) -> Plan:
+def plan(
+    batch: Iterable[PartitionRead], shown: Mapping[Key, RowPosition], expired_before_us: int
+) -> BatchPlan:
     """Decide, record by record, which event each row shows after the batch.
 
     Args:
@@ -105,4 +107,4 @@ def plan(batch: Iterable[PartitionRead], shown: Mapping[Key, Position], expired_
             else:
                 account.no_data += 1
         accounts.append((part, account))
-    return Plan(rows, accounts, refused)
+    return BatchPlan(rows, accounts, refused)

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from hifi.pipe.view import View, ViewType
-from hifi_view.store.events import Key, Position
-from hifi_view.store.plan import Account, PartitionRead, Plan, RefusedEvent, keys_of, plan
+from hifi_view.store.events import Key, RowPosition
+from hifi_view.store.plan import Account, BatchPlan, PartitionRead, RefusedEvent, keys_of, plan
 
 _FORMAT: Final = 1
 RANGE_OFFSETS: Final = 10_000
@@ -25,7 +25,12 @@ RANGES: Final = 200
 REFUSALS: Final = 1_000
 """Refused events that are listed; all are counted."""
 _EXPIRED_AT_ONCE: Final = 5_000
-_TYPES: Final = {ViewType.TEXT: "TEXT", ViewType.INT: "INTEGER", ViewType.DOUBLE: "REAL", ViewType.BOOL: "INTEGER"}
+_TYPES: Final = {
+    ViewType.TEXT: "TEXT",
+    ViewType.INT: "INTEGER",
+    ViewType.DOUBLE: "REAL",
+    ViewType.BOOL: "INTEGER",
+}
 _POSITION: Final = ("hifi_time_us", "hifi_partition", "hifi_offset", "hifi_index")
 OWN_COLUMNS: Final = (*_POSITION, "hifi_accepted_us", "hifi_change")
 """After those of the view: where the row's event stands, when it was accepted, and the number of the row's change."""
@@ -41,7 +46,7 @@ class Logs(NamedTuple):
     read: str
 
 
-class OffsetRange(NamedTuple):
+class AccountedRange(NamedTuple):
     """The account of offsets `first` up to, not including, `next_offset` of a partition."""
 
     partition: int
@@ -54,7 +59,7 @@ class RowFile:
     """The file, opened for writing."""
 
     def __init__(self, path: Path, view: View, logs: Logs, connect: Connect = sqlite3.connect) -> None:
-        """Open the file, or make a new one in place of a file that is damaged, of another declaration or of another log.
+        """Open the file, or a new one in place of one that is damaged, of another declaration or of another log.
 
         Args:
             path: of the file.
@@ -78,18 +83,17 @@ class RowFile:
             f"INSERT OR REPLACE INTO {self._table} ({', '.join(map(quoted, columns))}) "  # noqa: S608 - names are checked by View
             f"VALUES ({', '.join('?' * len(columns))})"
         )
-        self._shown = (
-            f"SELECT {', '.join(_POSITION)} FROM {self._table} WHERE ({key}) = ({', '.join('?' * len(view.key))})"  # noqa: S608 - as above
-        )
+        places = ", ".join("?" * len(view.key))
+        self._shown = f"SELECT {', '.join(_POSITION)} FROM {self._table} WHERE ({key}) = ({places})"  # noqa: S608 - as above
         self._database = self._opened()
         self.inode = path.stat().st_ino
-        self.build: str = self._database.execute("SELECT value FROM hifi_meta WHERE name = 'build'").fetchone()[0]
+        meta = dict(self._database.execute("SELECT name, value FROM hifi_meta"))
+        self.build: str = meta["build"]
         """Name of this file, in which changes are numbered."""
-        self.change: int = self._database.execute(
-            f"SELECT coalesce(max(hifi_change), 0) FROM {self._table}"  # noqa: S608 - as above
-        ).fetchone()[0]
-        """Number of the last change."""
-        self.rows: int = self._database.execute(f"SELECT count(*) FROM {self._table}").fetchone()[0]  # noqa: S608 - as above
+        self.change = int(meta["change"])
+        """Number of the last change. It is kept beside the rows, of which the newest one may have expired."""
+        counted = self._database.execute(f"SELECT count(*) FROM {self._table}")  # noqa: S608 - as above
+        self.rows: int = counted.fetchone()[0]
         """Number of rows."""
 
     def close(self) -> None:
@@ -100,7 +104,7 @@ class RowFile:
         """Partition to the offset that is read next."""
         return dict(self._database.execute("SELECT partition, next FROM hifi_offsets"))
 
-    def apply(self, batch: Iterable[PartitionRead], expired_before_us: int) -> Plan:
+    def apply(self, batch: Iterable[PartitionRead], expired_before_us: int) -> BatchPlan:
         """Apply what was read, all of it or nothing.
 
         Args:
@@ -122,15 +126,20 @@ class RowFile:
                 change += 1
                 rows.append((*event.values, *event.position, event.accepted_us, change))
             database.executemany(self._replace, rows)
+            database.execute("UPDATE hifi_meta SET value = ? WHERE name = 'change'", (str(change),))
             for part, account in planned.accounts:
-                database.execute("INSERT OR REPLACE INTO hifi_offsets VALUES (?, ?)", (part.partition, part.next_offset))
+                database.execute(
+                    "INSERT OR REPLACE INTO hifi_offsets VALUES (?, ?)", (part.partition, part.next_offset)
+                )
                 self._account(part, account)
             if planned.refused:
                 database.executemany(
-                    "INSERT INTO hifi_refusals (partition, offset, event, reason) VALUES (?, ?, ?, ?)", planned.refused
+                    "INSERT INTO hifi_refusals (partition, offset, event, reason) VALUES (?, ?, ?, ?)",
+                    planned.refused,
                 )
                 database.execute(
-                    "DELETE FROM hifi_refusals WHERE id <= (SELECT max(id) FROM hifi_refusals) - ?", (REFUSALS,)
+                    "DELETE FROM hifi_refusals WHERE id <= (SELECT max(id) FROM hifi_refusals) - ?",
+                    (REFUSALS,),
                 )
             database.execute("COMMIT")
         except BaseException:
@@ -158,19 +167,20 @@ class RowFile:
         pages = pragma("PRAGMA page_count").fetchone()[0] - pragma("PRAGMA freelist_count").fetchone()[0]
         return int(pages) * int(pragma("PRAGMA page_size").fetchone()[0])
 
-    def _positions_of(self, keys: Iterable[Key]) -> Mapping[Key, Position]:
+    def _positions_of(self, keys: Iterable[Key]) -> Mapping[Key, RowPosition]:
         shown = {}
         for key in keys:
             row = self._database.execute(self._shown, key).fetchone()
             if row is not None:
-                shown[key] = Position(*row)
+                shown[key] = RowPosition(*row)
         return shown
 
     def _account(self, part: PartitionRead, account: Account) -> None:
         """Add to the newest range of the partition, or begin another one."""
         database = self._database
         row = database.execute(
-            "SELECT first, next FROM hifi_ranges WHERE partition = ? ORDER BY first DESC LIMIT 1", (part.partition,)
+            "SELECT first, next FROM hifi_ranges WHERE partition = ? ORDER BY first DESC LIMIT 1",
+            (part.partition,),
         ).fetchone()
         if row is None or row[1] != part.first or row[1] - row[0] >= RANGE_OFFSETS:
             database.execute(
@@ -208,7 +218,9 @@ class RowFile:
                 database = self._connection()
                 try:
                     if self._is_sound(database):
-                        kept = database.execute("SELECT value FROM hifi_meta WHERE name = 'identity'").fetchone()
+                        kept = database.execute(
+                            "SELECT value FROM hifi_meta WHERE name = 'identity'"
+                        ).fetchone()
                         if kept is not None and kept[0] == self._identity:
                             return database
                         reason = "the view or the stream's topics are other ones"
@@ -241,6 +253,10 @@ class RowFile:
         own = [f"{name} INTEGER NOT NULL" for name in OWN_COLUMNS]
         key = ", ".join(map(quoted, view.key))
         counts = ", ".join(f"{name} INTEGER NOT NULL" for name in _COUNTS)
+        ranges = f"partition INTEGER, first INTEGER, next INTEGER NOT NULL, {counts}"
+        refused = (
+            "partition INTEGER NOT NULL, offset INTEGER NOT NULL, event TEXT NOT NULL, reason TEXT NOT NULL"
+        )
         database.execute("BEGIN IMMEDIATE")
         for statement in (
             f"CREATE TABLE {self._table} ({', '.join([*columns, *own])}, PRIMARY KEY ({key})) WITHOUT ROWID",
@@ -248,14 +264,13 @@ class RowFile:
             f"CREATE INDEX hifi_by_age ON {self._table} (hifi_accepted_us)",
             "CREATE TABLE hifi_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
             "CREATE TABLE hifi_offsets (partition INTEGER PRIMARY KEY, next INTEGER NOT NULL)",
-            f"CREATE TABLE hifi_ranges (partition INTEGER, first INTEGER, next INTEGER NOT NULL, {counts}, "
-            "PRIMARY KEY (partition, first))",
-            "CREATE TABLE hifi_refusals (id INTEGER PRIMARY KEY AUTOINCREMENT, partition INTEGER NOT NULL, "
-            "offset INTEGER NOT NULL, event TEXT NOT NULL, reason TEXT NOT NULL)",
+            f"CREATE TABLE hifi_ranges ({ranges}, PRIMARY KEY (partition, first))",
+            f"CREATE TABLE hifi_refusals (id INTEGER PRIMARY KEY AUTOINCREMENT, {refused})",
         ):
             database.execute(statement)
         database.execute("INSERT INTO hifi_meta VALUES ('identity', ?)", (self._identity,))
         database.execute("INSERT INTO hifi_meta VALUES ('build', ?)", (uuid.uuid4().hex[:12],))
+        database.execute("INSERT INTO hifi_meta VALUES ('change', '0')")
         database.execute("COMMIT")
         return database
 
@@ -272,10 +287,10 @@ class RowFile:
         return database
 
 
-def accounts(database: sqlite3.Connection) -> list[OffsetRange]:
+def accounts(database: sqlite3.Connection) -> list[AccountedRange]:
     """The account of each range, by partition and offset; `database` may be read-only."""
     rows = database.execute("SELECT * FROM hifi_ranges ORDER BY partition, first")
-    return [OffsetRange(*row[:3], Account(*row[3:])) for row in rows]
+    return [AccountedRange(row[0], row[1], row[2], Account(*row[3:])) for row in rows]
 
 
 def refusals(database: sqlite3.Connection, most: int) -> list[RefusedEvent]:
@@ -288,7 +303,15 @@ def refusals(database: sqlite3.Connection, most: int) -> list[RefusedEvent]:
 
 def declaration_digest(view: View) -> str:
     """A name of everything that decides the rows."""
-    declared: Any = [view.from_.pipe, view.from_.at, view.table, view.key, view.columns, view.order, view.keep]
+    declared: Any = [
+        view.from_.pipe,
+        view.from_.at,
+        view.table,
+        view.key,
+        view.columns,
+        view.order,
+        view.keep,
+    ]
     return hashlib.sha256(orjson.dumps(declared)).hexdigest()[:32]
 
 

@@ -16,9 +16,57 @@ RESULT_BYTES: Final = 16 * 1024 * 1024
 _STEPS: Final = 200
 """Of SQLite's machine between two looks at the clock; each may make a value of 2 MiB."""
 _FUNCTIONS: Final = frozenset(
-    "abs avg ceil ceiling coalesce count date datetime first_value floor glob ifnull iif instr julianday lag last_value "
-    "lead length like lower ltrim max min mod nullif ntile percent_rank pow power rank dense_rank cume_dist round "
-    "row_number rtrim sign sqrt strftime substr substring sum time total trim typeof unicode unixepoch upper".split()
+    [
+        "abs",
+        "avg",
+        "ceil",
+        "ceiling",
+        "coalesce",
+        "count",
+        "date",
+        "datetime",
+        "first_value",
+        "floor",
+        "glob",
+        "ifnull",
+        "iif",
+        "instr",
+        "julianday",
+        "lag",
+        "last_value",
+        "lead",
+        "length",
+        "like",
+        "lower",
+        "ltrim",
+        "max",
+        "min",
+        "mod",
+        "nullif",
+        "ntile",
+        "percent_rank",
+        "pow",
+        "power",
+        "rank",
+        "dense_rank",
+        "cume_dist",
+        "round",
+        "row_number",
+        "rtrim",
+        "sign",
+        "sqrt",
+        "strftime",
+        "substr",
+        "substring",
+        "sum",
+        "time",
+        "total",
+        "trim",
+        "typeof",
+        "unicode",
+        "unixepoch",
+        "upper",
+    ]
 )
 """What SQL of others may call: nothing that makes long values from short ones, or reads anything else."""
 _LIMITS: Final = {
@@ -69,7 +117,12 @@ class RowQueries:
         return None if values is None else self.shown(values)
 
     def rows(
-        self, database: sqlite3.Connection, filters: Sequence[Filter], after: Key | None, most: int, within_s: float
+        self,
+        database: sqlite3.Connection,
+        filters: Sequence[Filter],
+        after: Key | None,
+        most: int,
+        within_s: float,
     ) -> tuple[list[dict[str, Any]], list[Any] | None]:
         """Rows in the order of their keys.
 
@@ -92,7 +145,9 @@ class RowQueries:
             conditions.append(self._behind)
             values += after
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        result = self._bounded(database, f"{self._select}{where} ORDER BY {self._key}", values, most, within_s)
+        result = self._bounded(
+            database, f"{self._select}{where} ORDER BY {self._key}", values, most, within_s
+        )
         rows = [self.shown(row) for row in result.rows]
         return rows, list(result.rows[-1][: len(self._view.key)]) if result.more else None
 

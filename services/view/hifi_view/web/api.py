@@ -49,7 +49,7 @@ class ServedView(NamedTuple):
 
 def application(settings: ViewSettings, views: Views, keys: ReadKeys) -> Starlette:
     """The ASGI application."""
-    api = Api(settings, views, keys)
+    api = ViewApi(settings, views, keys)
     one = f"/v1/views/{{{NAME}}}"
     routes = [
         Route("/v1/views", api.listed),
@@ -68,7 +68,7 @@ async def _problem(_: Request, error: Exception) -> Response:
     return error.response()
 
 
-class Api:
+class ViewApi:
     """Handlers, one method for each route."""
 
     def __init__(self, settings: ViewSettings, views: Views, keys: ReadKeys) -> None:
@@ -83,7 +83,8 @@ class Api:
         self._keys = keys
         self._streams = 0
         self._views = {
-            name: ServedView(view, RowQueries(view.view), ViewReads(view)) for name, view in views.by_name.items()
+            name: ServedView(view, RowQueries(view.view), ViewReads(view))
+            for name, view in views.by_name.items()
         }
 
     async def listed(self, request: Request) -> Response:
@@ -92,7 +93,7 @@ class Api:
         return _json({"views": [_summary(self._views[name].followed) for name in sorted(names)]})
 
     def of_view(self, kind: str, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-        """The handler of a route of one view: checks the key, counts the answer and states until when it is complete."""
+        """The handler of a route of one view: checks the key, counts answers, states until when they are complete."""
 
         async def handle(request: Request) -> Response:
             status, complete = 500, ""
@@ -124,7 +125,9 @@ class Api:
         """GET a view: fields, state, size."""
         declared = view.followed.view
         fields = {name: str(kind) for name, kind in declared.columns.items()}
-        return _json({**_summary(view.followed), "key": declared.key, "fields": fields, "table": declared.table})
+        return _json(
+            {**_summary(view.followed), "key": declared.key, "fields": fields, "table": declared.table}
+        )
 
     async def row(self, request: Request, view: ServedView) -> Response:
         """GET the row of a key."""
@@ -223,7 +226,11 @@ class Api:
                     if not changed:
                         break
                     for number, row in changed:
-                        yield b"id: %s:%d\nevent: row\ndata: %b\n\n" % (build.encode(), number, orjson.dumps(row))
+                        yield b"id: %s:%d\nevent: row\ndata: %b\n\n" % (
+                            build.encode(),
+                            number,
+                            orjson.dumps(row),
+                        )
                     after = changed[-1][0]
                 if complete != told and generation == followed.generation:
                     told = complete

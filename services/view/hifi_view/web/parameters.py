@@ -57,7 +57,7 @@ def typed(field: str, text: str, kind: ViewType) -> Value:
             return {"true": 1, "false": 0}[text]
         if kind is ViewType.DOUBLE:
             return float(text)
-        number = int(text) if text.isascii() and len(text) < 20 else None  # noqa: PLR2004 - digits of 64 bits
+        number = int(text) if text.isascii() and len(text) < 20 else None
         if number is not None and -(2**63) <= number < 2**63:
             return number
     except (ValueError, KeyError):
@@ -73,7 +73,9 @@ def path_key(view: View, path: str) -> Key:
     """
     parts = [path] if len(view.key) == 1 else path.split("/")
     if len(parts) != len(view.key):
-        raise Problem(400, f"The key has the parts {'/'.join(view.key)}. Ask with filters for values with a slash.")
+        raise Problem(
+            400, f"The key has the parts {'/'.join(view.key)}. Ask with filters for values with a slash."
+        )
     return tuple(_key_part(view, name, part) for name, part in zip(view.key, parts, strict=True))
 
 
@@ -89,7 +91,11 @@ def after_key(view: View, text: str | None) -> Key | None:
         parts = orjson.loads(text)
     except orjson.JSONDecodeError:
         parts = None
-    if not isinstance(parts, list) or len(parts) != len(view.key) or not all(isinstance(part, str | int) for part in parts):
+    if (
+        not isinstance(parts, list)
+        or len(parts) != len(view.key)
+        or not all(isinstance(part, str | int) for part in parts)
+    ):
         raise Problem(400, f"{AFTER} is not what an answer of this view had as next.")
     return tuple(_key_part(view, name, str(part)) for name, part in zip(view.key, parts, strict=True))
 
@@ -102,7 +108,7 @@ def limit(text: str | None, most: int) -> int:
     """
     if text is None:
         return min(DEFAULT_LIMIT, most)
-    if not text.isascii() or not text.isdecimal() or len(text) > 7 or not 1 <= int(text) <= most:  # noqa: PLR2004 - digits
+    if not text.isascii() or not text.isdecimal() or len(text) > 7 or not 1 <= int(text) <= most:
         raise Problem(400, f"{LIMIT} must be a number from 1 to {most}.")
     return int(text)
 

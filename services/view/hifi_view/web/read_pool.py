@@ -1,5 +1,7 @@
-"""Threads with read-only connections to the file of a view. SQL of others has threads of its own, so that rows are
-found while queries take their second."""
+"""Threads with read-only connections to the file of a view.
+
+SQL of others has threads of its own, so that rows are found while queries take their second.
+"""
 
 import asyncio
 import sqlite3
@@ -67,7 +69,10 @@ class ReadPool:
         if before is not None:
             before.close()
         database = sqlite3.connect(
-            f"{self._view.path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+            f"{self._view.path.resolve().as_uri()}?mode=ro",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
         )
         database.execute("PRAGMA query_only = ON")
         self._local.database, self._local.generation = database, generation

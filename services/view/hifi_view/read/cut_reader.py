@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.security import client_options
 from hifi.kafka.topics import Topics
-from hifi.pipe.view import Hop
+from hifi.pipe.view import ViewedTopic
 from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi_view.read.completeness import Cut, Cuts, Offsets
@@ -27,28 +27,34 @@ class _Service(NamedTuple):
     writes: str
 
 
-def services_before(hop: Hop, topics: Topics) -> Sequence[_Service]:
+def services_before(at: ViewedTopic, topics: Topics) -> Sequence[_Service]:
     """The services between `raw` and a topic, in the order of the flow."""
     normalize = _Service(topics.group("normalize"), topics.raw, topics.normalized)
     enrich = _Service(topics.group("enrich"), topics.normalized, topics.enriched)
-    return {Hop.RAW: (), Hop.NORMALIZED: (normalize,), Hop.ENRICHED: (normalize, enrich)}[hop]
+    return {
+        ViewedTopic.RAW: (),
+        ViewedTopic.NORMALIZED: (normalize,),
+        ViewedTopic.ENRICHED: (normalize, enrich),
+    }[at]
 
 
-class Frontier:
+class CutReader:
     """Makes cuts of one topic. Their time is that of this host's clock.
 
     Args:
         settings: of the service.
-        hop: the topic.
+        at: the topic.
         partitions: of each event topic.
         on_cut: gets each cut.
     """
 
-    def __init__(self, settings: ViewSettings, hop: Hop, partitions: int, on_cut: Callable[[Cut], None]) -> None:
+    def __init__(
+        self, settings: ViewSettings, at: ViewedTopic, partitions: int, on_cut: Callable[[Cut], None]
+    ) -> None:
         self._settings = settings
         self._partitions = partitions
         self._on_cut = on_cut
-        self._services = services_before(hop, settings.topics)
+        self._services = services_before(at, settings.topics)
         self._raw = settings.topics.raw
 
     async def run(self) -> None:
@@ -57,7 +63,7 @@ class Frontier:
             try:
                 await self._read()
             except (KafkaError, OSError) as error:
-                logger.warning("frontier-unreadable", error=repr(error))
+                logger.warning("cuts-unreadable", error=repr(error))
             await asyncio.sleep(_RETRY_S)
 
     async def _read(self) -> None:
@@ -87,5 +93,7 @@ class Frontier:
     async def _committed(admin: AIOKafkaAdminClient, service: _Service) -> Offsets:
         offsets = await admin.list_consumer_group_offsets(service.group)
         return {
-            tp.partition: max(0, committed.offset) for tp, committed in offsets.items() if tp.topic == service.reads
+            tp.partition: max(0, committed.offset)
+            for tp, committed in offsets.items()
+            if tp.topic == service.reads
         }
