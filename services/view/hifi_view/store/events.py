@@ -33,7 +33,7 @@ Key: TypeAlias = tuple[str | int, ...]
 """Values of the key fields, in declared order."""
 
 
-class RowPosition(NamedTuple):
+class EventPosition(NamedTuple):
     """Which of two events of a row is the newer one: the greater position. Positions of a log are all different."""
 
     time_us: int
@@ -51,7 +51,7 @@ class RowEvent(NamedTuple):
     key: Key
     values: tuple[Value, ...]
     """Of all columns, those of the key first."""
-    position: RowPosition
+    position: EventPosition
     accepted_us: int
     unfit: int
     """Values that did not fit their type, and are null."""
@@ -114,7 +114,7 @@ class EventReader:
             return Skipped.NO_DATA
         accepted_us = int(texts[ACCEPTED_AT])
         time_us = _time_us(headers, accepted_us) if self._by_time else 0
-        position = RowPosition(time_us, partition, raw, record_hop.event_index)
+        position = EventPosition(time_us, partition, raw, record_hop.event_index)
         return self._row(_object(value), position, accepted_us, event)
 
     def _header(self, headers: Headers) -> bytes | None:
@@ -130,7 +130,7 @@ class EventReader:
         return header if is_event else None
 
     def _row(
-        self, data: dict[str, Any] | None, position: RowPosition, accepted_us: int, event: str
+        self, data: dict[str, Any] | None, position: EventPosition, accepted_us: int, event: str
     ) -> RowEvent | Refusal:
         if data is None:
             return Refusal("not-json", event)

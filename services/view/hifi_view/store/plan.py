@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-from hifi_view.store.events import Key, Read, Refusal, RowEvent, RowPosition, Skipped
+from hifi_view.store.events import Key, Read, Refusal, RowEvent, EventPosition, Skipped
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ def keys_of(batch: Iterable[PartitionRead]) -> set[Key]:
 
 
 def plan(
-    batch: Iterable[PartitionRead], shown: Mapping[Key, RowPosition], expired_before_us: int
+    batch: Iterable[PartitionRead], shown: Mapping[Key, EventPosition], expired_before_us: int
 ) -> BatchPlan:
     """Decide, record by record, which event each row shows after the batch.
 

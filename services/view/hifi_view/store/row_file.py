@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from hifi.pipe.view import View, ViewType
-from hifi_view.store.events import Key, RowPosition
+from hifi_view.store.events import Key, EventPosition
 from hifi_view.store.plan import Account, BatchPlan, PartitionRead, RefusedEvent, keys_of, plan
 
 _FORMAT: Final = 1
@@ -167,12 +167,12 @@ class RowFile:
         pages = pragma("PRAGMA page_count").fetchone()[0] - pragma("PRAGMA freelist_count").fetchone()[0]
         return int(pages) * int(pragma("PRAGMA page_size").fetchone()[0])
 
-    def _positions_of(self, keys: Iterable[Key]) -> Mapping[Key, RowPosition]:
+    def _positions_of(self, keys: Iterable[Key]) -> Mapping[Key, EventPosition]:
         shown = {}
         for key in keys:
             row = self._database.execute(self._shown, key).fetchone()
             if row is not None:
-                shown[key] = RowPosition(*row)
+                shown[key] = EventPosition(*row)
         return shown
 
     def _account(self, part: PartitionRead, account: Account) -> None:
