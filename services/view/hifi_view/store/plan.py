@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-from hifi_view.store.events import Key, Read, Refusal, RowEvent, EventPosition, Skipped
+from hifi_view.store.events import EventPosition, Key, Read, Refusal, RowEvent, Skipped
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from hifi.pipe.view import View, ViewType
-from hifi_view.store.events import Key, EventPosition
+from hifi_view.store.events import EventPosition, Key
 from hifi_view.store.plan import Account, BatchPlan, PartitionRead, RefusedEvent, keys_of, plan
 
 _FORMAT: Final = 1
