@@ -58,7 +58,10 @@ def unordered(view: View, pipe: Pipe) -> str | None:
     if reason := _changed(field, view.from_.at, pipe):
         return reason
     sent = field if view.from_.at is ViewedTopic.RAW else _sent_field(field, pipe)
-    return None if sent == path else f"the partition key of the pipe {pipe.pipe} is {path}, not {field}"
+    if sent == path:
+        return None
+    source = "" if sent == field else f", from which normalize sets {field}"
+    return f"the partition key of the pipe {pipe.pipe} is {path}, not {sent}{source}"
 
 
 def _changed(field: str, at: ViewedTopic, pipe: Pipe) -> str | None:

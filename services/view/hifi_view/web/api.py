@@ -96,6 +96,7 @@ class ViewApi:
         """The handler of a route of one view: checks the key, counts answers, states until when they are complete."""
 
         async def handle(request: Request) -> Response:
+            """Answer a request."""
             status, complete = 500, ""
             try:
                 view = self._view(request)
