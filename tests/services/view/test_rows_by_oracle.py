@@ -132,6 +132,18 @@ def distinct(records: list[Sent]) -> list[Sent]:
     return [first.setdefault((record.partition, record.raw), record) for record in records]
 
 
+@pytest.mark.parametrize("order", ["offset", "time"])
+def test_an_older_event_changes_no_row(tmp_path: Path, order: str) -> None:
+    declared = view(order=order)
+    newer, older = Sent(0, 7, "UA1", 7, "flights", 0, 7), Sent(0, 3, "UA1", 3, "flights", 0, 3)
+    file = RowFile(file_of(tmp_path), declared, LOGS)
+    for batch in read_in_batches(EventReader(declared), [newer, older, newer], [1, 2]):
+        file.apply(batch, 0)
+    file.close()
+    assert rows_of(file_of(tmp_path)) == {"UA1": 7}
+    assert (total(file_of(tmp_path)).applied, total(file_of(tmp_path)).older) == (1, 2)
+
+
 @settings(max_examples=60)
 @given(
     records=st.lists(SENT, max_size=40).map(distinct),
