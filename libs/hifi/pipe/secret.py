@@ -90,7 +90,7 @@ class Quota(StrictModel):
 
 
 class HashedKey(Secret):
-    """A key that authenticates clients: by reference, or as its SHA-256 (`printf %s KEY | sha256sum`)."""
+    """A key: by reference, or as its SHA-256 (`printf %s KEY | sha256sum`)."""
 
     sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")] | None = Field(
         None, description="SHA-256 of the key, lower-case hex."
@@ -117,6 +117,6 @@ class HashedKey(Secret):
 
 
 class WriteKey(HashedKey):
-    """A key that authenticates senders: by reference, or as its SHA-256 (`printf %s KEY | sha256sum`)."""
+    """A key that authenticates senders."""
 
     quota: Quota | None = Field(None, description="Quota of the key in this pipe.")

@@ -37,12 +37,13 @@ def headers(
     accepted_us: int = NOW_US,
     time: bytes | None = None,
     more: Headers | None = None,
+    revision_offset: int = 0,
 ) -> Headers:
     """Headers of an event that stands at an offset of `raw`."""
     texts = {
         PIPE: pipe.encode(),
         REVISION: b"1",
-        REVISION_OFFSET: b"0",
+        REVISION_OFFSET: b"%d" % revision_offset,
         ACCEPTED: b"%d" % accepted_us,
         MINUTE: b"29400000",
         SEQ: seq_text(0xAB, raw if sequence is None else sequence),

@@ -20,6 +20,7 @@ from tests.support.view.row_records import headers
 
 from hifi.pipe.model import Pipe
 from hifi.record.cloudevents.timestamps import format_us
+from hifi.record.headers import Headers
 from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 from hifi.runtime.service import Service
@@ -91,6 +92,23 @@ class ViewStream(EgestStream):
             self.next_raw[partition] += 1
         for topic in (self.topics.raw, self.topics.normalized, self.topics.enriched):
             await self.producer.send_and_wait(topic, partition, records)
+
+    async def accept(self, *events: Mapping[str, Any], partition: int = 0) -> None:
+        """Write events to `raw` only, as ingest does."""
+        records = []
+        for event in events:
+            number = self.next_raw[partition]
+            attributes: Headers = [
+                ("ce_specversion", b"1.0"),
+                ("ce_id", b"%d" % number),
+                ("ce_source", b"/test"),
+                ("ce_type", b"made"),
+                ("content-type", b"application/json"),
+            ]
+            names = headers(number, accepted_us=now_us(), more=attributes, revision_offset=self.version)
+            records.append(Record(b"k%d" % number, orjson.dumps(event), names))
+            self.next_raw[partition] += 1
+        await self.producer.send_and_wait(self.topics.raw, partition, records)
 
     async def commit(self, only: str | None = None) -> None:
         """Commit what is in the topics, as the services do: normalize first."""
