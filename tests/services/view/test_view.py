@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support.egest.egest_stream import until
+from tests.support.small_disk import filled, small_disk
 from tests.support.view.view_stream import (
     PIPE,
     VIEW,
@@ -164,6 +165,28 @@ async def test_a_full_view_stands_still_says_so_and_goes_on_when_rows_expire(
             while [row["flight"] for row in (await client.ask(f"{NAME}/rows"))[1]["rows"]] != ["DL7"]:
                 await asyncio.sleep(0.1)
         await client.rows()
+
+
+async def test_a_full_disk_stops_one_view_which_goes_on_when_there_is_space(
+    stream: ViewStream, tmp_path: Path
+) -> None:
+    await stream.events({"flight": "UA1", "delay": 1})
+    with small_disk(tmp_path / "disk", "4m") as disk:
+        async with viewing(stream, tmp_path, view_data=disk / "views") as (client, service):
+            before = await client.rows()
+            with filled(disk):
+                for number in range(4):
+                    await stream.events(
+                        *({"flight": f"UA{number}-{place}", "carrier": "x" * 2000} for place in range(100))
+                    )
+                await until(lambda: "disk" in service.health.warnings.get("view flights-now", ""))
+                assert service.health.ready
+                status, row, _ = await client.ask(f"{NAME}/rows/UA1")
+                assert (status, row) == (200, before[0])
+            assert len(await client.rows()) == 401
+            _, body, _ = await client.ask(f"{NAME}/accounts")
+            assert summed(body["ranges"])["applied"] == 401
+            assert "view flights-now" not in service.health.warnings
 
 
 async def test_a_view_stands_still_while_its_pipe_has_another_key(stream: ViewStream, tmp_path: Path) -> None:
