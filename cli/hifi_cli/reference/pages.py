@@ -221,7 +221,7 @@ def _variable(declared: tuple[str, FieldInfo], prefix: str = "HIFI_") -> str:
 
 def view_keys() -> str:
     """List the keys of a view's YAML file in Markdown."""
-    nested = {"from": ViewSource, "serve": ViewAccess}
+    nested: dict[str, type[BaseModel]] = {"from": ViewSource, "serve": ViewAccess}
     rows = [_key(name, field) for name, field in View.model_fields.items() if field.alias not in nested]
     rows = [row for row in rows if not row.startswith("- **`serve`")]
     for name, model in nested.items():
