@@ -322,8 +322,10 @@ async def test_hostile_content_becomes_rows_or_refusals(stream: ViewStream, tmp_
         b'{"flight": "nan", "delay": NaN}',
         b"\xff\xfe",
     )
+    await stream.events({"flight": "far", "delay": 1}, accepted_us=10**18 - 1, partition=1)
     async with viewing(stream, tmp_path) as (client, _):
         rows = {row["flight"]: row for row in await client.rows()}
+        assert rows.pop("far")["hifi"]["accepted"] is None
         _, body, _ = await client.ask(f"{NAME}/accounts")
     assert set(rows) == {*texts, "long", "big", "small", "types", "12", "twice"}
     assert all(rows[text]["carrier"] == text for text in texts)

@@ -130,6 +130,7 @@ async def test_a_file_that_is_lost_while_it_is_served_is_made_anew(
         if how == "removed":
             for ending in ("", "-wal", "-shm"):
                 file.with_name(file.name + ending).unlink(missing_ok=True)
+            await until(file.exists)  # also where no event comes
         else:
             with sqlite3.connect(file) as database:
                 database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -26,7 +26,7 @@ from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
 from hifi_view.read.completeness import CompleteUntil, Cut
 from hifi_view.settings import ViewSettings
-from hifi_view.store.events import EventReader
+from hifi_view.store.events import EventReader, Read, Refusal
 from hifi_view.store.plan import Account, PartitionRead
 from hifi_view.store.row_file import Logs, RowFile, is_damage, remove
 
@@ -37,6 +37,8 @@ _EXPIRE_S: Final = 1.0
 _RESUME: Final = 0.95
 """Share of the largest size below which a full view goes on."""
 _LOOK_S: Final = 1.0
+_CLOCKS_MS: Final = 120_000
+"""By how much the clocks of ingest and of Kafka may differ where reading begins: Kafka finds offsets by its own."""
 _FETCH_BYTES: Final = 1024 * 1024
 
 T = TypeVar("T")
@@ -209,7 +211,7 @@ class FollowedView:
         beginnings = await consumer.beginning_offsets(tps)
         ends = await consumer.end_offsets(tps)
         new = [tp for tp in tps if tp.partition not in kept]
-        since_ms = max(0, self._expired_before_us() // 1000)
+        since_ms = max(0, self._expired_before_us() // 1000 - _CLOCKS_MS)
         firsts = await consumer.offsets_for_times(dict.fromkeys(new, since_ms)) if new else {}
         positions = {}
         for tp in tps:
@@ -270,14 +272,23 @@ class FollowedView:
         self, file: RowFile, batch: list[PartitionRead], fetched: list[Sequence[ConsumerRecord]]
     ) -> list[Account]:
         """Runs in the writer's thread."""
-        read = self._reader.read
         for part, records in zip(batch, fetched, strict=True):
-            part.records += [
-                (record.offset, read(record.headers, record.value, record.partition, record.offset))
-                for record in records
-            ]
+            part.records += [(record.offset, self._meaning(record)) for record in records]
         planned = file.apply(batch, self._expired_before_us())
         return [account for _, account in planned.accounts]
+
+    def _meaning(self, record: ConsumerRecord) -> Read:
+        try:
+            return self._reader.read(record.headers, record.value, record.partition, record.offset)
+        except Exception as error:  # noqa: BLE001 - whatever the record is, those after it must be read
+            logger.error(  # noqa: TRY400 - the record is at fault
+                "record-unreadable",
+                view=self.view.view,
+                partition=record.partition,
+                offset=record.offset,
+                error=type(error).__name__,
+            )
+            return Refusal("unreadable", "")
 
     async def _expire(self) -> None:
         """Remove rows that have expired, each second."""
@@ -285,6 +296,8 @@ class FollowedView:
         assert file is not None
         if monotonic_s() < self._expired_s + _EXPIRE_S:
             return
+        if not self._is_its_file():
+            raise _LogChangedError("it was removed")
         removed = await self._in_thread(lambda: file.expire(self._expired_before_us()))
         if removed:
             metrics.VIEW_EXPIRED.labels(self.view.view).inc(removed)

@@ -61,7 +61,7 @@ class Refusal(NamedTuple):
     """An event of the pipe that has no row."""
 
     reason: str
-    """`no-key`, `long-key`, `not-json` or `not-an-event`."""
+    """`no-key`, `long-key`, `not-json`, `not-an-event` or `unreadable`."""
     event: str
     """Its identity, `<epoch>:<sequence>`; empty: it cannot be read."""
 

@@ -191,11 +191,11 @@ class RowQueries:
         time_us, partition, offset, _, accepted_us, _ = values[len(self._columns) :]
         row["hifi"] = {
             "raw": f"{partition}:{offset}",
-            "accepted": format_us(accepted_us).decode(),
-            "expires": format_us(accepted_us + int(self._view.keep * MICROSECONDS)).decode(),
+            "accepted": _text(accepted_us),
+            "expires": _text(accepted_us + int(self._view.keep * MICROSECONDS)),
         }
         if self._view.order == "time":
-            row["hifi"]["time"] = format_us(time_us).decode()
+            row["hifi"]["time"] = _text(time_us)
         return row
 
     def _bounded(
@@ -219,6 +219,14 @@ class RowQueries:
             or (action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in _FUNCTIONS)
         )
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+
+def _text(time_us: int) -> str | None:
+    """A time as RFC 3339; None: it is after the year 9999."""
+    try:
+        return format_us(time_us).decode()
+    except OverflowError:
+        return None
 
 
 def _limit(database: sqlite3.Connection, limits: dict[int, int]) -> None:
