@@ -228,6 +228,7 @@ def view_keys() -> str:
         rows += [_key(f"{name}.{inner}", field) for inner, field in model.model_fields.items()]
     text = "".join(rows).replace("(#", "(pipes.md#")
     for kind in (ViewType, ViewedTopic):
+        text = text.replace(f"[{kind.__name__}](pipes.md#enumerations), ", f"{choices(kind)}; default ")
         text = text.replace(f"[{kind.__name__}](pipes.md#enumerations)", choices(kind))
     return text
 
