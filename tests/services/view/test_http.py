@@ -1,6 +1,7 @@
 """The HTTP interface of view: who may read what, filters, SQL of others, changes, and hostile requests and content."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any, Self
 
@@ -356,6 +357,20 @@ async def test_changes_are_sent_and_go_on_where_they_ended(stream: ViewStream, t
             assert await others.rows(2) == {"UA1": 3, "UA2": 4}
             assert others.resets == 1
             assert (await client.ask(f"{NAME}/changes"))[0] == 503
+
+
+async def test_fifty_readers_see_the_same_rows(stream: ViewStream, tmp_path: Path) -> None:
+    await fill(stream)
+    async with viewing(stream, tmp_path) as (client, _):
+        await client.rows()
+        async with contextlib.AsyncExitStack() as stack:
+            readers = [await stack.enter_async_context(Changes(client)) for _ in range(50)]
+            before = await asyncio.gather(*(reader.rows(200) for reader in readers))
+            assert before == [{f"UA{number:03}": number for number in range(200)}] * 50
+            await stream.events(*({"flight": f"UA{number:03}", "delay": 1000} for number in range(20)))
+            after = await asyncio.gather(*(reader.rows(20) for reader in readers))
+            assert after == [{f"UA{number:03}": 1000 for number in range(20)}] * 50
+            assert (await client.ask(f"{NAME}/rows/UA001"))[1]["delay"] == 1000
 
 
 class Changes:
