@@ -2,7 +2,7 @@
 # Builds all images, or the ones named as arguments: first what they share (base.Dockerfile), then each of them.
 #
 #   infra/docker/images.sh                      # hifi-ingest:latest, hifi-normalize:latest, ...
-#   infra/docker/images.sh lake                 # the one image that is built only when it is named
+#   infra/docker/images.sh lake view            # the images that are built only when they are named
 #   HIFI_TAG=1.2 infra/docker/images.sh egest   # hifi-egest:1.2
 #
 # BASE_IMAGE, COMPILER_IMAGE and JDK_IMAGE choose other base images. When they are not set and the public ones cannot be
@@ -150,7 +150,7 @@ build_image() {
     enrich | lake | manage) runtime=spark ;;
     *) runtime=services ;;
     esac
-    case "$image" in ingest) port=8080 ;; observe) port=9200 ;; manage) port=9300 ;; esac
+    case "$image" in ingest) port=8080 ;; observe) port=9200 ;; manage) port=9300 ;; view) port=9400 ;; esac
     if [ -d "services/$image" ]; then
         file=infra/docker/service.Dockerfile
         own+=(--build-arg "SERVICE=$image" --build-arg "PORT=$port" --build-arg "DESCRIPTION=$(about "services/$image" description)")
@@ -160,7 +160,7 @@ build_image() {
     kafka | connect) own+=(--build-arg "RUNTIME=hifi-base:$runtime-$TAG" --build-arg "JARS=hifi-base:jars-$TAG") ;;
     *) own+=(--build-arg "RUNTIME=hifi-base:$runtime-$TAG" --build-arg "PARTS=hifi-base:parts-$TAG") ;;
     esac
-    [ "$image" != lake ] || own+=(--build-arg OWNED=/lake)
+    case "$image" in lake) own+=(--build-arg OWNED=/lake) ;; view) own+=(--build-arg OWNED=/views) ;; esac
     [[ "$image" = kafka || "$image" = connect ]] || own+=(--build-arg "VERSION=$(about libs version)")
     own+=(--build-arg "COMMIT=$COMMIT")
     build "${own[@]}" -f "$file" -t "hifi-$image:$TAG" || return
@@ -169,7 +169,7 @@ build_image() {
 
 IMAGES=${*:-$ALL}
 for image in $IMAGES; do
-    [[ " $ALL lake " = *" $image "* ]] || { say "unknown image $image; expected one of $ALL lake"; exit 2; }
+    [[ " $ALL lake view " = *" $image "* ]] || { say "unknown image $image; expected one of $ALL lake view"; exit 2; }
 done
 choose_bases
 ! any haproxy || choose_haproxy

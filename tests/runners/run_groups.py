@@ -37,6 +37,7 @@ FOLDERS: Final = {
         "tests/services/retrier",
         "tests/services/rollout",
         "tests/services/scale",
+        "tests/services/view",
     ),
 }
 """Group to its folders, so that all groups take about the same time. The group `others` has everything else."""

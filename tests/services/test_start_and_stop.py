@@ -9,13 +9,18 @@ from tests.support.stream_process import free_port, readyz, start_service
 
 SERVICES = (
     *("collect", "deploy", "egest", "enrich", "ingest", "lake"),
-    *("manage", "normalize", "observe", "retrier", "rollout", "scale"),
+    *("manage", "normalize", "observe", "retrier", "rollout", "scale", "view"),
 )
 WITHIN_S = 120
 
 
 def test_a_service_waits_for_kafka_and_stops_when_it_is_asked_to(tmp_path: Path) -> None:
     log = tmp_path / "log"
+    (tmp_path / "view.yaml").write_text(
+        "{view: v, from: {pipe: p}, key: [k], fields: {k: text}, serve: {keys: [{sha256: '"
+        + "0" * 64
+        + "'}]}}"
+    )
     kafka = f"127.0.0.1:{free_port()}"
     processes: dict[str, subprocess.Popen[bytes]] = {}
     ports: dict[str, int] = {}
@@ -34,6 +39,8 @@ def test_a_service_waits_for_kafka_and_stops_when_it_is_asked_to(tmp_path: Path)
                 ingest_port=free_port(),
                 observe_port=free_port(),
                 manage_port=free_port(),
+                view_declarations=tmp_path,
+                view_data=tmp_path / "views",
             )
         end_s = time.monotonic() + WITHIN_S
         answers = dict.fromkeys(SERVICES, 0)

@@ -11,6 +11,7 @@ from hifi.control.capacity import MeshRating, overload
 from hifi.pipe.loader import PipeProblem
 from hifi.pipe.model import Pipe, Trigger
 from hifi.pipe.normalize.left_out import note_on_deletions
+from hifi.pipe.view import View
 from hifi_cli.display.console import console, errors, print_json, print_text
 from hifi_cli.error_reporting import FAILED, report_errors
 from hifi_cli.options import AsJson
@@ -59,7 +60,8 @@ def check(
       hifi check --quick pipes/       (for editors and commit hooks)
     """
     notes: list[PipeProblem] = []
-    pipes, problems = check_folder(folder, trigger, sql=not quick, notes=notes)
+    views: list[View] = []
+    pipes, problems = check_folder(folder, trigger, sql=not quick, notes=notes, views=views)
     if not problems and (excess := overload(pipes, MeshRating(rating))):
         problems = [PipeProblem(folder, 1, "source.quota.events", excess)]
     if as_json:
@@ -82,6 +84,9 @@ def check(
             print_text(f"note: {problem}")
         names = ", ".join(pipe.pipe for pipe in pipes)
         console.print(f"{len(pipes)} valid pipe(s): {names}", highlight=False)
+        if views:
+            names = ", ".join(view.view for view in views)
+            console.print(f"{len(views)} valid view(s): {names}", highlight=False)
         for advice in filter(None, map(note_on_deletions, pipes)):
             console.print(advice, highlight=False)
     if problems:

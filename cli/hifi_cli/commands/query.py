@@ -14,6 +14,7 @@ from hifi.kafka.admin import partition_counts, topic_names
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.runtime.errors import Misconfigured
+from hifi.runtime.read_only_sql import Result
 from hifi_cli.commands.wait import duration_of
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.display.progress import record_progress
@@ -21,7 +22,7 @@ from hifi_cli.display.tables import print_table, short, table
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.target import Target, kafka_target
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream, Wide
-from hifi_cli.query.read_only_sql import Result, select, tables_read
+from hifi_cli.query.read_only_sql import select, tables_read
 from hifi_cli.query.record_tables import RECEIPTS, TABLES, create_tables, insert, topics_of
 from hifi_cli.time_argument import parse_time_ms
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from hifi.pipe.loader import load_views
 from hifi.pipe.model import Pipe
 from hifi.pipe.reader import reader
 from hifi.pipe.sources.collected import Format
@@ -131,6 +132,10 @@ def up(
         int,
         typer.Option("--manage-port", min=1, max=65535, help="Port of the management API, with --control."),
     ] = 8091,
+    view_port: Annotated[
+        int,
+        typer.Option("--view-port", min=1, max=65535, help="Port of views, if the pipes' folder has any."),
+    ] = 8092,
     trigger: TriggerOf = "auto",
     secure: Secure = None,
     data: Data = DEFAULT_DATA,
@@ -214,6 +219,9 @@ def up(
         plan = replace(plan, scale={"collect": 1} | dict(plan.scale))
     if any(reader(destination) == "lake" for pipe in checked for destination in pipe.destinations):
         plan = replace(plan, scale={"lake": 1} | dict(plan.scale))
+    views = next((folder for folder in plan.python_path if load_views(folder)[0]), None)
+    if views is not None:
+        plan = replace(plan, scale={"view": 1} | dict(plan.scale), views=views, view_port=view_port)
     mesh = Mesh(plan)
     mesh.prepare()
     log_to(plan.data / "logs" / "mesh.log")
@@ -292,6 +300,9 @@ def _announce(mesh: Mesh, pipes: list[Pipe]) -> None:
     token = read_token(mesh.plan.token)
     if mesh.plan.console:
         print_console_link("Open the console at", ObserveApi(mesh.plan.console, token))
+    if mesh.plan.instances("view"):
+        url = f"http://127.0.0.1:{mesh.plan.view_port}/v1/views"
+        console.print(f"Read views at {url}", highlight=False, soft_wrap=True)
     if mesh.plan.manage:
         print_console_link("Manage pipes at", ObserveApi(mesh.plan.manage, token))
         console.print(f"Programs send the token in {mesh.plan.token}.", highlight=False, soft_wrap=True)

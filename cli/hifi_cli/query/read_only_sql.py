@@ -1,29 +1,16 @@
 """A query of SQLite that can only read, for a bounded time."""
 
 import sqlite3
-import time
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Final
 
+from hifi.runtime import read_only_sql
 from hifi.runtime.errors import Misconfigured
+from hifi.runtime.read_only_sql import QueryRejected, QueryTooExpensive, Result
 from hifi_cli.query.record_tables import NAMES, create_tables
 
-_READS: Final = frozenset(
-    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-)
 _LONGEST_VALUE_BYTES: Final = 64 * 1024 * 1024
 """Of a value that a query makes; a record has at most 4 MiB."""
-_STEPS: Final = 10_000
-"""Of SQLite's machine, some milliseconds, between two looks at the clock."""
-
-
-class Result(NamedTuple):
-    """What a query returns."""
-
-    columns: list[str]
-    rows: list[tuple[Any, ...]]
-    more: bool
-    """Whether there are more rows than these."""
 
 
 def tables_read(sql: str, tables: Iterable[str]) -> list[str]:
@@ -38,7 +25,7 @@ def tables_read(sql: str, tables: Iterable[str]) -> list[str]:
     try:
         create_tables(database, names)
         pages = dict(database.execute("SELECT rootpage, name FROM sqlite_schema"))
-        database.set_authorizer(_permission)
+        database.set_authorizer(read_only_sql.only_reads)
         # The authorizer is not told of every table that is read: the columns of a USING are left out.
         steps = database.execute(f"EXPLAIN {sql}").fetchall()
     except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
@@ -66,22 +53,11 @@ def select(database: sqlite3.Connection, sql: str, *, rows: int, within_s: float
     Raises:
         Misconfigured: it fails, or takes longer.
     """
-    end_s = time.monotonic() + within_s
-    database.set_authorizer(_permission)
-    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE_BYTES)
-    database.set_progress_handler(lambda: time.monotonic() > end_s, _STEPS)
     try:
-        cursor = database.execute(sql)
-        first = cursor.fetchmany(rows + 1)
-    except (sqlite3.Error, OverflowError, MemoryError) as error:
-        if time.monotonic() > end_s:
-            raise Misconfigured(
-                f"the query takes longer than {within_s:g} s; read less (--since), or allow more (--within)"
-            ) from None
-        raise Misconfigured(f"the query fails: {error}") from None
-    columns = [column[0] for column in cursor.description]
-    return Result(columns, first[:rows], len(first) > rows)
-
-
-def _permission(action: int, *_: str | None) -> int:
-    return sqlite3.SQLITE_OK if action in _READS else sqlite3.SQLITE_DENY
+        return read_only_sql.select(
+            database, sql, rows=rows, within_s=within_s, longest_value_bytes=_LONGEST_VALUE_BYTES
+        )
+    except QueryTooExpensive as error:
+        raise Misconfigured(f"{error}; read less (--since), or allow more (--within)") from None
+    except QueryRejected as error:
+        raise Misconfigured(error.detail) from None

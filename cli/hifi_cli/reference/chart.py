@@ -30,6 +30,7 @@ SERVICES: Final = (
     "egest",
     "retrier",
     "lake",
+    "view",
     "observe",
     "rollout",
     "manage",

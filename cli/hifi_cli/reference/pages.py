@@ -22,6 +22,7 @@ from hifi.pipe.installed_kinds import DESTINATIONS
 from hifi.pipe.limits import PipeLimits
 from hifi.pipe.model import HTTP, Pipe
 from hifi.pipe.vault import VaultSettings
+from hifi.pipe.view import View, ViewAccess, ViewedTopic, ViewSource, ViewType
 from hifi.runtime import metrics
 from hifi.runtime.connect_credentials import ConnectSettings
 from hifi.runtime.egress import EgressSettings
@@ -216,6 +217,20 @@ def _variable(declared: tuple[str, FieldInfo], prefix: str = "HIFI_") -> str:
     ):
         meaning += f" One of {type_name(field.annotation)}."
     return f"- `{prefix}{name.upper()}`{f' ({default})' if default else ''}: {meaning}\n"
+
+
+def view_keys() -> str:
+    """List the keys of a view's YAML file in Markdown."""
+    nested: dict[str, type[BaseModel]] = {"from": ViewSource, "serve": ViewAccess}
+    rows = [_key(name, field) for name, field in View.model_fields.items() if field.alias not in nested]
+    rows = [row for row in rows if not row.startswith("- **`serve`")]
+    for name, model in nested.items():
+        rows += [_key(f"{name}.{inner}", field) for inner, field in model.model_fields.items()]
+    text = "".join(rows).replace("(#", "(pipes.md#")
+    for kind in (ViewType, ViewedTopic):
+        text = text.replace(f"[{kind.__name__}](pipes.md#enumerations), ", f"{choices(kind)}; default ")
+        text = text.replace(f"[{kind.__name__}](pipes.md#enumerations)", choices(kind))
+    return text
 
 
 def _key(name: str, field: FieldInfo) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from hifi.runtime.errors import Misconfigured
-from hifi_cli.reference import chart, value_types
+from hifi_cli.reference import chart, pages, value_types
 from hifi_cli.reference.packages import ROOT, folders_list, layers, packages, services_table
 from hifi_cli.reference.topic_tables import control_topics_table, stream_topics_table
 
@@ -22,6 +22,7 @@ SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "types-of-changes": lambda: _table("hifi_debezium.type_table"),
     "types-of-values": value_types.markdown,
     "values-of-the-chart": chart.values_list,
+    "keys-of-a-view": pages.view_keys,
     "values-of-columns": lambda: _table("hifi_postgres.value_table"),
     "topics-of-a-stream": stream_topics_table,
     "topics-of-a-control-plane": control_topics_table,
@@ -35,6 +36,7 @@ PAGES: Final = (
     "sources.md",
     "topics.md",
     "values.md",
+    "views.md",
 )
 """The pages in `docs/` that have such sections."""
 _SECTION: Final = re.compile(

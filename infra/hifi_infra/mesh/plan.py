@@ -16,7 +16,7 @@ from hifi.kafka.topics import ControlTopics, PrincipalTopics, Topics, principal_
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.settings import load
 
-FLOW: Final = ("ingest", "collect", "normalize", "enrich", "egest", "lake", "retrier", "observe")
+FLOW: Final = ("ingest", "collect", "normalize", "enrich", "egest", "lake", "retrier", "view", "observe")
 """The services in the order of an event's path; observe is last, since no other needs it and it sees them end."""
 CONTROL: Final = ("rollout", "deploy", "scale", "manage")
 """The services of the control plane, which end before those that they change."""
@@ -28,6 +28,7 @@ START_ORDER: Final = (
     "egest",
     "lake",
     "retrier",
+    "view",
     "observe",
     *CONTROL,
 )
@@ -59,7 +60,9 @@ class Plan:
         trigger: of enrich.
         manage_port: the control plane serves the management API here; 0: on any free port.
         console_port: the first instance of observe serves its console and API here.
-        scale: service to number of instances; default 1, and 0 of collect, lake and observe.
+        view_port: the first instance of view serves here; 0: on any free port.
+        views: folder with the declarations of views; None: there are none.
+        scale: service to number of instances; default 1, and 0 of collect, lake, view and observe.
         control: whether the control plane runs, too.
         bounds: service to its smallest and largest number of instances, for the control plane to scale it.
         python_path: folders with the pipes' own Python functions.
@@ -76,6 +79,8 @@ class Plan:
     partitions: int | None = None
     port: int = 8080
     console_port: int = 8090
+    view_port: int = 0
+    views: Path | None = None
     manage_port: int = 0
     trigger: Trigger = "auto"
     scale: Mapping[str, int] = field(default_factory=dict)
@@ -89,7 +94,7 @@ class Plan:
         """The number of instances of a service."""
         if service in CONTROL:
             return int(self.control)
-        return self.scale.get(service, 0 if service in {"collect", "lake", "observe"} else 1)
+        return self.scale.get(service, 0 if service in {"collect", "lake", "view", "observe"} else 1)
 
     @property
     def control_topics(self) -> ControlTopics | None:
@@ -212,6 +217,7 @@ def environment(
     if spec.service == "observe":
         variables["HIFI_OBSERVE_PORT"] = str(plan.console_port if spec.number == 1 else 0)
         variables["HIFI_MANAGE_URL"] = plan.manage or ""
+    variables |= _view_variables(plan, spec)
     if spec.service == "manage":
         variables["HIFI_MANAGE_PORT"] = str(plan.manage_port)
         variables["HIFI_OBSERVE_URL"] = plan.console or "" if plan.console_port else ""
@@ -226,3 +232,13 @@ def environment(
     if spec.service in {"enrich", "lake"} and java_home is not None:
         variables["JAVA_HOME"] = str(java_home)
     return variables | dict(plan.own_env.get(spec.name, {}))
+
+
+def _view_variables(plan: Plan, spec: InstanceSpec) -> dict[str, str]:
+    """Variables of an instance of view, which has a folder of its own; none for another service."""
+    if spec.service != "view":
+        return {}
+    return {
+        "HIFI_VIEW_PORT": str(plan.view_port if spec.number == 1 else 0),
+        "HIFI_VIEW_DATA": str(plan.data / "views" / spec.name),
+    } | ({} if plan.views is None else {"HIFI_VIEW_DECLARATIONS": str(plan.views)})

@@ -1,4 +1,4 @@
-"""Check pipes without running them; each problem is reported with its file and line.
+"""Check pipes and views without running them; each problem is reported with its file and line.
 
 SQL expressions, lookup files and HTTP requests are checked by late imports: the modules that evaluate them need
 packages that most services do not have (Spark, SQLAlchemy, JMESPath).
@@ -15,9 +15,11 @@ from hifi.delivery.installed_kinds import InvalidDestination, completed, install
 from hifi.pipe.function_import import import_function
 from hifi.pipe.limit_check import functions, refusals
 from hifi.pipe.limits import pipe_limits
-from hifi.pipe.loader import LoadedPipe, PipeProblem, load
+from hifi.pipe.loader import LoadedPipe, PipeProblem, load, load_views
 from hifi.pipe.model import ConnectorDestination, Enrich, Pipe, Trigger
 from hifi.pipe.source import UnreadableSource, installed_source_kind
+from hifi.pipe.view import View
+from hifi.pipe.view_check import view_refusals
 from hifi.runtime.errors import Misconfigured
 
 
@@ -29,8 +31,9 @@ def check_folder(
     passed: Path | None = None,
     function_folders: Sequence[Path] | None = None,
     notes: list[PipeProblem] | None = None,
+    views: list[View] | None = None,
 ) -> tuple[list[Pipe], list[PipeProblem]]:
-    """Load a folder of pipes and check them.
+    """Load a folder of pipes and views and check them.
 
     Args:
         folder: with one YAML file per pipe.
@@ -40,6 +43,7 @@ def check_folder(
         function_folders: where the running mesh finds Python functions; None: in `folder` and in
             HIFI_PIPES_FUNCTION_FOLDERS.
         notes: to add what is valid but may surprise, such as an expression that can overflow.
+        views: to add the views that could be loaded.
 
     Returns:
         The pipes that could be loaded, as they are published if there is no problem, and all problems by file and line.
@@ -53,6 +57,7 @@ def check_folder(
         problems += _check_lookups(loaded_pipe)
         problems += _check_fields(loaded_pipe)
         problems += _check_destinations(loaded_pipe)
+    problems += _check_views(folder, loaded, views)
     if sql and not problems:
         unchecked = [loaded_pipe for loaded_pipe in loaded if not _has_passed(loaded_pipe, trigger, passed)]
         sql_problems = _check_sql(unchecked, trigger, [] if notes is None else notes)
@@ -75,6 +80,21 @@ def _check_source(loaded_pipe: LoadedPipe) -> Iterator[PipeProblem]:
             installed_source_kind(source.kind)
         except Misconfigured as error:
             yield loaded_pipe.problem(("source", "kind"), str(error))
+
+
+def _check_views(folder: Path, loaded: Sequence[LoadedPipe], views: list[View] | None) -> list[PipeProblem]:
+    """Views must be allowed by the operator and by the pipes that they read."""
+    loaded_views, problems = load_views(folder)
+    pipes = {loaded_pipe.pipe.pipe: loaded_pipe.pipe for loaded_pipe in loaded}
+    for loaded_view in loaded_views:
+        view = loaded_view.view
+        if views is not None:
+            views.append(view)
+        problems += [
+            loaded_view.problem(path, reason)
+            for path, reason in view_refusals(view, pipes.get(view.from_.pipe), pipe_limits())
+        ]
+    return problems
 
 
 def _check_functions(loaded_pipe: LoadedPipe, folders: Sequence[Path]) -> Iterator[PipeProblem]:

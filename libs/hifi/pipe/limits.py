@@ -76,6 +76,20 @@ class PipeLimits(BaseSettings):
         description="Warehouses of lake tables, folders or S3 URLs, separated by commas; default: any.",
     )
 
+    raw_views: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)] = Field(
+        default=(),
+        description="Views that may read `raw`, where nothing is masked, separated by commas; default: none.",
+    )
+
+    def refuse_raw_view(self, view: str) -> str | None:
+        """Why a view may not read `raw`, whose data is not masked; None: it may."""
+        if view in self.raw_views:
+            return None
+        return (
+            f"the view {view} may not read raw, where nothing is masked: read normalized or enriched, or have the "
+            f"operator add {view} to {PREFIX}RAW_VIEWS"
+        )
+
     def refuse_variable(self, name: str) -> str | None:
         """Why a pipe may not name this environment variable as a secret; None: it may."""
         refusal = f"the environment variable {name} is not allowed as a secret"

@@ -1,4 +1,4 @@
-"""Load pipes from YAML files; each problem is reported with its file and line."""
+"""Load pipes and views from YAML files; each problem is reported with its file and line."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from ruamel.yaml.reader import ReaderError
 from hifi.pipe.model import Pipe
 from hifi.pipe.secret import WriteKey
 from hifi.pipe.strict_model import validation_problems
+from hifi.pipe.view import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +46,28 @@ class LoadedPipe:
         return _problem(self.file, self.tree, path, message)
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedView:
+    """A view with its YAML tree, so that later checks can report lines too."""
+
+    view: View
+    file: Path
+    tree: Any
+
+    def problem(self, path: Sequence[str | int], message: str) -> PipeProblem:
+        """A problem at a path in the YAML, such as `("from", "at")`."""
+        return _problem(self.file, self.tree, path, message)
+
+
 def load(folder: Path) -> tuple[list[LoadedPipe], list[PipeProblem]]:
-    """Load every `*.yaml` and `*.yml` file of a folder.
+    """Load every `*.yaml` and `*.yml` file of a folder that declares a pipe.
 
     A loaded pipe is self-contained: schemas are included, and paths of lookups and secrets are absolute.
 
     Returns:
         The pipes that could be loaded, and all problems.
     """
-    files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]) if folder.is_dir() else []
+    files = _files(folder)
     if not files:
         problem = "holds no *.yaml file" if folder.is_dir() else "is not a folder"
         return [], [PipeProblem(folder, 1, "", f"{problem}; name a folder with one YAML file for each pipe")]
@@ -77,7 +91,47 @@ def load(folder: Path) -> tuple[list[LoadedPipe], list[PipeProblem]]:
     return loaded, problems
 
 
-def _load_file(file: Path, problems: list[PipeProblem]) -> LoadedPipe | None:
+def load_views(folder: Path) -> tuple[list[LoadedView], list[PipeProblem]]:
+    """Load every file of a folder that declares a view; paths of keys are absolute.
+
+    Returns:
+        The views that could be loaded, and problems of files with views. Whether their pipes allow them is not checked.
+    """
+    loaded: list[LoadedView] = []
+    problems: list[PipeProblem] = []
+    for file in _files(folder):
+        tree = _read_tree(file, [])  # what is no YAML is reported with the pipes
+        if not is_view(tree):
+            continue
+        try:
+            declared = _plain(tree)
+            _absolute_secrets(declared, file.resolve().parent)
+            view = LoadedView(View.model_validate(declared), file, tree)
+        except ValidationError as error:
+            problems += [_problem(file, tree, path, message) for path, message in validation_problems(error)]
+            continue
+        twin = next((other for other in loaded if other.view.table == view.view.table), None)
+        if twin is not None:
+            message = (
+                f"the view {view.view.view!r} has the name in SQL of {twin.file.name}; names must differ"
+            )
+            problems.append(view.problem(["view"], message))
+        else:
+            loaded.append(view)
+    return loaded, problems
+
+
+def is_view(tree: Any) -> bool:
+    """Whether the content of a YAML file declares a view, not a pipe."""
+    return isinstance(tree, dict) and "view" in tree and "pipe" not in tree
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]) if folder.is_dir() else []
+
+
+def _read_tree(file: Path, problems: list[PipeProblem]) -> Any:
+    """The content of a YAML file; None, and a problem, if it has none."""
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -91,6 +145,13 @@ def _load_file(file: Path, problems: list[PipeProblem]) -> LoadedPipe | None:
         return None
     if not isinstance(tree, dict):
         problems.append(PipeProblem(file, 1, "", "is not a mapping; begin with `pipe: NAME`"))
+        return None
+    return tree
+
+
+def _load_file(file: Path, problems: list[PipeProblem]) -> LoadedPipe | None:
+    tree = _read_tree(file, problems)
+    if tree is None or is_view(tree):
         return None
     before = len(problems)
     try:

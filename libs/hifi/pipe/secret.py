@@ -89,21 +89,20 @@ class Quota(StrictModel):
         return self
 
 
-class WriteKey(Secret):
-    """A key that authenticates senders: by reference, or as its SHA-256 (`printf %s KEY | sha256sum`)."""
+class HashedKey(Secret):
+    """A key: by reference, or as its SHA-256 (`printf %s KEY | sha256sum`)."""
 
     sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")] | None = Field(
         None, description="SHA-256 of the key, lower-case hex."
     )
-    quota: Quota | None = Field(None, description="Quota of the key in this pipe.")
 
     @model_validator(mode="after")
-    def _one_source(self) -> "WriteKey":
+    def _one_source(self) -> "HashedKey":
         if sum(source is not None for source in (self.env, self.file, self.vault, self.sha256)) != 1:
             raise ValueError("set exactly one of `env`, `file`, `vault` and `sha256`")
         return self
 
-    def same_as(self, other: "WriteKey") -> bool:
+    def same_as(self, other: "HashedKey") -> bool:
         """Whether two declarations name the same key, whatever their quotas; no secret is read."""
         places = (self.env, self.file, self.vault, self.sha256)
         return places == (other.env, other.file, other.vault, other.sha256)
@@ -115,3 +114,9 @@ class WriteKey(Secret):
             Misconfigured: the key cannot be read.
         """
         return self.sha256 or hashlib.sha256(self.read().encode()).hexdigest()
+
+
+class WriteKey(HashedKey):
+    """A key that authenticates senders."""
+
+    quota: Quota | None = Field(None, description="Quota of the key in this pipe.")

@@ -219,3 +219,24 @@ LAKE_CONFLICTS = Counter(
     "hifi_lake_conflicts_total", "Commits that failed because others committed first.", ["table"]
 )
 LAKE_RESTARTS = Counter("hifi_lake_query_restarts_total", "Restarts of the Spark query after a failure.")
+# View
+VIEW_RECORDS = Counter(
+    "hifi_view_records_total",
+    "Records read, by outcome: applied, older, expired, refused, no_data, other (of another pipe).",
+    ["view", "outcome"],
+)
+VIEW_UNFIT = Counter("hifi_view_unfit_values_total", "Values that are null since they do not fit.", ["view"])
+VIEW_EXPIRED = Counter("hifi_view_expired_rows_total", "Rows removed since they are too old.", ["view"])
+VIEW_REBUILDS = Counter(
+    "hifi_view_rebuilds_total", "Files made anew from Kafka, the first one too.", ["view"]
+)
+VIEW_ROWS = Gauge("hifi_view_rows", "Rows.", ["view"])
+VIEW_BYTES = Gauge("hifi_view_bytes", "Size of the rows.", ["view"])
+VIEW_BEHIND = Gauge("hifi_view_behind_seconds", "Time since which the view may lack events.", ["view"])
+VIEW_STANDS_STILL = Gauge(
+    "hifi_view_stands_still", "1: a view is full, cannot write its file, or does not fit its pipe.", ["view"]
+)
+VIEW_REQUESTS = Counter("hifi_view_requests_total", "HTTP responses, by kind and status.", ["kind", "status"])
+VIEW_REQUEST_SECONDS = Histogram(
+    "hifi_view_request_duration_seconds", "Duration of a request, without waits.", ["kind"], buckets=_SECONDS
+)

@@ -49,7 +49,19 @@ NOT_IN_THE_CHART: Final = {
 NO_SCHEMA: Final = {"PodMonitor", "PrometheusRule"}
 """Kinds of Prometheus Operator, whose CRDs no Go module has."""
 SERVICES: Final = (
-    *("ingest", "collect", "normalize", "enrich", "egest", "retrier", "lake", "observe", "rollout", "manage"),
+    *(
+        "ingest",
+        "collect",
+        "normalize",
+        "enrich",
+        "egest",
+        "retrier",
+        "lake",
+        "view",
+        "observe",
+        "rollout",
+        "manage",
+    ),
 )
 
 
@@ -451,8 +463,9 @@ def test_the_route_shares_requests_between_colours(
 
 def test_monitoring_has_each_alarm_and_the_dashboard(everything: Rendered) -> None:
     [group] = everything.of("PrometheusRule")["alarms"]["spec"]["groups"]
-    absent, *alarms = group["rules"]
-    assert absent["alert"] == "HifiObserveAbsent"
+    absent, still, *alarms = group["rules"]
+    assert (absent["alert"], still["alert"]) == ("HifiObserveAbsent", "HifiViewStandsStill")
+    assert "hifi_view_stands_still{" in still["expr"]
     assert [re.findall(r'kind="([^"]+)"', alarm["expr"]) for alarm in alarms] == [[kind] for kind in KINDS]
     assert [alarm["annotations"]["runbook_url"] for alarm in alarms] == [
         f"https://docs.example/runbooks#{kind}" for kind in KINDS

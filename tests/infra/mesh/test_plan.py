@@ -16,3 +16,15 @@ def test_an_instances_own_variables_are_above_all_others() -> None:
     )
     assert (first["HIFI_KAFKA"], second["HIFI_KAFKA"]) == ("kafka:1", "own:1")
     assert first["SECRET"] == second["SECRET"] == "s"
+
+
+def test_a_view_costs_nothing_where_none_is_declared_and_each_instance_has_files_of_its_own() -> None:
+    assert Plan(data=Path("data")).instances("view") == 0
+    plan = Plan(data=Path("data"), view_port=8092, views=Path("pipes"), scale={"view": 2})
+    first, second = (environment(plan, InstanceSpec("view", number, 1), "kafka:1", None) for number in (1, 2))
+    assert (first["HIFI_VIEW_PORT"], second["HIFI_VIEW_PORT"]) == ("8092", "0")
+    assert (first["HIFI_VIEW_DATA"], second["HIFI_VIEW_DATA"]) == ("data/views/view-1", "data/views/view-2")
+    assert first["HIFI_VIEW_DECLARATIONS"] == "pipes"
+    assert not any(
+        name.startswith("HIFI_VIEW") for name in environment(plan, InstanceSpec("egest", 1, 1), "k:1", None)
+    )

@@ -44,6 +44,9 @@ hifi-stream-{{ printf "%s/%s" (include "hifi.bootstrap" .) .Values.stream.name |
 {{- fail (printf "services.%s.replicas is %d: run one instance" $name (int $service.values.replicas)) -}}
 {{- end -}}
 {{- end -}}
+{{- if and (hasKey $running "view") (not (include "hifi.hasPipes" $root)) -}}
+{{- fail "services.view.enabled needs pipes.files, pipes.configMap or pipes.claim, with the declarations of views" -}}
+{{- end -}}
 {{- if hasKey $running "connect" -}}
 {{- if not $values.connect.credentialsSecret -}}{{- fail "services.connect.enabled needs connect.credentialsSecret" -}}{{- end -}}
 {{- if not (or (eq $security.protocol "PLAINTEXT") (and (eq $security.protocol "SASL_SSL") (eq $security.mechanism "SCRAM-SHA-512") $security.caSecret)) -}}
@@ -70,7 +73,7 @@ hifi-stream-{{ printf "%s/%s" (include "hifi.bootstrap" .) .Values.stream.name |
 {{- define "hifi.validateSettings" -}}
 {{- $settings := .Files.Get "files/settings.json" | fromJson -}}
 {{- $set := dict "HIFI_KAFKA" "kafka" "HIFI_STREAM" "stream.name" "HIFI_PARTITIONS" "stream.partitions" "HIFI_CREATE_TOPICS" "kafka.createTopics" "HIFI_DRAIN_S" "services.NAME.drainSeconds" "HIFI_COLOUR" "colour.name" "HIFI_COLOURS" "colour.record" "HIFI_CONTROL" "control.name" "HIFI_CONTROL_KAFKA" "control.kafka" "HIFI_EGRESS_ALLOW" "egress.allow" "HIFI_OBSERVE_URL" "consoles.observeUrl" "HIFI_MANAGE_URL" "consoles.manageUrl" "HIFI_CONNECT_CREDENTIALS_FILE" "connect.credentialsSecret" -}}
-{{- $fixed := list "HIFI_HOST" "HIFI_PORT" "HIFI_INGEST_HOST" "HIFI_INGEST_PORT" "HIFI_OBSERVE_HOST" "HIFI_OBSERVE_PORT" "HIFI_MANAGE_HOST" "HIFI_MANAGE_PORT" "HIFI_LOG_FORMAT" "HIFI_JARS" -}}
+{{- $fixed := list "HIFI_HOST" "HIFI_PORT" "HIFI_INGEST_HOST" "HIFI_INGEST_PORT" "HIFI_OBSERVE_HOST" "HIFI_OBSERVE_PORT" "HIFI_MANAGE_HOST" "HIFI_MANAGE_PORT" "HIFI_VIEW_HOST" "HIFI_VIEW_PORT" "HIFI_VIEW_DATA" "HIFI_VIEW_DECLARATIONS" "HIFI_LOG_FORMAT" "HIFI_JARS" -}}
 {{- $places := dict "settings" .Values.settings -}}
 {{- range $name, $service := .Values.services -}}{{- $_ := set $places (printf "services.%s.env" $name) ($service.env | default dict) -}}{{- end -}}
 {{- range $place, $variables := $places -}}

@@ -339,6 +339,11 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
             # What comes back from `parked` waits until egest has delivered what came back before.
             describes_groups=[topics.group("egest")],
         ),
+        "view": Access(
+            reads=[topics.raw, topics.normalized, topics.enriched, topics.pipes],
+            # How far the services before a view are.
+            describes_groups=[topics.group("normalize"), topics.group("enrich")],
+        ),
         "observe": Access(
             reads=[everything],
             writes=[topics.minutes, topics.watermarks, topics.alarms, *replayed],

@@ -50,7 +50,7 @@ def _writers(topic: str) -> set[str]:
         (TOPICS.key_usage, {"ingest"}),
         (
             TOPICS.certificates,
-            {"ingest", "collect", "normalize", "enrich", "egest", "lake", "retrier", "observe"},
+            {"ingest", "collect", "normalize", "enrich", "egest", "lake", "retrier", "view", "observe"},
         ),
     ],
 )

@@ -1,0 +1,271 @@
+"""CPU, times and visibility of a view while it gets updates at a constant rate: `python bench/views.py`.
+
+The records are written to `enriched` as enrich writes them, on a broker of this machine, so that `view` alone is
+measured. Prints a JSON object: CPU of `view` as a share of a core and for each update, the time from before an update
+is written until it is received as a server-sent event, and the times of look-ups and of a scan of all rows.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import orjson
+import psutil
+
+from hifi.kafka.admin import create_topics
+from hifi.kafka.producer import Producer
+from hifi.kafka.topics import Topics
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import publish, stream_record
+from hifi.pipe.revision import pipe_record
+from hifi.record.fields import packed
+from hifi.record.headers import ACCEPTED, IN, MINUTE, PIPE, RAW, REVISION, REVISION_OFFSET, SEQ, TO
+from hifi.record.identity import seq_text
+from hifi.record.record import Record
+from hifi_infra.kafka.cluster import KafkaCluster
+from hifi_infra.mesh.plan import command
+from hifi_infra.ports import free_port
+from hifi_infra.process.process import Process
+
+PARTITIONS: Final = 4
+KEY: Final = "bench-key"
+WARM_UP_S: Final = 5.0
+BATCHES_A_SECOND: Final = 20
+URL: Final = "/v1/views/flights"
+DECLARATION: Final = """
+view: flights
+from: {pipe: flights}
+order: time
+key: [flight]
+fields: {carrier: text, origin: text, dest: text, delay: int, sent: int}
+serve: {keys: [{env: BENCH_VIEW_KEY}], sql: true}
+"""
+SCAN: Final = {"sql": "SELECT carrier, count(*), avg(delay), max(delay) FROM flights GROUP BY 1"}
+
+
+class Load:
+    """Writes updates at a rate; `sent` in an update is the time before it was written."""
+
+    def __init__(self, topics: Topics, producer: Producer, keys: int) -> None:
+        self._topics = topics
+        self._producer = producer
+        self._keys = keys
+        self.count = 0
+
+    async def fill(self) -> None:
+        """Write each key once."""
+        for first in range(0, self._keys, 500):
+            await self._write(range(first, min(first + 500, self._keys)))
+
+    async def run(self, rate: float) -> None:
+        """Write until cancelled."""
+        began_s, done = time.monotonic(), 0
+        while True:
+            due = int((time.monotonic() - began_s) * rate)
+            if due > done:
+                await self._write(range(self.count, self.count + due - done))
+                done = due
+            await asyncio.sleep(1 / BATCHES_A_SECOND)
+
+    async def _write(self, numbers: range) -> None:
+        batches: dict[int, list[Record]] = {}
+        for number in numbers:
+            key = number * 7919 % self._keys
+            batches.setdefault(key % PARTITIONS, []).append(self._record(key, number))
+        await asyncio.gather(
+            *(
+                self._producer.send_and_wait(self._topics.enriched, partition, records)
+                for partition, records in batches.items()
+            )
+        )
+        self.count += len(numbers)
+
+    @staticmethod
+    def _record(key: int, number: int) -> Record:
+        now_us = time.time_ns() // 1000
+        data = {
+            "flight": f"UA{key}",
+            "carrier": f"C{key % 16}",
+            "origin": "EWR",
+            "dest": f"D{key % 100}",
+            "delay": number % 200,
+            "sent": now_us,
+            "note": "x" * 200,
+        }
+        headers = packed(
+            {
+                PIPE: b"flights",
+                REVISION: b"1",
+                REVISION_OFFSET: b"0",
+                ACCEPTED: b"%d" % now_us,
+                MINUTE: b"%d" % (now_us // 60_000_000),
+                SEQ: seq_text(1, number),
+                IN: b"%d" % now_us,
+                RAW: b"%d" % number,
+                TO: b"d",
+            }
+        )
+        return Record(b"%d" % key, orjson.dumps(data), headers)
+
+
+def _times(seconds: list[float]) -> dict[str, float]:
+    ordered = sorted(seconds)
+    return {
+        "count": len(ordered),
+        "p50_ms": round(ordered[len(ordered) // 2] * 1000, 2),
+        "p95_ms": round(ordered[int(len(ordered) * 0.95)] * 1000, 2),
+        "max_ms": round(ordered[-1] * 1000, 2),
+    }
+
+
+async def _repeat(request: Callable[[], Awaitable[Any]], interval_s: float, taken: list[float]) -> None:
+    while True:
+        began_s = time.perf_counter()
+        await request()
+        taken.append(time.perf_counter() - began_s)
+        await asyncio.sleep(interval_s)
+
+
+async def _changes(session: aiohttp.ClientSession, lags: list[float]) -> None:
+    """Note the age of each change that is received."""
+    last = ""
+    while True:
+        headers = {"last-event-id": last} if last else {}
+        async with session.get(f"{URL}/changes", headers=headers) as answer:
+            async for line in answer.content:
+                if line.startswith(b"id: "):
+                    last = line[4:].strip().decode()
+                elif line.startswith(b'data: {"flight"'):
+                    lags.append(time.time() - orjson.loads(line[6:])["sent"] / 1e6)
+
+
+async def _ask(session: aiohttp.ClientSession, path: str, **options: Any) -> bytes:
+    async with session.request("POST" if options else "GET", URL + path, **options) as answer:
+        body: bytes = await answer.read()
+        assert answer.status == 200, body
+        return body
+
+
+async def _measure(
+    arguments: argparse.Namespace, process: psutil.Process, session: aiohttp.ClientSession, load: Load
+) -> dict[str, Any]:
+    while (orjson.loads(await _ask(session, "")))["rows"] < arguments.keys:
+        await asyncio.sleep(0.1)
+    lookups: list[float] = []
+    scans: list[float] = []
+    lags: list[float] = []
+    result: dict[str, Any] = {"rate": arguments.rate, "rows": arguments.keys}
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(load.run(arguments.rate))]
+        await asyncio.sleep(WARM_UP_S)
+        before, cpu_s, began_s = load.count, _cpu_s(process), time.monotonic()
+        await asyncio.sleep(arguments.seconds)
+        took_s, updates = time.monotonic() - began_s, load.count - before
+        used_s = _cpu_s(process) - cpu_s
+        result |= {
+            "updates_per_s": round(updates / took_s, 1),
+            "cpu_percent_of_a_core": round(100 * used_s / took_s, 1),
+            "cpu_us_per_update": round(1e6 * used_s / updates, 1),
+        }
+        running += [
+            tasks.create_task(
+                _repeat(lambda: _ask(session, f"/rows/UA{load.count % arguments.keys}"), 0.02, lookups)
+            ),
+            tasks.create_task(_repeat(lambda: _ask(session, "/sql", json=SCAN), 0.5, scans)),
+            tasks.create_task(_changes(session, lags)),
+        ]
+        await asyncio.sleep(WARM_UP_S)
+        for taken in (lookups, scans, lags):
+            taken.clear()
+        await asyncio.sleep(arguments.seconds)
+        result |= {"look_up": _times(lookups), "scan": _times(scans), "visible": _times(lags)}
+        result["rss_mb"] = round(process.memory_info().rss / 1e6)
+        for task in running:
+            task.cancel()
+    return result
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+async def _wait_until_served(session: aiohttp.ClientSession) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await _ask(session, "")
+            except (aiohttp.ClientError, AssertionError):
+                await asyncio.sleep(0.2)
+            else:
+                return
+
+
+async def _run(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    cluster = KafkaCluster(folder / "kafka")
+    await cluster.start()
+    topics = Topics("bench")
+    producer = Producer(cluster.bootstrap, "bench")
+    try:
+        await create_topics(cluster.bootstrap, topics, partitions=PARTITIONS, replication=1)
+        pipe = Pipe.model_validate(
+            {
+                "pipe": "flights",
+                "source": {"keys": [{"sha256": "0" * 64}]},
+                "destinations": [{"name": "d", "url": "http://127.0.0.1:9/d"}],
+            }
+        )
+        await publish(cluster.bootstrap, topics, [stream_record(PARTITIONS), pipe_record(pipe)])
+        await producer.start()
+        load = Load(topics, producer, arguments.keys)
+        await load.fill()
+        (folder / "pipes").mkdir()
+        (folder / "pipes" / "view.yaml").write_text(DECLARATION)
+        port = free_port()
+        environment = os.environ | {
+            "HIFI_KAFKA": cluster.bootstrap,
+            "HIFI_STREAM": "bench",
+            "HIFI_VIEW_PORT": str(port),
+            "HIFI_VIEW_DECLARATIONS": str(folder / "pipes"),
+            "HIFI_VIEW_DATA": str(folder / "views"),
+            "HIFI_LOG_LEVEL": "warning",
+            "BENCH_VIEW_KEY": KEY,
+        }
+        view = Process("view", command("view"), log=folder / "view.log", env=environment)
+        await view.start()
+        try:
+            async with aiohttp.ClientSession(
+                f"http://127.0.0.1:{port}",
+                headers={"authorization": f"Bearer {KEY}"},
+                timeout=aiohttp.ClientTimeout(total=None),
+            ) as session:
+                await _wait_until_served(session)
+                return await _measure(arguments, psutil.Process(view.pid), session, load)
+        finally:
+            await view.stop()
+    finally:
+        await producer.stop()
+        await cluster.stop()
+
+
+def main() -> None:
+    """Run the measurement."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rate", type=float, default=1000, help="updates a second")
+    parser.add_argument("--keys", type=int, default=20_000, help="rows")
+    parser.add_argument("--seconds", type=float, default=20, help="of each of the two phases")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        result = asyncio.run(_run(arguments, Path(folder)))
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()

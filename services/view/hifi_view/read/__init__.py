@@ -1,0 +1,1 @@
+"""Reads topics into views, and learns until when a view is complete."""

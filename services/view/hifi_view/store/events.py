@@ -1,0 +1,191 @@
+"""The rows that records of a topic make. Pure."""
+
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import orjson
+
+from hifi.pipe.view import View, ViewedTopic, ViewType
+from hifi.record.cloudevents.timestamps import parse_us
+from hifi.record.headers import TIME, Headers
+from hifi.record.hop import hop
+from hifi.record.identity import (
+    ACCEPTED_AT,
+    FORMAT,
+    KIND_AT,
+    SEQ_AT,
+    identity_header,
+    split_identity,
+)
+from hifi.record.packed_text import SEPARATOR
+from hifi.runtime.errors import NotAnEvent
+
+LONGEST_TEXT_BYTES: Final = 64 * 1024
+"""Of a text in a row; a longer one is null."""
+LONGEST_KEY_BYTES: Final = 4096
+"""Of a key field: as long as a CloudEvents attribute may be."""
+_TOLERANCE_US: Final = 120 * 1_000_000
+"""How far an event's time may lie after its acceptance and count. A later one would hold its row for ever."""
+_INT64: Final = range(-(2**63), 2**63)
+
+Value: TypeAlias = str | int | float | None
+Key: TypeAlias = tuple[str | int, ...]
+"""Values of the key fields, in declared order."""
+
+
+class EventPosition(NamedTuple):
+    """Which of two events of a row is the newer one: the greater position. Positions of a log are all different."""
+
+    time_us: int
+    """Time of the event, microseconds since 1970 UTC; 0 if offsets order the view."""
+    partition: int
+    offset: int
+    """In `raw`."""
+    place: int
+    """In the record of `raw`."""
+
+
+class RowEvent(NamedTuple):
+    """An event that has a row."""
+
+    key: Key
+    values: tuple[Value, ...]
+    """Of all columns, those of the key first."""
+    position: EventPosition
+    accepted_us: int
+    unfit: int
+    """Values that did not fit their type, and are null."""
+
+
+class Refusal(NamedTuple):
+    """An event of the pipe that has no row."""
+
+    reason: str
+    """`no-key`, `long-key`, `not-json`, `not-an-event` or `unreadable`."""
+    event: str
+    """Its identity, `<epoch>:<sequence>`; empty: it cannot be read."""
+
+
+class Skipped(StrEnum):
+    """A record that concerns no row."""
+
+    OTHER = "other"
+    """Of another pipe, or no event."""
+    NO_DATA = "no_data"
+    """An event without data, such as one that its pipe filters out."""
+
+
+Read: TypeAlias = RowEvent | Refusal | Skipped
+
+
+class EventReader:
+    """Reads the records of one topic for one view."""
+
+    def __init__(self, view: View) -> None:
+        """Read for a view."""
+        self._prefix = b"%d;%b;" % (FORMAT, view.from_.pipe.encode())
+        self._is_raw = view.from_.at is ViewedTopic.RAW
+        self._by_time = view.order == "time"
+        self._columns = list(view.columns.items())
+        self._key_fields = len(view.key)
+
+    def read(self, headers: Headers, value: bytes | None, partition: int, offset: int) -> Read:
+        """What a record means for the view.
+
+        Args:
+            headers: of the record, in their order.
+            value: of the record; None: it has none.
+            partition: of the record.
+            offset: of the record in its topic.
+        """
+        header = self._header(headers)
+        if header is None:
+            return Skipped.OTHER
+        try:
+            texts = split_identity(header)
+            record_hop = hop(headers)
+        except NotAnEvent:
+            return Refusal("not-an-event", "")
+        event = texts[SEQ_AT].decode("ascii")
+        raw = offset if self._is_raw else record_hop.raw
+        if raw < 0:
+            return Refusal("not-an-event", event)
+        if value is None:
+            return Skipped.NO_DATA
+        accepted_us = int(texts[ACCEPTED_AT])
+        time_us = _time_us(headers, accepted_us) if self._by_time else 0
+        position = EventPosition(time_us, partition, raw, record_hop.event_index)
+        return self._row(_object(value), position, accepted_us, event)
+
+    def _header(self, headers: Headers) -> bytes | None:
+        """The header `hifi` of an event of the pipe; None: it is another record."""
+        try:
+            header = identity_header(headers)
+        except NotAnEvent:
+            return None
+        if not header.startswith(self._prefix):
+            return None
+        texts = header.split(SEPARATOR)
+        is_event = len(texts) <= KIND_AT or not texts[KIND_AT]  # else of a kind that a later release writes
+        return header if is_event else None
+
+    def _row(
+        self, data: dict[str, Any] | None, position: EventPosition, accepted_us: int, event: str
+    ) -> RowEvent | Refusal:
+        if data is None:
+            return Refusal("not-json", event)
+        values: list[Value] = []
+        unfit = 0
+        for name, kind in self._columns:
+            given = data.get(name)
+            value = fitted(given, kind)
+            if value is None and given is not None:
+                unfit += 1
+            values.append(value)
+        key = tuple(values[: self._key_fields])
+        if None in key or "" in key:
+            return Refusal("no-key", event)
+        if any(isinstance(part, str) and len(part.encode()) > LONGEST_KEY_BYTES for part in key):
+            return Refusal("long-key", event)
+        return RowEvent(key, tuple(values), position, accepted_us, unfit)  # type: ignore[arg-type]  # None is not in key
+
+
+def _object(value: bytes) -> dict[str, Any] | None:
+    """The data of an event; None: it is no JSON object."""
+    try:
+        data = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def fitted(value: Any, kind: ViewType) -> Value:
+    """A JSON value as a type of SQLite; None: it is null or does not fit."""
+    if kind is ViewType.TEXT:
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        fits = isinstance(value, str) and (len(value) * 4 <= LONGEST_TEXT_BYTES or _utf8_fits(value))
+        return value if fits else None
+    if kind is ViewType.BOOL:
+        return int(value) if isinstance(value, bool) else None
+    if isinstance(value, bool):
+        return None
+    if kind is ViewType.INT:
+        return value if isinstance(value, int) and value in _INT64 else None
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _utf8_fits(value: str) -> bool:
+    return len(value.encode()) <= LONGEST_TEXT_BYTES
+
+
+def _time_us(headers: Headers, accepted_us: int) -> int:
+    """The time of an event; when it was accepted, if it has none or one that is later."""
+    text = next((value for name, value in headers if name == TIME), None)
+    if text is None:
+        return accepted_us
+    try:
+        time_us = parse_us(text)
+    except (ValueError, OverflowError):
+        return accepted_us
+    return accepted_us if time_us > accepted_us + _TOLERANCE_US else time_us

@@ -1,0 +1,110 @@
+"""Which rows a batch of records changes, and the account of the batch. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple
+
+from hifi_view.store.events import EventPosition, Key, Read, Refusal, RowEvent, Skipped
+
+
+@dataclass(slots=True)
+class Account:
+    """What became of the records of an offset range. `read` is the sum of all others but `unfit`."""
+
+    read: int = 0
+    other: int = 0
+    """Of other pipes."""
+    no_data: int = 0
+    """Filtered out by the pipe, or without data."""
+    applied: int = 0
+    """They became their row."""
+    older: int = 0
+    """The row showed a newer event already, or this one: a copy."""
+    expired: int = 0
+    """Older than the view keeps rows."""
+    refused: int = 0
+    unfit: int = 0
+    """Values that are null because they do not fit."""
+
+    def add(self, more: "Account") -> None:
+        """Add another account."""
+        for part in fields(self):
+            setattr(self, part.name, getattr(self, part.name) + getattr(more, part.name))
+
+    @property
+    def balanced(self) -> bool:
+        """Whether each record has one outcome."""
+        outcomes = self.other + self.no_data + self.applied + self.older + self.expired + self.refused
+        return self.read == outcomes
+
+
+class RefusedEvent(NamedTuple):
+    """An event without a row, and where it stands."""
+
+    partition: int
+    offset: int
+    event: str
+    reason: str
+
+
+@dataclass(slots=True)
+class PartitionRead:
+    """What was read of one partition: offsets `first` up to, not including, `next_offset`."""
+
+    partition: int
+    first: int
+    next_offset: int
+    records: list[tuple[int, Read]] = field(default_factory=list)
+    """Offset, and what it means."""
+
+
+@dataclass(slots=True)
+class BatchPlan:
+    """The changes of a batch, to be written in one transaction."""
+
+    rows: dict[Key, RowEvent]
+    accounts: list[tuple[PartitionRead, Account]]
+    refused: list[RefusedEvent]
+
+
+def keys_of(batch: Iterable[PartitionRead]) -> set[Key]:
+    """The keys whose rows a batch may change."""
+    return {event.key for part in batch for _, event in part.records if isinstance(event, RowEvent)}
+
+
+def plan(
+    batch: Iterable[PartitionRead], shown: Mapping[Key, EventPosition], expired_before_us: int
+) -> BatchPlan:
+    """Decide, record by record, which event each row shows after the batch.
+
+    Args:
+        batch: in the order in which it was read.
+        shown: key to the position of the event that its row shows now.
+        expired_before_us: rows that were accepted before have expired, microseconds since 1970 UTC.
+    """
+    newest = dict(shown)
+    rows: dict[Key, RowEvent] = {}
+    accounts: list[tuple[PartitionRead, Account]] = []
+    refused: list[RefusedEvent] = []
+    for part in batch:
+        account = Account(read=len(part.records))
+        for offset, event in part.records:
+            if isinstance(event, RowEvent):
+                account.unfit += event.unfit
+                if event.accepted_us < expired_before_us:
+                    account.expired += 1
+                elif event.key in newest and event.position <= newest[event.key]:
+                    account.older += 1
+                else:
+                    account.applied += 1
+                    newest[event.key] = event.position
+                    rows[event.key] = event
+            elif isinstance(event, Refusal):
+                account.refused += 1
+                refused.append(RefusedEvent(part.partition, offset, event.event, event.reason))
+            elif event is Skipped.OTHER:
+                account.other += 1
+            else:
+                account.no_data += 1
+        accounts.append((part, account))
+    return BatchPlan(rows, accounts, refused)

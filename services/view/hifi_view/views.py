@@ -1,0 +1,107 @@
+"""The views of this instance: from the folder of pipes to what follows their topics.
+
+Declarations come from the folder, not from a topic: a view is a right to read data, which the operator of this
+service grants, and a topic would add a kind of record, a writer and a right to write it for what one service reads.
+Pipes change while a view runs, so each view is compared with the pipe in force.
+"""
+
+import asyncio
+import fcntl
+from collections.abc import Callable, Mapping
+from typing import IO, Final
+
+from hifi.pipe.loader import load_views
+from hifi.pipe.registry import PipeRegistry
+from hifi.pipe.view import View, ViewedTopic
+from hifi.runtime import log
+from hifi.runtime.errors import Misconfigured
+from hifi.runtime.health import Health
+from hifi_view.read.completeness import Cut
+from hifi_view.read.cut_reader import CutReader
+from hifi_view.read.followed_view import FollowedView
+from hifi_view.settings import ViewSettings
+
+_LOCK: Final = "lock"
+logger = log.get(__name__)
+
+
+def declared_views(settings: ViewSettings) -> list[View]:
+    """The views of the folder.
+
+    Raises:
+        Misconfigured: one is wrong, or there is none.
+    """
+    folder = settings.view_declarations
+    if folder is None:
+        raise Misconfigured("HIFI_VIEW_DECLARATIONS is not set; name the folder of pipes with the views")
+    loaded, problems = load_views(folder)
+    if problems:
+        raise Misconfigured("views are wrong:\n" + "\n".join(f"  {problem}" for problem in problems))
+    if not loaded:
+        raise Misconfigured(
+            f"{folder} declares no view (HIFI_VIEW_DECLARATIONS); add a file that begins with `view: NAME`"
+        )
+    return [loaded_view.view for loaded_view in loaded]
+
+
+class Views:
+    """All views, by name, once they have started."""
+
+    def __init__(
+        self, settings: ViewSettings, declared: list[View], registry: PipeRegistry, health: Health
+    ) -> None:
+        """Nothing runs before `start`.
+
+        Args:
+            settings: of the service.
+            declared: the views.
+            registry: of the pipes.
+            health: of the service.
+        """
+        self._settings = settings
+        self._registry = registry
+        self.by_name: Mapping[str, FollowedView] = {
+            view.view: FollowedView(settings, view, registry, health) for view in declared
+        }
+        self._lock: IO[str] | None = None
+
+    async def start(self) -> None:
+        """Take the folder of the files.
+
+        Raises:
+            Misconfigured: another process has it, or it cannot be written.
+        """
+        folder = self._settings.view_data
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = (folder / _LOCK).open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Misconfigured(
+                f"another process uses the folder {folder} (HIFI_VIEW_DATA); give each instance its own"
+            ) from None
+        except OSError as error:
+            raise Misconfigured(f"the folder {folder} (HIFI_VIEW_DATA) cannot be written: {error}") from None
+
+    async def stop(self) -> None:
+        """Give the folder back."""
+        if self._lock is not None:
+            self._lock.close()
+
+    async def run(self) -> None:
+        """Follow all topics until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for view in self.by_name.values():
+                tasks.create_task(view.run())
+            for hop in sorted({view.view.from_.at for view in self.by_name.values()}):
+                partitions = self._registry.partition_count()
+                tasks.create_task(CutReader(self._settings, hop, partitions, self._on_cut(hop)).run())
+
+    def _on_cut(self, hop: ViewedTopic) -> Callable[[Cut], None]:
+        views = [view for view in self.by_name.values() if view.view.from_.at is hop]
+
+        def add(cut: Cut) -> None:
+            for view in views:
+                view.add_cut(cut)
+
+        return add

@@ -1,0 +1,1 @@
+"""The HTTP interface: rows, filters, SQL, changes, accounting."""

@@ -1,0 +1,333 @@
+"""The HTTP interface of views. Each answer says until when the view is complete."""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+import orjson
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from hifi.record.cloudevents.timestamps import format_us
+from hifi.runtime import metrics
+from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
+from hifi.runtime.http.problem import Problem, retry_later
+from hifi.runtime.read_only_sql import QueryRejected, QueryTooExpensive
+from hifi_view.read.followed_view import FollowedView
+from hifi_view.settings import ViewSettings
+from hifi_view.store import row_file
+from hifi_view.store.row_queries import RowQueries
+from hifi_view.views import Views
+from hifi_view.web import parameters
+from hifi_view.web.read_keys import ReadKeys
+from hifi_view.web.read_pool import ViewReads
+
+COMPLETE_UNTIL: Final = "hifi-complete-until"
+"""Header: everything that was accepted before is in the answer. `none`: not known."""
+NAME: Final = "name"
+_BODY_BYTES: Final = 64 * 1024
+_STREAM_S: Final = 60.0
+"""A stream ends after so long, and clients ask again from where it ended: a key that was removed opens nothing then."""
+_TELL_S: Final = 1.0
+_CHANGES_AT_ONCE: Final = 500
+_EVENT_ID: Final = re.compile(r"([0-9a-f]{12}):([0-9]{1,18})")
+_REFUSALS: Final = 100
+
+Answer = Callable[[Request, "ServedView"], Awaitable[Response]]
+
+
+class ServedView(NamedTuple):
+    """A view with what answers need of it."""
+
+    followed: FollowedView
+    queries: RowQueries
+    reads: ViewReads
+
+
+def application(settings: ViewSettings, views: Views, keys: ReadKeys) -> Starlette:
+    """The ASGI application."""
+    api = ViewApi(settings, views, keys)
+    one = f"/v1/views/{{{NAME}}}"
+    routes = [
+        Route("/v1/views", api.listed),
+        Route(one, api.of_view("about", api.about)),
+        Route(f"{one}/rows", api.of_view("rows", api.rows)),
+        Route(f"{one}/rows/{{key:path}}", api.of_view("row", api.row)),
+        Route(f"{one}/sql", api.of_view("sql", api.sql), methods=["POST"]),
+        Route(f"{one}/changes", api.of_view("changes", api.changes)),
+        Route(f"{one}/accounts", api.of_view("accounts", api.accounts)),
+    ]
+    return Starlette(routes=routes, exception_handlers={Problem: _problem})
+
+
+async def _problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return error.response()
+
+
+class ViewApi:
+    """Handlers, one method for each route."""
+
+    def __init__(self, settings: ViewSettings, views: Views, keys: ReadKeys) -> None:
+        """Serve views.
+
+        Args:
+            settings: limits.
+            views: of this instance.
+            keys: who may read them.
+        """
+        self._settings = settings
+        self._keys = keys
+        self._streams = 0
+        self._views = {
+            name: ServedView(view, RowQueries(view.view), ViewReads(view))
+            for name, view in views.by_name.items()
+        }
+
+    async def listed(self, request: Request) -> Response:
+        """GET the views that the key opens."""
+        names = self._allowed(request.headers)
+        return _json({"views": [_summary(self._views[name].followed) for name in sorted(names)]})
+
+    def of_view(self, kind: str, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+        """The handler of a route of one view: checks the key, counts answers, states until when they are complete."""
+
+        async def handle(request: Request) -> Response:
+            """Answer a request."""
+            status, complete = 500, ""
+            try:
+                view = self._view(request)
+                waiting = parameters.at_least(request.query_params.get(parameters.AT_LEAST))
+                if waiting is not None:
+                    await self._wait(view.followed, waiting)
+                # Read before the rows: they may have more than it says, never less.
+                complete = complete_text(view.followed)
+                began_s = monotonic_s()
+                response = await answer(request, view)
+                metrics.VIEW_REQUEST_SECONDS.labels(kind).observe(monotonic_s() - began_s)
+                response.headers[COMPLETE_UNTIL] = complete
+                response.headers["cache-control"] = "no-store"
+                status = response.status_code
+                return response
+            except Problem as error:
+                status = error.status
+                if complete:  # a row that is missing is missing until then
+                    error.headers = [*error.headers, (COMPLETE_UNTIL, complete)]
+                raise
+            finally:
+                metrics.VIEW_REQUESTS.labels(kind, status).inc()
+
+        return handle
+
+    async def about(self, _: Request, view: ServedView) -> Response:
+        """GET a view: fields, state, size."""
+        declared = view.followed.view
+        fields = {name: str(kind) for name, kind in declared.columns.items()}
+        return _json(
+            {**_summary(view.followed), "key": declared.key, "fields": fields, "table": declared.table}
+        )
+
+    async def row(self, request: Request, view: ServedView) -> Response:
+        """GET the row of a key."""
+        key = parameters.path_key(view.followed.view, request.path_params["key"])
+        row = await view.reads.rows.read(lambda database: view.queries.row(database, key))
+        if row is None:
+            raise Problem(404, "The view has no row of this key.")
+        return _json(row)
+
+    async def rows(self, request: Request, view: ServedView) -> Response:
+        """GET rows by filters, in the order of their keys."""
+        declared, given = view.followed.view, request.query_params
+        conditions = parameters.filters(declared, given.multi_items())
+        after = parameters.after_key(declared, given.get(parameters.AFTER))
+        most = parameters.limit(given.get(parameters.LIMIT), self._settings.view_sql_rows)
+        within_s = self._settings.view_sql_s
+        try:
+            rows, following = await view.reads.rows.read(
+                lambda database: view.queries.rows(database, conditions, after, most, within_s)
+            )
+        except QueryTooExpensive as error:
+            raise Problem(422, f"{_sentence(error)}; ask for fewer rows.") from None
+        following_text = None if following is None else orjson.dumps(following).decode()
+        return _json({"rows": rows, "next": following_text})
+
+    async def sql(self, request: Request, view: ServedView) -> Response:
+        """POST SQL: one SELECT from the table of the view."""
+        declared = view.followed.view
+        if not declared.serve.sql:
+            raise Problem(403, "This view accepts no SQL; its declaration can: `serve: {sql: true}`.")
+        sql = _sql(await _body(request))
+        try:
+            result = await view.reads.sql.read(
+                lambda database: view.queries.sql(
+                    database, sql, self._settings.view_sql_rows, self._settings.view_sql_s
+                )
+            )
+        except QueryRejected as error:
+            allowed = f"write one SELECT from {declared.table} with the columns {', '.join(declared.columns)}"
+            raise Problem(400, f"{_sentence(error)}; {allowed}.") from None
+        except QueryTooExpensive as error:
+            raise Problem(422, f"{_sentence(error)}; read less.") from None
+        return _json({"columns": result.columns, "rows": result.rows, "more": result.more})
+
+    async def changes(self, request: Request, view: ServedView) -> Response:
+        """GET changed rows as server-sent events, for a minute."""
+        conditions = parameters.filters(view.followed.view, request.query_params.multi_items())
+        if conditions:
+            raise Problem(400, "Changes have no filters; leave out what you do not need.")
+        if self._streams >= self._settings.view_streams:
+            raise retry_later("Too many streams of changes are open; ask for rows.")
+        self._streams += 1
+        events = self._events(view, request.headers.get("last-event-id"))
+        return StreamingResponse(events, media_type="text/event-stream")
+
+    async def accounts(self, _: Request, view: ServedView) -> Response:
+        """GET what became of each record that was read, by partition and offset range, and refused events."""
+        ranges = await view.reads.rows.read(row_file.accounts)
+        refused = await view.reads.rows.read(lambda database: row_file.refusals(database, _REFUSALS))
+        return _json(
+            {
+                "ranges": [
+                    {
+                        "partition": each.partition,
+                        "first": each.first,
+                        "next": each.next_offset,
+                        "absent": each.next_offset - each.first - each.account.read,
+                        **{name: getattr(each.account, name) for name in each.account.__slots__},
+                    }
+                    for each in ranges
+                ],
+                "refused": [each._asdict() for each in refused],
+            }
+        )
+
+    async def _events(self, view: ServedView, last: str | None) -> AsyncIterator[bytes]:
+        """Rows from a change on; all rows first where the change is of another file, or none is given."""
+        try:
+            end_s = monotonic_s() + _STREAM_S
+            build, after = _event_id(last)
+            told = ""
+            yield b"retry: 1000\n\n"
+            while monotonic_s() < end_s:
+                followed = view.followed
+                if build != followed.build:
+                    build, after = followed.build, 0
+                    yield b"event: reset\ndata: {}\n\n"
+                complete, newest, generation = complete_text(followed), followed.change, followed.generation
+                while after < newest and generation == followed.generation:
+                    start = after
+                    changed = await view.reads.rows.read(
+                        lambda database, start=start: view.queries.changed(  # type: ignore[misc]
+                            database, start, _CHANGES_AT_ONCE, self._settings.view_sql_s
+                        )
+                    )
+                    if not changed:
+                        break
+                    for number, row in changed:
+                        yield b"id: %s:%d\nevent: row\ndata: %b\n\n" % (
+                            build.encode(),
+                            number,
+                            orjson.dumps(row),
+                        )
+                    after = changed[-1][0]
+                if complete != told and generation == followed.generation:
+                    told = complete
+                    yield b"event: complete-until\ndata: %b\n\n" % orjson.dumps(complete)
+                await followed.next_change(_TELL_S)
+        except (Problem, QueryTooExpensive):
+            return  # the client asks again from where this ended
+        finally:
+            self._streams -= 1
+
+    async def _wait(self, view: FollowedView, time_us: int) -> None:
+        """Wait until a view is complete until a time.
+
+        Raises:
+            Problem: 503, it is not in time.
+        """
+        end_s = monotonic_s() + self._settings.view_wait_s
+        while (view.complete.time_us or 0) < time_us:
+            rest_s = end_s - monotonic_s()
+            if rest_s <= 0:
+                members = {"complete_until": complete_text(view), "state": view.state, "reason": view.reason}
+                raise retry_later("The view is not complete until this time yet; ask again.", members=members)
+            await view.next_change(rest_s)
+
+    def _view(self, request: Request) -> ServedView:
+        name = str(request.path_params[NAME])
+        if name not in self._allowed(request.headers):
+            raise Problem(404, "The key opens no view of this name.")
+        return self._views[name]
+
+    def _allowed(self, headers: Headers) -> frozenset[str]:
+        names = self._keys.views_of(headers.get("authorization"))
+        if not names:
+            raise Problem(
+                401,
+                "Send a read key of a view: Authorization: Bearer KEY.",
+                [("www-authenticate", "Bearer")],
+            )
+        return names
+
+
+def complete_text(view: FollowedView) -> str:
+    """Until when a view is complete, as its header has it."""
+    return "none" if view.complete.time_us is None else format_us(view.complete.time_us).decode()
+
+
+def _summary(view: FollowedView) -> dict[str, Any]:
+    behind = None if view.complete.time_us is None else (now_us() - view.complete.time_us) / MICROSECONDS
+    return {
+        "view": view.view.view,
+        "pipe": view.view.from_.pipe,
+        "at": view.view.from_.at,
+        "state": view.state,
+        "reason": view.reason,
+        "complete_until": complete_text(view),
+        "behind_s": behind,
+        "rows": view.rows,
+        "size_bytes": view.used_bytes,
+        "positions": {str(partition): offset for partition, offset in sorted(view.positions.items())},
+    }
+
+
+def _event_id(last: str | None) -> tuple[str, int]:
+    match = _EVENT_ID.fullmatch(last or "")
+    return (match[1], int(match[2])) if match else ("", 0)
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _BODY_BYTES:
+            raise Problem(413, f"The body has more than {_BODY_BYTES:,} bytes.")
+    return body
+
+
+def _sql(body: bytes) -> str:
+    try:
+        given = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        given = None
+    if not isinstance(given, dict) or set(given) != {"sql"} or not isinstance(given["sql"], str):
+        raise Problem(400, 'The body must be a JSON object {"sql": "SELECT …"}.')
+    return str(given["sql"])
+
+
+def _sentence(error: QueryRejected | QueryTooExpensive) -> str:
+    text = error.detail if isinstance(error, QueryRejected) else str(error)
+    return text[:1].upper() + text[1:]
+
+
+def _json(content: object) -> Response:
+    return Response(orjson.dumps(content, default=_hex), media_type="application/json")
+
+
+def _hex(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.hex()
+    raise TypeError

@@ -1,0 +1,133 @@
+"""Parameters of requests: filters, keys, limits. Pure."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import orjson
+
+from hifi.pipe.view import View, ViewType
+from hifi.record.cloudevents.timestamps import parse_us
+from hifi.runtime.http.problem import Problem
+from hifi_view.store.events import Key, Value
+from hifi_view.store.row_queries import Filter
+
+LIMIT: Final = "limit"
+AFTER: Final = "after"
+AT_LEAST: Final = "at_least"
+_OWN: Final = frozenset({LIMIT, AFTER, AT_LEAST})
+_COMPARISONS: Final = {"": "=", "min": ">=", "max": "<="}
+DEFAULT_LIMIT: Final = 1000
+_MOST_FILTERS: Final = 50
+
+
+def filters(view: View, parameters: Iterable[tuple[str, str]]) -> list[Filter]:
+    """The conditions `FIELD=VALUE`, `FIELD.min=VALUE` and `FIELD.max=VALUE`.
+
+    Raises:
+        Problem: 400, there is no such field, or its type is another one.
+    """
+    conditions = []
+    for name, text in parameters:
+        if name in _OWN:
+            continue
+        field, _, comparison = name.partition(".")
+        if field not in view.columns or comparison not in _COMPARISONS:
+            raise Problem(
+                400,
+                f"There is no parameter of this name. Fields are {', '.join(view.columns)}, also with .min and .max; "
+                f"others are {', '.join(sorted(_OWN))}.",
+            )
+        conditions.append(Filter(field, _COMPARISONS[comparison], typed(field, text, view.type_of(field))))
+    if len(conditions) > _MOST_FILTERS:
+        raise Problem(400, f"A request has at most {_MOST_FILTERS} conditions.")
+    return conditions
+
+
+def typed(field: str, text: str, kind: ViewType) -> Value:
+    """A parameter as the type of its field.
+
+    Raises:
+        Problem: 400, it has another type.
+    """
+    try:
+        if kind is ViewType.TEXT:
+            text.encode()
+            return text
+        if kind is ViewType.BOOL:
+            return {"true": 1, "false": 0}[text]
+        if kind is ViewType.DOUBLE:
+            return float(text)
+        number = int(text) if text.isascii() and len(text) < 20 else None
+        if number is not None and -(2**63) <= number < 2**63:
+            return number
+    except (ValueError, KeyError):
+        pass
+    raise Problem(400, f"The field {field} is {kind}; the parameter is not.")
+
+
+def path_key(view: View, path: str) -> Key:
+    """The key in a path: its parts between slashes; a single one may have slashes itself.
+
+    Raises:
+        Problem: 400, it has not as many parts as the key has fields.
+    """
+    parts = [path] if len(view.key) == 1 else path.split("/")
+    if len(parts) != len(view.key):
+        raise Problem(
+            400, f"The key has the parts {'/'.join(view.key)}. Ask with filters for values with a slash."
+        )
+    return tuple(_key_part(view, name, part) for name, part in zip(view.key, parts, strict=True))
+
+
+def after_key(view: View, text: str | None) -> Key | None:
+    """The parameter `after`: `next` of an earlier answer, a JSON array.
+
+    Raises:
+        Problem: 400, it is another one.
+    """
+    if text is None:
+        return None
+    try:
+        parts = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        parts = None
+    if (
+        not isinstance(parts, list)
+        or len(parts) != len(view.key)
+        or not all(isinstance(part, str | int) for part in parts)
+    ):
+        raise Problem(400, f"{AFTER} is not what an answer of this view had as next.")
+    return tuple(_key_part(view, name, str(part)) for name, part in zip(view.key, parts, strict=True))
+
+
+def limit(text: str | None, most: int) -> int:
+    """The parameter `limit`.
+
+    Raises:
+        Problem: 400, it is no number from 1 to `most`.
+    """
+    if text is None:
+        return min(DEFAULT_LIMIT, most)
+    if not text.isascii() or not text.isdecimal() or len(text) > 7 or not 1 <= int(text) <= most:
+        raise Problem(400, f"{LIMIT} must be a number from 1 to {most}.")
+    return int(text)
+
+
+def at_least(text: str | None) -> int | None:
+    """The parameter `at_least`, microseconds since 1970 UTC; None: it is not given.
+
+    Raises:
+        Problem: 400, it is no time.
+    """
+    if text is None:
+        return None
+    try:
+        return parse_us(text.encode())
+    except (ValueError, OverflowError):
+        raise Problem(400, f"{AT_LEAST} must be a time as 2026-11-27T12:00:00Z; write + as %2B.") from None
+
+
+def _key_part(view: View, name: str, text: str) -> str | int:
+    value = typed(name, text, view.type_of(name))
+    assert isinstance(value, str | int)
+    return value

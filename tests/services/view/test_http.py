@@ -1,0 +1,438 @@
+"""The HTTP interface of view: who may read what, filters, SQL of others, changes, and hostile requests and content."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+import orjson
+import pytest
+from starlette.routing import Route
+from tests.support.view.row_records import view
+from tests.support.view.view_stream import KEY, OTHER_KEY, OTHER_VIEW, VIEW, ViewClient, ViewStream, viewing
+
+from hifi.kafka.topics import Topics
+from hifi.pipe.registry import PipeRegistry
+from hifi.runtime.health import Health
+from hifi_view.settings import ViewSettings
+from hifi_view.views import Views
+from hifi_view.web.api import application
+from hifi_view.web.read_keys import ReadKeys
+
+NAME = "/v1/views/flights-now"
+BOTH = f"{VIEW}---{OTHER_VIEW}"
+ACCESS = {
+    # Answers without a key, with a wrong one, with that of another view, with that of the view.
+    "GET /v1/views": (401, 401, 200, 200),
+    "GET /v1/views/{name}": (401, 401, 404, 200),
+    "GET /v1/views/{name}/rows": (401, 401, 404, 200),
+    "GET /v1/views/{name}/rows/{key:path}": (401, 401, 404, 404),  # there is no such row
+    "POST /v1/views/{name}/sql": (401, 401, 404, 200),
+    "GET /v1/views/{name}/changes": (401, 401, 404, 200),
+    "GET /v1/views/{name}/accounts": (401, 401, 404, 200),
+}
+
+
+def test_each_route_has_a_row_of_the_access_table(tmp_path: Path) -> None:
+    health = Health("view", "view")
+    settings = ViewSettings(view_data=tmp_path)
+    registry = PipeRegistry("127.0.0.1:9", Topics("s"), health)
+    app = application(settings, Views(settings, [], registry, health), ReadKeys([], health))
+    routes = {
+        f"{method} {route.path}"
+        for route in app.routes
+        if isinstance(route, Route)
+        for method in route.methods or ()
+        if method != "HEAD"
+    }
+    assert routes == set(ACCESS)
+
+
+async def test_a_key_opens_its_views_and_no_others(stream: ViewStream, tmp_path: Path) -> None:
+    await stream.events({"flight": "UA1", "delay": 1})
+    async with viewing(stream, tmp_path, BOTH) as (client, _):
+        await client.rows()
+        for route, expected in ACCESS.items():
+            method, path = route.replace("{name}", "flights-now").replace("{key:path}", "UA2").split()
+            statuses = []
+            for key in (None, "wrong", OTHER_KEY, KEY):
+                headers = {"authorization": f"Bearer {key}"} if key else {}
+                body: dict[str, Any] = {"json": {"sql": "SELECT 1"}} if method == "POST" else {}
+                async with (
+                    aiohttp.ClientSession() as session,
+                    session.request(method, client.url + path, headers=headers, **body) as answer,
+                ):
+                    statuses.append(answer.status)
+            assert tuple(statuses) == expected, route
+        _, body, _ = await client.ask("/v1/views", OTHER_KEY)
+        assert [each["view"] for each in body["views"]] == ["late"]
+        for header in ("Basic " + KEY, KEY, "Bearer", "Bearer  ", "bearer \u00ff", "Bearer " + KEY + "x"):
+            status, _, _ = await client.ask(NAME, None, headers={"authorization": header})
+            assert status == 401, header
+        assert (await client.ask(NAME, None, headers={"authorization": f"bEARER  {KEY} "}))[0] == 200
+
+
+async def test_a_key_that_cannot_be_read_closes_its_view_and_says_so(
+    stream: ViewStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TEST_VIEW_KEY")
+    async with viewing(stream, tmp_path, BOTH) as (client, service):
+        assert (await client.ask(NAME))[0] == 401
+        assert (await client.ask("/v1/views/late", OTHER_KEY))[0] == 200
+        assert "TEST_VIEW_KEY" in service.health.warnings["read key 0 of flights-now"]
+
+
+async def fill(stream: ViewStream) -> None:
+    await stream.events(
+        *(
+            {"flight": f"UA{number:03}", "carrier": "UA" if number % 2 else "DL", "delay": number}
+            for number in range(200)
+        )
+    )
+
+
+async def test_filters_and_pages(stream: ViewStream, tmp_path: Path) -> None:
+    await fill(stream)
+    await stream.events({"flight": "a/b ?%&=é", "carrier": "é", "cancelled": True, "speed": 0.5})
+    async with viewing(stream, tmp_path) as (client, _):
+        assert len(await client.rows()) == 201
+        rows = await client.rows(**{"carrier": "UA", "delay.min": "190", "delay.max": "195"})
+        assert [row["delay"] for row in rows] == [191, 193, 195]
+        assert [row["flight"] for row in await client.rows(cancelled="true")] == ["a/b ?%&=é"]
+        assert (await client.ask(f"{NAME}/rows/a%2Fb%20%3F%25&=%C3%A9"))[1]["speed"] == 0.5
+        seen: list[str] = []
+        after: dict[str, str] = {}
+        for _ in range(4):
+            _, body, _ = await client.ask(f"{NAME}/rows", params={"limit": "70", "carrier.min": "A", **after})
+            seen += [row["flight"] for row in body["rows"]]
+            if body["next"] is None:
+                break
+            after = {"after": body["next"]}
+        assert len(seen) == len(set(seen)) == 201
+        for wrong in (
+            {"nothing": "1"},
+            {"delay.around": "1"},
+            {"delay": "x"},
+            {"delay": str(2**64)},
+            {"delay": "٣"},
+            {"cancelled": "1"},
+            {"speed": "fast"},
+            {"limit": "0"},
+            {"limit": "99999"},
+            {"limit": "-1"},
+            {"after": "UA1"},
+            {"after": '["a","b"]'},
+            {"after": "[null]"},
+            {"at_least": "yesterday"},
+            {"at_least": "0000-00-00T00:00:00Z"},
+        ):
+            status, body, _ = await client.ask(f"{NAME}/rows", params=wrong)
+            assert (status, body["status"]) == (400, 400), wrong
+        many = "&".join(["delay=1"] * 51)
+        assert (await client.ask(f"{NAME}/rows?{many}"))[0] == 400
+
+
+async def test_keys_of_several_fields(stream: ViewStream, tmp_path: Path) -> None:
+    await stream.events(
+        {"carrier": "UA", "delay": 1, "note": "first"},
+        {"carrier": "UA", "delay": 1, "note": "second"},
+        {"carrier": "UA", "delay": 2, "note": "third"},
+        {"carrier": "UA", "delay": "2", "note": "no key"},
+    )
+    async with viewing(stream, tmp_path, BOTH) as (client, _):
+        await client.rows()
+        async with asyncio.timeout(20):
+            while (await client.ask("/v1/views/late", OTHER_KEY))[1]["state"] != "live":
+                await asyncio.sleep(0.05)
+        status, row, _ = await client.ask("/v1/views/late/rows/UA/1", OTHER_KEY)
+        assert (status, row["note"]) == (200, "second")
+        assert row["hifi"]["time"] == row["hifi"]["accepted"]
+        assert (await client.ask("/v1/views/late/rows/UA", OTHER_KEY))[0] == 400
+        assert (await client.ask("/v1/views/late/rows/UA/x", OTHER_KEY))[0] == 400
+        assert (await client.ask("/v1/views/late/sql", OTHER_KEY, method="POST", json={"sql": "SELECT 1"}))[
+            0
+        ] == 403
+
+
+async def test_sql_reads_the_view_and_nothing_else(stream: ViewStream, tmp_path: Path) -> None:
+    await fill(stream)
+    async with viewing(stream, tmp_path) as (client, _):
+        await client.rows()
+        status, body = await client.sql(
+            "WITH late AS (SELECT * FROM flights_now WHERE delay > 100) "
+            "SELECT carrier, count(*) n, max(delay) worst FROM late GROUP BY 1 ORDER BY 1"
+        )
+        assert (status, body) == (
+            200,
+            {"columns": ["carrier", "n", "worst"], "rows": [["DL", 49, 198], ["UA", 50, 199]], "more": False},
+        )
+        for allowed in (
+            "SELECT a.flight FROM flights_now a JOIN flights_now b ON a.delay = b.delay + 1",
+            "SELECT rank() OVER (ORDER BY delay) FROM flights_now",
+            "SELECT count(*) FROM flights_now",
+            "VALUES (1)",
+            "SELECT x'00ff', 1e999, -0.0, NULL",
+        ):
+            assert (await client.sql(allowed))[0] == 200, allowed
+        for refused in (
+            "",
+            ";",
+            "SELECT",
+            "SELECT 1; SELECT 2",
+            "DELETE FROM flights_now",
+            "UPDATE flights_now SET delay = 0",
+            "INSERT INTO flights_now (flight) VALUES ('x')",
+            "DROP TABLE flights_now",
+            "CREATE TABLE x (a)",
+            "CREATE TEMP TABLE x (a)",
+            "BEGIN",
+            "COMMIT",
+            "VACUUM INTO 'stolen'",
+            "ATTACH 'other' AS other",
+            "PRAGMA journal_mode = DELETE",
+            "PRAGMA table_info(flights_now)",
+            "SELECT * FROM pragma_table_info('flights_now')",
+            "SELECT * FROM sqlite_master",
+            "SELECT * FROM sqlite_schema",
+            "SELECT * FROM hifi_refusals",
+            "SELECT (SELECT count(*) FROM hifi_offsets) FROM flights_now",
+            "SELECT load_extension('x')",
+            "SELECT randomblob(100000000)",
+            "SELECT zeroblob(100000000)",
+            "SELECT printf('%.*c', 100000000, 'x')",
+            "SELECT readfile('/etc/passwd')",
+            "SELECT fts3_tokenizer('x')",
+            "SELECT group_concat(flight) FROM flights_now",
+            "SELECT json_group_array(flight) FROM flights_now",
+            "SELECT replace(flight, 'U', flight) FROM flights_now",
+            "SELECT * FROM json_each('[1]')",
+            "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c",
+            "SELECT * FROM flights_now WHERE flight LIKE '" + "%a" * 60 + "'",
+            "SELECT " + "(" * 200 + "1" + ")" * 200,
+            "SELECT '" + "x" * 20_000 + "'",
+            " UNION ALL ".join(["SELECT 1"] * 30),
+            "SELECT \x00 1",
+        ):
+            status, body = await client.sql(refused)
+            assert (status, "title" in body) == (400, True), refused
+        assert len(await client.rows()) == 200
+        assert not (tmp_path / "stolen").exists()
+
+
+async def test_sql_is_bounded_in_time_rows_and_bytes(stream: ViewStream, tmp_path: Path) -> None:
+    await stream.events(*({"flight": f"UA{number:03}", "carrier": "x" * 60_000} for number in range(400)))
+    async with viewing(stream, tmp_path, view_sql_s=0.3, view_sql_rows=100) as (client, _):
+        await client.ask(f"{NAME}/rows/UA000", params={})
+        async with asyncio.timeout(30):
+            while (await client.sql("SELECT count(*) FROM flights_now"))[1]["rows"] != [[400]]:
+                await asyncio.sleep(0.05)
+        slow = "SELECT count(*) FROM flights_now a, flights_now b, flights_now c WHERE a.flight || b.flight < c.flight"
+        slow_queries = asyncio.gather(*(client.sql(slow) for _ in range(4)))
+        assert (await client.ask(f"{NAME}/rows/UA001"))[0] == 200
+        for status, body in await slow_queries:
+            assert status == 422
+            assert "takes longer than 0.3 s" in body["detail"]
+        status, body = await client.sql("SELECT flight FROM flights_now ORDER BY 1")
+        assert (status, len(body["rows"]), body["more"]) == (200, 100, True)
+        large = "SELECT a.carrier || b.carrier || a.carrier || b.carrier FROM flights_now a, flights_now b"
+        assert (await client.sql(large))[0] == 422
+        doubled = "SELECT " + " || ".join(["carrier"] * 50) + " FROM flights_now"
+        assert (await client.sql(doubled))[0] == 400
+
+
+async def test_hostile_requests_are_refused(stream: ViewStream, tmp_path: Path) -> None:
+    await fill(stream)
+    async with viewing(stream, tmp_path) as (client, _):
+        await client.rows()
+        post = f"{NAME}/sql"
+        for body in (
+            b"",
+            b"{",
+            b"[]",
+            b'"x"',
+            b"{}",
+            b'{"sql": 1}',
+            b'{"sql": "SELECT 1", "more": 1}',
+            b"\xff",
+            b"[" * 9999,
+        ):
+            status, _, _ = await client.ask(post, method="POST", data=body)
+            assert status == 400, body
+        status, _, _ = await client.ask(post, method="POST", data=b'{"sql": "' + b" " * 70_000 + b'"}')
+        assert status == 413
+
+        async def endless() -> Any:
+            while True:
+                yield b" " * 10_000
+
+        try:
+            status, _, _ = await client.ask(post, method="POST", data=endless())
+        except aiohttp.ClientError:  # the server closes the connection while the client writes
+            status = 413
+        assert status == 413
+        for path in (
+            "/v1/views/../../etc/passwd",
+            "/v1/views/%2e%2e/rows",
+            f"{NAME}/rows/" + "x" * 20_000,
+            f"{NAME}/rows/%00",
+            f"{NAME}/rows/%ff%fe",
+            f"{NAME}/rows/' OR 1=1 --",
+            f"{NAME}/nothing",
+            "/",
+        ):
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(client.url + path, headers={"authorization": f"Bearer {KEY}"}) as answer,
+            ):
+                assert answer.status in (400, 404), path
+        for method in ("PUT", "DELETE", "PATCH", "POST"):
+            assert (await client.ask_status(method, f"{NAME}/rows")) == 405
+        assert len(await client.rows()) == 200
+
+
+async def test_hostile_content_becomes_rows_or_refusals(stream: ViewStream, tmp_path: Path) -> None:
+    deep = b'{"flight": "deep", "x": ' + b"[" * 3000 + b"]" * 3000 + b"}"
+    texts = [
+        "'; DROP TABLE flights_now; --",
+        "\x00",
+        "\U0001f6eb",
+        "a" * 4096,
+        "\n",
+        "../..",
+        '"',
+        "NULL",
+        " ",
+    ]
+    await stream.events(
+        *({"flight": text, "carrier": text} for text in texts),
+        {"flight": "b" * 4097},
+        {"flight": "long", "carrier": "c" * 65_537},
+        b'{"flight": "big", "delay": %d, "speed": %d}' % (2**63, 2**70),
+        {"flight": "small", "delay": -(2**63), "speed": -0.0},
+        {"flight": "types", "carrier": {"a": 1}, "delay": True, "cancelled": "true", "speed": "1"},
+        {"flight": 12, "carrier": 34},
+        {"flight": True},
+        {"flight": ["UA1"]},
+        deep,
+        b"",
+        b"{",
+        b"null",
+        b'{"flight": "\\ud800"}',
+        b'{"flight": "twice", "delay": 1, "delay": 2}',
+        b'{"flight": "nan", "delay": NaN}',
+        b"\xff\xfe",
+    )
+    await stream.events({"flight": "far", "delay": 1}, accepted_us=10**18 - 1, partition=1)
+    async with viewing(stream, tmp_path) as (client, _):
+        rows = {row["flight"]: row for row in await client.rows()}
+        assert rows.pop("far")["hifi"]["accepted"] is None
+        _, body, _ = await client.ask(f"{NAME}/accounts")
+    assert set(rows) == {*texts, "long", "big", "small", "types", "12", "twice"}
+    assert all(rows[text]["carrier"] == text for text in texts)
+    assert rows["long"]["carrier"] is None
+    assert (rows["big"]["delay"], rows["big"]["speed"]) == (None, float(2**70))
+    assert rows["small"]["delay"] == -(2**63)
+    assert {rows["types"][name] for name in ("carrier", "delay", "cancelled", "speed")} == {None}
+    assert (rows["12"]["carrier"], rows["twice"]["delay"]) == ("34", 2)
+    reasons = sorted(each["reason"] for each in body["refused"])
+    assert reasons == ["long-key", "no-key", "no-key", *["not-json"] * 7]
+
+
+async def test_changes_are_sent_and_go_on_where_they_ended(stream: ViewStream, tmp_path: Path) -> None:
+    await stream.events({"flight": "UA1", "delay": 1}, {"flight": "UA2", "delay": 2})
+    async with viewing(stream, tmp_path, view_streams=2) as (client, _):
+        await client.rows()
+        async with Changes(client) as changes:
+            assert await changes.rows(2) == {"UA1": 1, "UA2": 2}
+            await stream.events({"flight": "UA1", "delay": 3})
+            assert await changes.rows(1) == {"UA1": 3}
+            last = changes.last_id
+            complete = await changes.complete()
+            assert complete.startswith("20")
+        await stream.events({"flight": "UA2", "delay": 4})
+        async with Changes(client, last) as changes, Changes(client, "000000000000:99") as others:
+            assert await changes.rows(1) == {"UA2": 4}
+            assert changes.resets == 0
+            assert await others.rows(2) == {"UA1": 3, "UA2": 4}
+            assert others.resets == 1
+            assert (await client.ask(f"{NAME}/changes"))[0] == 503
+
+
+async def test_fifty_readers_see_the_same_rows(stream: ViewStream, tmp_path: Path) -> None:
+    await fill(stream)
+    async with viewing(stream, tmp_path) as (client, _):
+        await client.rows()
+        async with contextlib.AsyncExitStack() as stack:
+            readers = [await stack.enter_async_context(Changes(client)) for _ in range(50)]
+            before = await asyncio.gather(*(reader.rows(200) for reader in readers))
+            assert before == [{f"UA{number:03}": number for number in range(200)}] * 50
+            await stream.events(*({"flight": f"UA{number:03}", "delay": 1000} for number in range(20)))
+            after = await asyncio.gather(*(reader.rows(20) for reader in readers))
+            assert after == [{f"UA{number:03}": 1000 for number in range(20)}] * 50
+            assert (await client.ask(f"{NAME}/rows/UA001"))[1]["delay"] == 1000
+
+
+class Changes:
+    """A stream of changes."""
+
+    def __init__(self, client: ViewClient, last_id: str | None = None) -> None:
+        self.last_id = last_id or ""
+        self.resets = 0
+        self._url = f"{client.url}{NAME}/changes"
+        self._session = aiohttp.ClientSession()
+        self._answer: aiohttp.ClientResponse | None = None
+        self._complete = ""
+
+    async def __aenter__(self) -> Self:
+        headers = {"authorization": f"Bearer {KEY}"} | (
+            {"last-event-id": self.last_id} if self.last_id else {}
+        )
+        self._answer = await self._session.get(self._url, headers=headers)
+        assert self._answer.headers["content-type"].startswith("text/event-stream")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._answer is not None
+        self._answer.close()
+        await self._session.close()
+
+    async def rows(self, count: int) -> dict[str, int]:
+        """Flight to delay of the next rows."""
+        rows: dict[str, int] = {}
+        for _ in range(count):
+            row = orjson.loads(await self._next("row"))
+            rows[row["flight"]] = row["delay"]
+        return rows
+
+    async def complete(self) -> str:
+        """Until when the view is complete, as the next such event says."""
+        return str(orjson.loads(await self._next("complete-until")))
+
+    async def _next(self, kind: str) -> bytes:
+        assert self._answer is not None
+        async with asyncio.timeout(30):
+            while True:
+                block = await self._answer.content.readuntil(b"\n\n")
+                fields = dict(line.split(b": ", 1) for line in block.strip().split(b"\n"))
+                self.resets += fields.get(b"event") == b"reset"
+                if b"id" in fields:
+                    self.last_id = fields[b"id"].decode()
+                if fields.get(b"event") == kind.encode():
+                    return fields[b"data"]
+
+
+def test_what_a_view_declares_is_checked() -> None:
+    assert view(fields={"flight": "int"}).columns == {"flight": "int"}
+    for changes, message in (
+        ({"key": ["carrier"], "fields": {"carrier": "double"}}, "must be text or int"),
+        ({"fields": {"delay": "int", "Delay": "int"}}, "tell apart"),
+        ({"fields": {"hifi_offset": "int"}}, "reserved"),
+        ({"view": "sqlite-x"}, "must not begin"),
+        ({"keep": "8d"}, "less than or equal"),
+        ({"serve": {"keys": []}}, "at least 1"),
+        ({"key": []}, "at least 1"),
+        ({"order": "any"}, "offset"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            view(**changes)
