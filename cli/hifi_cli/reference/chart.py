@@ -32,6 +32,7 @@ SERVICES: Final = (
     "lake",
     "observe",
     "rollout",
+    "scale",
     "manage",
 )
 """The services of the chart that hifi's own settings configure."""

@@ -3,12 +3,13 @@
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.support.helm.chart import ROOT, find_helm
+from tests.support.helm.chart import CHART, ROOT, find_helm
 from tests.support.helm.flights import MASK_KEY, Flights, write_pipes
 from tests.support.helm.release import IMAGES, NAMESPACE, RELEASE, WITHIN_S, WRITE_KEY, Release
 from tests.support.kubernetes.node import Node, node, until
@@ -19,6 +20,21 @@ FLIGHTS: Final = ("--set", "pipes.files.orders\\.yaml=null", "--set", "pipes.cla
 """The pipe of the demo, on a volume."""
 DESTINATION: Final = f"http://{RELEASE}-hifi-destination:9100"
 RATE: Final = 150
+"""Of the demo, events a second."""
+CHANGED: Final = ("ingest", "normalize", "egest", "retrier")
+DOWN_AFTER_S: Final = 15
+SCALED: Final = tuple(
+    word
+    for value in (
+        "autoscaling.enabled=true",
+        "autoscaling.cpu=60m",
+        f"autoscaling.downAfterSeconds={DOWN_AFTER_S}",
+        *(f"services.{service}.min=1" for service in ("ingest", "normalize", "egest", "retrier")),
+        *(f"services.{service}.max=1" for service in ("ingest", "normalize", "retrier")),
+        "services.egest.max=2",
+    )
+    for word in ("--set", value)
+)
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +144,82 @@ def test_nothing_is_lost_while_pods_are_killed_and_evicted(flights: Release, tmp
     print(result)
     assert result["accepted"] == 30_000
     delivered(flights, sent, tmp_path)
+
+
+def test_an_upgrade_a_roll_back_and_a_failed_upgrade_lose_nothing(flights: Release, tmp_path: Path) -> None:
+    sent = Flights.write(tmp_path / "events.ndjson", 6_000, first=30_000)
+    sending = flights.send(sent, 50)
+    before = {component: flights.pod(component) for component in CHANGED}
+    notes = [
+        word
+        for component in CHANGED
+        for word in ("--set-string", f"services.{component}.podAnnotations.upgrade=2")
+    ]
+    flights.deploy(*FLIGHTS, *notes)
+    assert not before.keys() & {
+        component for component in CHANGED if flights.pod(component) == before[component]
+    }
+    [job] = flights.get("jobs")["items"]
+    assert job["status"]["succeeded"] == 1
+    rolled_back = flights.run_helm("rollback", RELEASE, *flights.waiting)
+    assert rolled_back.returncode == 0, f"{rolled_back.stdout}\n{flights.state()}"
+    [egest] = flights.pods("egest")
+    assert "upgrade" not in egest["metadata"].get("annotations", {})
+    missing = (*flights.values(*FLIGHTS), "--set-string", "image.tag=missing")
+    failed = flights.run_helm("upgrade", RELEASE, str(CHART), *missing, "--atomic", "--timeout=60s")
+    assert failed.returncode != 0
+    assert "has been rolled back" in failed.stdout
+    assert flights.pod("egest") == egest["metadata"]["name"]
+    assert sending.result()["accepted"] == 6_000
+    delivered(flights, sent, tmp_path)
+
+
+def test_a_drain_waits_for_the_disruption_budget_and_loses_nothing(flights: Release, tmp_path: Path) -> None:
+    sent = Flights.write(tmp_path / "events.ndjson", 3_000, first=36_000)
+    flights.deploy(*FLIGHTS, "--set", "services.egest.replicas=2")
+    sending = flights.send(sent, 50)
+    before = {pod["metadata"]["name"] for pod in flights.pods("egest")}
+    assert len(before) == 2
+    log = tmp_path / "drain.log"
+    drain = ("drain", "node1", "--pod-selector=app.kubernetes.io/component=egest", "--delete-emptydir-data")
+    with log.open("wb") as output:
+        draining = subprocess.Popen(
+            flights.node.command(*flights.node.kubectl_words, *drain, f"--timeout={WITHIN_S}s"),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        until(lambda: "violate the pod's disruption budget" in log.read_text(), "the budget holds the drain")
+        [left] = [pod["metadata"]["name"] for pod in flights.pods("egest") if pod["spec"].get("nodeName")]
+        assert left in before
+        assert flights.ready("egest") == 1
+    finally:
+        flights.node.ask("uncordon", "node1")
+    assert draining.wait(WITHIN_S) == 0, log.read_text()
+    until(lambda: flights.ready("egest") == 2, "the next instances are ready")
+    assert before.isdisjoint(pod["metadata"]["name"] for pod in flights.pods("egest"))
+    assert sending.result()["accepted"] == 3_000
+    delivered(flights, sent, tmp_path)
+
+
+def test_instances_follow_the_load_and_stay_while_the_metric_is_missing(
+    flights: Release, tmp_path: Path
+) -> None:
+    sent = Flights.write(tmp_path / "events.ndjson", 30_000, first=40_000)
+    flights.deploy(*FLIGHTS, *SCALED)
+    until(lambda: flights.has_metric("egest"), "the CPU of egest is known")
+    assert flights.ready("egest") == 1
+    sending = flights.send(sent, 300)
+    until(lambda: flights.ready("egest") == 2, "egest has grown")
+    metrics_server = ("-n", "kube-system", "scale", "deployment", "metrics-server")
+    flights.node.ask(*metrics_server, "--replicas=0")
+    until(lambda: not flights.has_metric("egest"), "the CPU of egest is unknown")
+    assert sending.result()["accepted"] == 30_000
+    delivered(flights, sent, tmp_path)
+    idle_since = time.monotonic()
+    while time.monotonic() < idle_since + 4 * DOWN_AFTER_S:
+        assert flights.ready("egest") == 2
+        time.sleep(1)
+    assert not flights.has_metric("egest")
+    flights.node.ask(*metrics_server, "--replicas=1")
+    until(lambda: flights.ready("egest") == 1, "egest has shrunk, once its CPU is known again")

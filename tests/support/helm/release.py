@@ -87,6 +87,12 @@ class Release:
         """Number of ready pods of a deployment."""
         return int(self.get("deployment", f"{RELEASE}-hifi-{component}")["status"].get("readyReplicas", 0))
 
+    def has_metric(self, component: str) -> bool:
+        """Whether the autoscaler of a deployment knows its CPU."""
+        autoscaler = self.get("horizontalpodautoscaler", f"{RELEASE}-hifi-{component}")
+        conditions = autoscaler.get("status", {}).get("conditions", [])
+        return any(part["type"] == "ScalingActive" and part["status"] == "True" for part in conditions)
+
     def wait_ready(self, component: str) -> None:
         """Wait until all pods of a deployment are ready."""
         self.ask("rollout", "status", "deployment", f"{RELEASE}-hifi-{component}", f"--timeout={WITHIN_S}s")

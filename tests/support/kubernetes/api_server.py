@@ -28,10 +28,16 @@ class ApiServer:
     Attributes:
         hyperkube: etcd, Kubernetes and kubectl.
         configuration: file for KUBECONFIG, with all rights.
+        url: of the API.
+        token_file: with the token of a user with all rights.
+        trust_file: with its certificate, PEM.
     """
 
     hyperkube: Path
     configuration: Path
+    url: str
+    token_file: Path
+    trust_file: Path
 
     def kubectl(self, *arguments: str, input_text: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run kubectl; its output has warnings, too."""
@@ -54,6 +60,7 @@ def api_server(folder: Path) -> Iterator[ApiServer]:
     subprocess.run(
         ["openssl", "genrsa", "-out", folder / "accounts.key", "2048"], check=True, capture_output=True
     )
+    (folder / "token").write_text(token)
     (folder / "tokens").write_text(f"{token},admin,admin,system:masters\n")
     commands = {
         "etcd": [
@@ -100,7 +107,13 @@ current-context: test
                     subprocess.Popen([hyperkube, name, *arguments], stdout=log, stderr=subprocess.STDOUT)
                 )
         _wait_until_ready(f"https://127.0.0.1:{port}/readyz", token, folder / "kube-apiserver.log")
-        yield ApiServer(hyperkube, configuration)
+        yield ApiServer(
+            hyperkube,
+            configuration,
+            f"https://127.0.0.1:{port}",
+            folder / "token",
+            folder / "certificates/apiserver.crt",
+        )
     finally:
         for process in reversed(started):
             process.terminate()

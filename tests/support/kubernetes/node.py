@@ -76,9 +76,14 @@ class Node:
             check=False,
         )
 
+    @property
+    def kubectl_words(self) -> tuple[str, str]:
+        """The command kubectl inside the node."""
+        return f"{NODE}/programs/hyperkube", "kubectl"
+
     def kubectl(self, *arguments: str, input_text: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run kubectl; its output has warnings, too."""
-        return self.run(f"{NODE}/programs/hyperkube", "kubectl", *arguments, input_text=input_text)
+        return self.run(*self.kubectl_words, *arguments, input_text=input_text)
 
     def ask(self, *arguments: str, input_text: str | None = None) -> str:
         """What kubectl prints; it must succeed."""
