@@ -85,7 +85,7 @@ class DeploymentMesh:
             Retryable: the API does not answer, or has no metrics.
         """
         try:
-            pods, metrics = await asyncio.gather(self._pods(), self._api.list(_METRICS, "pods", self._labels))
+            pods, metrics = await asyncio.gather(self._pods(), self._metrics())
         except Retryable as error:
             self._unknown = str(error)
             raise
@@ -186,6 +186,14 @@ class DeploymentMesh:
     async def _pods(self) -> list[dict[str, Any]]:
         pods = await self._api.list("v1", "pods", self._labels)
         return [pod for pod in pods if _service(pod) in FLOW and "deletionTimestamp" not in pod["metadata"]]
+
+    async def _metrics(self) -> list[dict[str, Any]]:
+        try:
+            return await self._api.list(_METRICS, "pods", self._labels)
+        except Retryable as error:
+            raise Retryable(
+                f"the CPU of instances is unknown, as metrics-server does not tell it: {error}"
+            ) from error
 
     def _read(self, pod: Mapping[str, Any], rates: Mapping[str, tuple[float, int]]) -> ExecutedInstance:
         name, status = _name(pod), pod["status"]

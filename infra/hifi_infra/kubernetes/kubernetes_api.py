@@ -104,14 +104,22 @@ class KubernetesApi:
             async with self._session.request(
                 method, url, ssl=self._trust, headers=authorized, timeout=_TIMEOUT, **more
             ) as answer:
-                content: dict[str, Any] = orjson.loads(await answer.read())
-        except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:
+                content = await answer.read()
+                if answer.ok:
+                    return dict(orjson.loads(content))
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise Retryable(f"the Kubernetes API does not answer: {error!r}") from error
-        if answer.ok:
-            return content
-        why = str(content.get("message", answer.status))
+        why = _message(content)
         if answer.status == _CONFLICT:
             raise Conflict(why)
         if answer.status in {401, 403}:
             raise Misconfigured(f"the Kubernetes API refuses: {why}")
         raise Retryable(f"the Kubernetes API answers {answer.status}: {why}")
+
+
+def _message(content: bytes) -> str:
+    """Why a request was refused: a Status of Kubernetes, or plain text where an API is not there."""
+    try:
+        return str(orjson.loads(content)["message"])
+    except (ValueError, KeyError, TypeError):
+        return content.decode(errors="replace").strip()

@@ -108,7 +108,7 @@ async def test_no_instance_ends_during_a_rollout(
 
 async def test_without_metrics_the_instances_are_unknown(api: KubernetesApi, namespace: str) -> None:
     mesh = DeploymentMesh(api, "try")
-    with pytest.raises(Retryable, match="answers 404"):
+    with pytest.raises(Retryable, match="metrics-server does not tell it: the Kubernetes API answers 404"):
         await mesh.refresh()
     with pytest.raises(Problem) as refused:
         mesh.executed()

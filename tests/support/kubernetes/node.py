@@ -40,7 +40,9 @@ _NEEDED: Final = {
     "unshare": "util-linux",
 }
 """Program to its package in Debian."""
-_CGROUPS: Final = ("kubepods", "k8s.io")
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_PODS: Final = "hifi-node"
+"""Name of the cgroup of all pods, as configuration/kubelet.yaml has it."""
 _IN_PODS: Final = ("pause", "coredns", "metrics-server")
 
 
@@ -120,6 +122,7 @@ def node(folder: Path) -> Iterator[Node]:
     with (cache() / "kubernetes-node.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _remove_cgroups()
+        _make_cgroups()
         _fill(folder, programs)
         with (folder / "logs/node.log").open("wb") as log:
             started = subprocess.Popen(
@@ -139,7 +142,10 @@ def node(folder: Path) -> Iterator[Node]:
             running = Node(folder, psutil.Process(started.pid).children()[0].pid)
             for manifest in sorted((SOURCE / "manifests").iterdir()):
                 running.ask("apply", "-f", "-", input_text=manifest.read_text())
-            running.ask("-n", "kube-system", "rollout", "status", "deployment", "coredns", "--timeout=15m")
+            for deployment in ("coredns", "metrics-server"):
+                running.ask(
+                    "-n", "kube-system", "rollout", "status", "deployment", deployment, "--timeout=15m"
+                )
             yield running
         finally:
             for child in psutil.Process(started.pid).children() if started.poll() is None else ():
@@ -181,19 +187,25 @@ def _remove_state(folder: Path) -> None:
             shutil.rmtree(place)
 
 
+def _make_cgroups() -> None:
+    """Make an empty cgroup for pods, in each hierarchy where cgroups are of version 1."""
+    is_one_hierarchy = (_CGROUPS / "cgroup.controllers").exists()
+    for hierarchy in (_CGROUPS,) if is_one_hierarchy else _CGROUPS.iterdir():
+        if hierarchy.is_dir() and not hierarchy.is_symlink():
+            (hierarchy / _PODS).mkdir()
+    cpus = _CGROUPS / "cpuset"
+    for name in ("cpuset.cpus", "cpuset.mems"):
+        if (cpus / name).exists():
+            (cpus / _PODS / name).write_text((cpus / name).read_text())
+
+
 def _remove_cgroups() -> None:
-    """Remove the empty cgroups of a node that has ended; the kernel takes a moment to empty them."""
+    """Remove the cgroups of a node that has ended; the kernel takes a moment to empty them."""
     end = time.monotonic() + 30
-    while True:
-        left = [group for name in _CGROUPS for group in Path("/sys/fs/cgroup").glob(f"*/{name}")]
-        left += [group for name in _CGROUPS if (group := Path("/sys/fs/cgroup", name)).exists()]
-        if not left:
-            return
+    while left := [*_CGROUPS.glob(f"*/{_PODS}"), *_CGROUPS.glob(_PODS)]:
         for group in left:
-            for part in sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True):
+            for part in (*sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True), group):
                 with contextlib.suppress(OSError):
                     part.rmdir()
-            with contextlib.suppress(OSError):
-                group.rmdir()
         assert time.monotonic() < end, f"cgroups of a node stay: {left}"
         time.sleep(0.1)
