@@ -14,6 +14,8 @@ from tests.support.helm.flights import MASK_KEY, Flights, write_pipes
 from tests.support.helm.release import IMAGES, NAMESPACE, RELEASE, WITHIN_S, WRITE_KEY, Release
 from tests.support.kubernetes.node import Node, node, until
 
+from hifi_infra.kubernetes.deployment_mesh import STEP
+
 pytestmark = [pytest.mark.more, pytest.mark.timeout(5400)]
 
 FLIGHTS: Final = ("--set", "pipes.files.orders\\.yaml=null", "--set", "pipes.claim=flights")
@@ -23,18 +25,30 @@ RATE: Final = 150
 """Of the demo, events a second."""
 CHANGED: Final = ("ingest", "normalize", "egest", "retrier")
 DOWN_AFTER_S: Final = 15
-SCALED: Final = tuple(
-    word
-    for value in (
-        "autoscaling.enabled=true",
-        "autoscaling.cpu=60m",
-        f"autoscaling.downAfterSeconds={DOWN_AFTER_S}",
-        *(f"services.{service}.min=1" for service in ("ingest", "normalize", "egest", "retrier")),
-        *(f"services.{service}.max=1" for service in ("ingest", "normalize", "retrier")),
-        "services.egest.max=2",
-    )
-    for word in ("--set", value)
+METRICS_SERVER: Final = ("-n", "kube-system", "scale", "deployment", "metrics-server")
+SCALED: Final = (
+    "autoscaling.enabled=true",
+    "autoscaling.cpu=60m",
+    f"autoscaling.downAfterSeconds={DOWN_AFTER_S}",
+    *(f"services.{service}.min=1" for service in CHANGED),
+    *(f"services.{service}.max=1" for service in ("ingest", "normalize", "retrier")),
+    "services.egest.max=2",
 )
+CONTROL: Final = (
+    "control.enabled=true",
+    "control.executor.enabled=true",
+    "control.executor.secret=hifi-try",
+    "services.rollout.enabled=false",
+    "services.manage.enabled=false",
+    f"autoscaling.downAfterSeconds={DOWN_AFTER_S}",
+    *(f"services.{service}.{bound}=1" for service in ("normalize", "retrier") for bound in ("min", "max")),
+    "services.egest.max=2",
+)
+
+
+def set_values(*values: str) -> tuple[str, ...]:
+    """Arguments of Helm for values."""
+    return tuple(word for value in values for word in ("--set", value))
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +81,12 @@ def release(cluster: Node, tag: str) -> Release:
     """The release, as docs/kubernetes.md installs it; its images are the node's."""
     cluster.ask("create", "namespace", NAMESPACE)
     cluster.ask("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
-    secret = {"write_key": WRITE_KEY, "mask_key": MASK_KEY, "manage_token": f"hifi_{'0' * 64}"}
+    secret = {
+        "write_key": WRITE_KEY,
+        "mask_key": MASK_KEY,
+        "manage_token": f"hifi_{'0' * 64}",
+        "executor_secret": "0" * 32,
+    }
     literals = [f"--from-literal={key}={value}" for key, value in secret.items()]
     cluster.ask("-n", NAMESPACE, "create", "secret", "generic", "hifi-try", *literals)
     installed = Release(cluster, find_helm(), tag)
@@ -124,6 +143,14 @@ def delivered(release: Release, sent: Flights, tmp_path: Path) -> None:
     assert arrivals.wrong == []
 
 
+def stay(release: Release, component: str, count: int) -> None:
+    """Watch that the number of instances does not change, for much longer than an idle one is kept."""
+    end = time.monotonic() + 4 * DOWN_AFTER_S
+    while time.monotonic() < end:
+        assert release.ready(component) == count
+        time.sleep(1)
+
+
 def test_a_release_becomes_ready_and_helm_test_sees_an_event_arrive(release: Release) -> None:
     tested = release.run_helm("test", RELEASE, "--logs", f"--timeout={WITHIN_S}s")
     assert tested.returncode == 0, f"{tested.stdout}\n{release.state()}"
@@ -156,9 +183,7 @@ def test_an_upgrade_a_roll_back_and_a_failed_upgrade_lose_nothing(flights: Relea
         for word in ("--set-string", f"services.{component}.podAnnotations.upgrade=2")
     ]
     flights.deploy(*FLIGHTS, *notes)
-    assert not before.keys() & {
-        component for component in CHANGED if flights.pod(component) == before[component]
-    }
+    assert [component for component in CHANGED if flights.pod(component) == before[component]] == []
     [job] = flights.get("jobs")["items"]
     assert job["status"]["succeeded"] == 1
     rolled_back = flights.run_helm("rollback", RELEASE, *flights.waiting)
@@ -206,20 +231,31 @@ def test_instances_follow_the_load_and_stay_while_the_metric_is_missing(
     flights: Release, tmp_path: Path
 ) -> None:
     sent = Flights.write(tmp_path / "events.ndjson", 30_000, first=40_000)
-    flights.deploy(*FLIGHTS, *SCALED)
+    flights.deploy(*FLIGHTS, *set_values(*SCALED))
     until(lambda: flights.has_metric("egest"), "the CPU of egest is known")
     assert flights.ready("egest") == 1
     sending = flights.send(sent, 300)
     until(lambda: flights.ready("egest") == 2, "egest has grown")
-    metrics_server = ("-n", "kube-system", "scale", "deployment", "metrics-server")
-    flights.node.ask(*metrics_server, "--replicas=0")
+    flights.node.ask(*METRICS_SERVER, "--replicas=0")
     until(lambda: not flights.has_metric("egest"), "the CPU of egest is unknown")
     assert sending.result()["accepted"] == 30_000
     delivered(flights, sent, tmp_path)
-    idle_since = time.monotonic()
-    while time.monotonic() < idle_since + 4 * DOWN_AFTER_S:
-        assert flights.ready("egest") == 2
-        time.sleep(1)
+    stay(flights, "egest", 2)
     assert not flights.has_metric("egest")
-    flights.node.ask(*metrics_server, "--replicas=1")
+    flights.node.ask(*METRICS_SERVER, "--replicas=1")
     until(lambda: flights.ready("egest") == 1, "egest has shrunk, once its CPU is known again")
+
+
+def test_scale_changes_deployments_and_stops_while_the_metric_is_missing(flights: Release) -> None:
+    flights.deploy(*FLIGHTS, *set_values(*CONTROL, "services.egest.min=2"))
+    until(lambda: flights.ready("egest") == 2, "scale has added an instance, as the bounds say")
+    deployment = flights.get("deployment", f"{RELEASE}-hifi-egest")
+    step = int(deployment["metadata"]["annotations"][STEP])
+    flights.node.ask(*METRICS_SERVER, "--replicas=0")
+    flights.deploy(*FLIGHTS, *set_values(*CONTROL, "services.egest.min=1"))
+    until(lambda: "the CPU of instances is unknown" in flights.logs("scale"), "scale waits")
+    stay(flights, "egest", 2)
+    flights.node.ask(*METRICS_SERVER, "--replicas=1")
+    until(lambda: len(flights.pods("egest")) == 1, "scale has removed an instance")
+    deployment = flights.get("deployment", f"{RELEASE}-hifi-egest")
+    assert int(deployment["metadata"]["annotations"][STEP]) > step

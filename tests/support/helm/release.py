@@ -26,6 +26,7 @@ IMAGES: Final = (
     "egest",
     "retrier",
     "observe",
+    "scale",
 )
 WRITE_KEY: Final = "write-key-of-the-test"
 WITHIN_S: Final = 900
@@ -140,6 +141,10 @@ class Release:
         self.counts()
         pod = self.pod("destination")
         into.write_text(self.ask("exec", pod, "--", "cat", "/var/lib/destination/books"))
+
+    def logs(self, component: str) -> str:
+        """The log of the first pod of a component."""
+        return self.ask("logs", self.pod(component))
 
     def state(self) -> str:
         """Pods, events and logs, for the message of a failed test."""
