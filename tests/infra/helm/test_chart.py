@@ -220,6 +220,12 @@ def test_the_executor_may_change_scaled_deployments_and_no_others(renderings: Ma
     assert {name.removeprefix("try-hifi-") for name in change["resourceNames"]} == scaled
     assert rendered.variables("scale")["HIFI_SCALE_BOUNDS"] == "egest=2-4,normalize=2-4,retrier=1-4"
     assert rendered.of("HorizontalPodAutoscaler") == {}
+    component = "app.kubernetes.io/component"
+    policies = rendered.of("NetworkPolicy")
+    for name, port in (("executor", "actors"), ("egest", "health")):
+        [rule] = policies[name]["spec"]["ingress"]
+        [peer] = rule["from"]
+        assert (rule["ports"][0]["port"], peer["podSelector"]["matchLabels"][component]) == (port, "scale")
 
 
 def test_the_chart_has_the_services_of_compose(

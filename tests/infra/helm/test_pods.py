@@ -190,8 +190,8 @@ def test_an_upgrade_a_roll_back_and_a_failed_upgrade_lose_nothing(flights: Relea
     assert rolled_back.returncode == 0, f"{rolled_back.stdout}\n{flights.state()}"
     [egest] = flights.pods("egest")
     assert "upgrade" not in egest["metadata"].get("annotations", {})
-    missing = (*flights.values(*FLIGHTS), "--set-string", "image.tag=missing")
-    failed = flights.run_helm("upgrade", RELEASE, str(CHART), *missing, "--atomic", "--timeout=60s")
+    broken = (*flights.values(*FLIGHTS), "--set", "services.egest.secrets={missing}")
+    failed = flights.run_helm("upgrade", RELEASE, str(CHART), *broken, "--atomic", "--timeout=60s")
     assert failed.returncode != 0
     assert "has been rolled back" in failed.stdout
     assert flights.pod("egest") == egest["metadata"]["name"]
@@ -217,7 +217,7 @@ def test_a_drain_waits_for_the_disruption_budget_and_loses_nothing(flights: Rele
         until(lambda: "violate the pod's disruption budget" in log.read_text(), "the budget holds the drain")
         [left] = [pod["metadata"]["name"] for pod in flights.pods("egest") if pod["spec"].get("nodeName")]
         assert left in before
-        assert flights.ready("egest") == 1
+        until(lambda: flights.ready("egest") == 1, "the first instance is gone")
     finally:
         flights.node.ask("uncordon", "node1")
     assert draining.wait(WITHIN_S) == 0, log.read_text()
