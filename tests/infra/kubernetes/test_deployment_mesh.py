@@ -1,7 +1,7 @@
 """The executor's mesh on a real API server, without pods: which changes are made, and which are fenced."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import aiohttp
@@ -11,7 +11,7 @@ from tests.support.kubernetes.api_server import ApiServer, api_server
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.http.problem import Problem
 from hifi_infra.kubernetes.deployment_mesh import DeploymentMesh
-from hifi_infra.kubernetes.kubernetes_api import ApiAccess, Conflict, KubernetesApi
+from hifi_infra.kubernetes.kubernetes_api import ApiAccess, KubernetesApi
 
 pytestmark = pytest.mark.more
 
@@ -82,17 +82,31 @@ async def test_an_executor_that_was_frozen_changes_nothing_after_another_one(
     assert deployment(server, namespace)["spec"]["replicas"] == 4
 
 
-async def test_a_change_of_what_was_read_before_another_change_is_refused(
+class FrozenApi(KubernetesApi):
+    """Lets another executor act between its first reading and writing."""
+
+    other: Callable[[], Awaitable[None]] | None = None
+
+    async def merge(self, group: str, kind: str, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
+        other, self.other = self.other, None
+        if other is not None:
+            await other()
+        return await super().merge(group, kind, name, change)
+
+
+async def test_an_executor_that_was_frozen_between_reading_and_writing_changes_nothing(
     server: ApiServer, namespace: str, api: KubernetesApi
 ) -> None:
-    """Frozen between reading and writing: the version that was read decides."""
-    read = deployment(server, namespace)
-    mesh = DeploymentMesh(api, "try")
-    mesh.keep_token(5)
-    await mesh.scale("egest", 4, "a later step")
-    late = {"metadata": {"resourceVersion": read["metadata"]["resourceVersion"]}, "spec": {"replicas": 1}}
-    with pytest.raises(Conflict):
-        await api.merge("apps/v1", "deployments", "try-hifi-egest", late)
+    other = DeploymentMesh(api, "try")
+    other.keep_token(4)
+    async with aiohttp.ClientSession() as session:
+        access = ApiAccess(server.url, server.token_file, server.trust_file, namespace)
+        frozen_api = FrozenApi(session, access)
+        frozen_api.other = lambda: other.scale("egest", 4, "a later step")
+        frozen = DeploymentMesh(frozen_api, "try")
+        frozen.keep_token(3)
+        with pytest.raises(Retryable, match="the step 3 is over: step 4 has changed egest since"):
+            await frozen.scale("egest", 3, "an earlier step")
     assert deployment(server, namespace)["spec"]["replicas"] == 4
 
 
