@@ -5,21 +5,21 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
+from ruamel.yaml import YAML
 from tests.support.helm.chart import CHART, ROOT, find_helm
 from tests.support.helm.flights import MASK_KEY, Flights, write_pipes
-from tests.support.helm.release import IMAGES, NAMESPACE, RELEASE, WITHIN_S, WRITE_KEY, Release
+from tests.support.helm.release import IMAGES, NAMESPACE, RELEASE, TRY, WITHIN_S, WRITE_KEY, Release
 from tests.support.kubernetes.node import Node, node, until
 
 from hifi_infra.kubernetes.deployment_mesh import STEP
 
 pytestmark = [pytest.mark.more, pytest.mark.timeout(5400)]
 
-FLIGHTS: Final = ("--set", "pipes.files.orders\\.yaml=null", "--set", "pipes.claim=flights")
-"""The pipe of the demo, on a volume."""
 DESTINATION: Final = f"http://{RELEASE}-hifi-destination:9100"
 RATE: Final = 150
 """Of the demo, events a second."""
@@ -123,8 +123,12 @@ def flights(release: Release) -> Release:
     }
     for resource in (volume, claim):
         release.ask("apply", "-f", "-", input_text=json.dumps(resource))
-    release.deploy(*FLIGHTS)
-    return release
+    values = YAML(typ="safe").load(TRY.read_text()) | {"pipes": {"claim": "flights"}}
+    file = release.node.folder / "flights.json"
+    file.write_text(json.dumps(values))
+    with_flights = replace(release, base=file)
+    with_flights.deploy()
+    return with_flights
 
 
 def delivered(release: Release, sent: Flights, tmp_path: Path) -> None:
@@ -182,7 +186,7 @@ def test_an_upgrade_a_roll_back_and_a_failed_upgrade_lose_nothing(flights: Relea
         for component in CHANGED
         for word in ("--set-string", f"services.{component}.podAnnotations.upgrade=2")
     ]
-    flights.deploy(*FLIGHTS, *notes)
+    flights.deploy(*notes)
     assert [component for component in CHANGED if flights.pod(component) == before[component]] == []
     [job] = flights.get("jobs")["items"]
     assert job["status"]["succeeded"] == 1
@@ -190,7 +194,7 @@ def test_an_upgrade_a_roll_back_and_a_failed_upgrade_lose_nothing(flights: Relea
     assert rolled_back.returncode == 0, f"{rolled_back.stdout}\n{flights.state()}"
     [egest] = flights.pods("egest")
     assert "upgrade" not in egest["metadata"].get("annotations", {})
-    broken = (*flights.values(*FLIGHTS), "--set", "services.egest.secrets={missing}")
+    broken = (*flights.values(), "--set", "services.egest.secrets={missing}")
     failed = flights.run_helm("upgrade", RELEASE, str(CHART), *broken, "--atomic", "--timeout=60s")
     assert failed.returncode != 0
     assert "has been rolled back" in failed.stdout
@@ -201,7 +205,7 @@ def test_an_upgrade_a_roll_back_and_a_failed_upgrade_lose_nothing(flights: Relea
 
 def test_a_drain_waits_for_the_disruption_budget_and_loses_nothing(flights: Release, tmp_path: Path) -> None:
     sent = Flights.write(tmp_path / "events.ndjson", 3_000, first=36_000)
-    flights.deploy(*FLIGHTS, "--set", "services.egest.replicas=2")
+    flights.deploy("--set", "services.egest.replicas=2")
     sending = flights.send(sent, 50)
     before = {pod["metadata"]["name"] for pod in flights.pods("egest")}
     assert len(before) == 2
@@ -231,7 +235,7 @@ def test_instances_follow_the_load_and_stay_while_the_metric_is_missing(
     flights: Release, tmp_path: Path
 ) -> None:
     sent = Flights.write(tmp_path / "events.ndjson", 30_000, first=40_000)
-    flights.deploy(*FLIGHTS, *set_values(*SCALED))
+    flights.deploy(*set_values(*SCALED))
     until(lambda: flights.has_metric("egest"), "the CPU of egest is known")
     assert flights.ready("egest") == 1
     sending = flights.send(sent, 300)
@@ -247,12 +251,12 @@ def test_instances_follow_the_load_and_stay_while_the_metric_is_missing(
 
 
 def test_scale_changes_deployments_and_stops_while_the_metric_is_missing(flights: Release) -> None:
-    flights.deploy(*FLIGHTS, *set_values(*CONTROL, "services.egest.min=2"))
+    flights.deploy(*set_values(*CONTROL, "services.egest.min=2"))
     until(lambda: flights.ready("egest") == 2, "scale has added an instance, as the bounds say")
     deployment = flights.get("deployment", f"{RELEASE}-hifi-egest")
     step = int(deployment["metadata"]["annotations"][STEP])
     flights.node.ask(*METRICS_SERVER, "--replicas=0")
-    flights.deploy(*FLIGHTS, *set_values(*CONTROL, "services.egest.min=1"))
+    flights.deploy(*set_values(*CONTROL, "services.egest.min=1"))
     until(lambda: "the CPU of instances is unknown" in flights.logs("scale"), "scale waits")
     stay(flights, "egest", 2)
     flights.node.ask(*METRICS_SERVER, "--replicas=1")

@@ -41,11 +41,13 @@ class Release:
         node: where its pods run.
         helm: the command.
         tag: of the images.
+        base: file of values.
     """
 
     node: Node
     helm: Sequence[str]
     tag: str
+    base: Path = TRY
 
     def run_helm(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run Helm in the namespace; its output has errors, too."""
@@ -60,7 +62,7 @@ class Release:
 
     def values(self, *arguments: str) -> Sequence[str]:
         """Arguments for the values."""
-        return ("--values", str(TRY), "--set-string", f"image.tag={self.tag}", *arguments)
+        return ("--values", str(self.base), "--set-string", f"image.tag={self.tag}", *arguments)
 
     @property
     def waiting(self) -> Sequence[str]:
@@ -152,8 +154,8 @@ class Release:
             self.node.kubectl("-n", NAMESPACE, *words).stdout
             for words in (
                 ("get", "pods", "-o", "wide"),
-                ("get", "events", "--sort-by=.lastTimestamp"),
-                ("logs", "-l", "app.kubernetes.io/name=hifi", "--all-containers", "--prefix", "--tail=30"),
+                ("get", "events", "--field-selector=type=Warning"),
+                ("logs", "-l", "app.kubernetes.io/name=hifi", "--all-containers", "--prefix", "--tail=3"),
             )
         ]
         return "\n".join(parts)
