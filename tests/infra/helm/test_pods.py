@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 from ruamel.yaml import YAML
 from tests.support.helm.chart import CHART, ROOT, find_helm
-from tests.support.helm.flights import MASK_KEY, Flights, write_pipes
-from tests.support.helm.release import IMAGES, NAMESPACE, RELEASE, TRY, WITHIN_S, WRITE_KEY, Release
+from tests.support.helm.flights import MASK_KEY, WRITE_KEY, Flights, write_pipes
+from tests.support.helm.release import IMAGES, NAMESPACE, RELEASE, TRY, WITHIN_S, Release
 from tests.support.kubernetes.node import Node, node, until
 
 from hifi_infra.kubernetes.deployment_mesh import STEP
@@ -82,7 +82,8 @@ def release(cluster: Node, tag: str) -> Release:
     cluster.ask("create", "namespace", NAMESPACE)
     cluster.ask("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
     secret = {
-        "write_key": WRITE_KEY,
+        "write_key": "write-key-of-the-test",
+        "flights_key": WRITE_KEY,
         "mask_key": MASK_KEY,
         "manage_token": f"hifi_{'0' * 64}",
         "executor_secret": "0" * 32,

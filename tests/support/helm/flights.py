@@ -15,6 +15,7 @@ from hifi_cli.demo import flights
 from hifi_cli.demo.expected import Deliveries, Expected
 from hifi_cli.demo.verify import Comparison, RequestLogReader
 
+WRITE_KEY: Final = "write-key-of-the-flights"
 MASK_KEY: Final = "mask-key-of-the-test"
 _SOURCE: Final = ROOT / "examples/flights"
 
@@ -23,7 +24,7 @@ def write_pipes(folder: Path, destination: str) -> None:
     """Write the pipe `flights` with its lookups, and the pipes of try.yaml, into a folder that all may read."""
     pipe = (_SOURCE / "flights.yaml").read_text()
     for before, after in {
-        "env: FLIGHTS_KEY": "file: /run/secrets/write_key",
+        "env: FLIGHTS_KEY": "file: /run/secrets/flights_key",
         "env: FLIGHTS_MASK": "file: /run/secrets/mask_key",
         "http://127.0.0.1:9000": destination,
         # Steps of the control plane wait for a stable stream, also on a slow machine.

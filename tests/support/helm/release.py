@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.support.helm.chart import CHART, ROOT
-from tests.support.helm.flights import Flights, Sending
+from tests.support.helm.flights import WRITE_KEY, Flights, Sending
 from tests.support.kubernetes.node import Node
 
 NAMESPACE: Final = "shop"
@@ -28,7 +28,6 @@ IMAGES: Final = (
     "observe",
     "scale",
 )
-WRITE_KEY: Final = "write-key-of-the-test"
 WITHIN_S: Final = 900
 _SENDER: Final = ROOT / "tests/support/programs/patient_sender.py"
 
