@@ -28,7 +28,7 @@ DOWN_AFTER_S: Final = 15
 METRICS_SERVER: Final = ("-n", "kube-system", "scale", "deployment", "metrics-server")
 SCALED: Final = (
     "autoscaling.enabled=true",
-    "autoscaling.cpu=60m",
+    "autoscaling.cpu=30m",
     f"autoscaling.downAfterSeconds={DOWN_AFTER_S}",
     *(f"services.{service}.min=1" for service in CHANGED),
     *(f"services.{service}.max=1" for service in ("ingest", "normalize", "retrier")),
@@ -235,15 +235,15 @@ def test_a_drain_waits_for_the_disruption_budget_and_loses_nothing(flights: Rele
 def test_instances_follow_the_load_and_stay_while_the_metric_is_missing(
     flights: Release, tmp_path: Path
 ) -> None:
-    sent = Flights.write(tmp_path / "events.ndjson", 15_000, first=40_000)
+    sent = Flights.write(tmp_path / "events.ndjson", 30_000, first=40_000)
     flights.deploy(*set_values(*SCALED))
     until(lambda: flights.has_metric("egest"), "the CPU of egest is known")
     assert flights.ready("egest") == 1
-    sending = flights.send(sent, 300)
+    sending = flights.send(sent, 200)
     until(lambda: flights.ready("egest") == 2, "egest has grown")
     flights.node.ask(*METRICS_SERVER, "--replicas=0")
     until(lambda: not flights.has_metric("egest"), "the CPU of egest is unknown")
-    assert sending.result()["accepted"] == 15_000
+    assert sending.result()["accepted"] == 30_000
     delivered(flights, sent, tmp_path)
     stay(flights, "egest", 2)
     assert not flights.has_metric("egest")
