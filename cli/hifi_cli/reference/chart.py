@@ -33,6 +33,7 @@ SERVICES: Final = (
     "view",
     "observe",
     "rollout",
+    "scale",
     "manage",
 )
 """The services of the chart that hifi's own settings configure."""

@@ -18,11 +18,11 @@ from hifi_infra.containers.container_mesh import ContainerMesh
 from hifi_infra.containers.executor_state import StateFile
 from hifi_infra.containers.service_container import PROJECT
 from hifi_infra.mesh.executor import Executor
+from hifi_infra.mesh.executor_secret import read_secret
 
 _ENGINE: Final = "engine"
 _READ_S: Final = 2.0
 _STARTING_READ_S: Final = 0.5
-_SHORTEST_SECRET: Final = 32
 
 logger = log.get(__name__)
 
@@ -47,7 +47,7 @@ class ContainerExecutorSettings(ServiceSettings):
 async def execute(service: Service, settings: ContainerExecutorSettings) -> None:
     """Answer the actors until the service stops."""
     service.health.block(_ENGINE, "the Docker engine has not answered yet")
-    secret, state_file = _read_secret(settings.executor_secret_file), StateFile(settings.executor_folder)
+    secret, state_file = read_secret(settings.executor_secret_file), StateFile(settings.executor_folder)
     docker = aiodocker.Docker(url=settings.executor_engine)
     sock = listen(settings.host, settings.executor_port)
     async with contextlib.AsyncExitStack() as stack:
@@ -90,19 +90,6 @@ async def _own_project(docker: aiodocker.Docker) -> str:
         raise Misconfigured(
             "the executor runs in no Compose project, so it has no services to change"
         ) from None
-
-
-def _read_secret(file: Path) -> str:
-    try:
-        secret = file.read_text().strip()
-    except OSError as error:
-        raise Misconfigured(f"HIFI_EXECUTOR_SECRET_FILE: {file} cannot be read: {error}") from error
-    if len(secret) < _SHORTEST_SECRET:
-        raise Misconfigured(
-            f"HIFI_EXECUTOR_SECRET_FILE: {file} has {len(secret)} characters; write at least {_SHORTEST_SECRET}, as "
-            "infra/docker/secrets.sh does"
-        )
-    return secret
 
 
 if __name__ == "__main__":

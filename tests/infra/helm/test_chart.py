@@ -41,9 +41,7 @@ VALUES: Final = {file.stem: file for file in sorted(Path(__file__).with_name("va
 }
 SCHEMAS: Final = Path(__file__).with_name("schemas")
 NOT_IN_THE_CHART: Final = {
-    "executor": "it drives a Docker engine",
     "deploy": "it has no driver for Kubernetes yet",
-    "scale": "HorizontalPodAutoscalers and KEDA scale",
     "cli": "a command, run with `kubectl run`",
 }
 NO_SCHEMA: Final = {"PodMonitor", "PrometheusRule"}
@@ -62,6 +60,7 @@ SERVICES: Final = (
         "rollout",
         "manage",
     ),
+    "scale",
 )
 
 
@@ -136,7 +135,7 @@ def test_each_pod_meets_the_restricted_profile(rendered: Rendered) -> None:
         assert context["runAsNonRoot"] is True, name
         assert context["runAsUser"] == context["runAsGroup"] == 10001
         assert context["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert spec["automountServiceAccountToken"] is False
+        assert spec["automountServiceAccountToken"] is (name == "executor")
         assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
         [container] = spec["containers"]
         security = container["securityContext"]
@@ -213,20 +212,50 @@ def test_each_resource_has_the_usual_labels_and_a_namespace(rendered: Rendered) 
     assert len(set(names)) == len(names)
 
 
-def test_no_secret_is_rendered_and_no_role(rendered: Rendered) -> None:
+def test_no_secret_is_rendered_and_no_role_but_the_executors(
+    rendered: Rendered, request: pytest.FixtureRequest
+) -> None:
     kinds = {resource["kind"] for resource in rendered.resources}
-    assert not kinds & {"Secret", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"}
+    assert not kinds & {"Secret", "ClusterRole", "ClusterRoleBinding"}
+    if request.node.callspec.params["rendered"] != "executor":
+        assert not kinds & {"Role", "RoleBinding"}
 
 
-def test_the_chart_has_the_services_of_compose(everything: Rendered, compose: Any) -> None:
+def test_the_executor_may_change_scaled_deployments_and_no_others(renderings: Mapping[str, Rendered]) -> None:
+    rendered = renderings["executor"]
+    deployments = rendered.of("Deployment")
+    scaled = {name for name, deployment in deployments.items() if "replicas" not in deployment["spec"]}
+    assert scaled == set(AUTOSCALED)
+    *reads_only, change = rendered.of("Role")["executor"]["rules"]
+    assert all(rule["verbs"] == ["list"] for rule in reads_only)
+    assert change["verbs"] == ["patch"]
+    assert {name.removeprefix("try-hifi-") for name in change["resourceNames"]} == scaled
+    assert rendered.variables("scale")["HIFI_SCALE_BOUNDS"] == "egest=2-4,normalize=2-4,retrier=1-4"
+    assert rendered.of("HorizontalPodAutoscaler") == {}
+    component = "app.kubernetes.io/component"
+    policies = rendered.of("NetworkPolicy")
+    for name, port in (("executor", "actors"), ("egest", "health")):
+        [rule] = policies[name]["spec"]["ingress"]
+        [peer] = rule["from"]
+        assert (rule["ports"][0]["port"], peer["podSelector"]["matchLabels"][component]) == (port, "scale")
+
+
+def test_the_chart_has_the_services_of_compose(
+    everything: Rendered, renderings: Mapping[str, Rendered], compose: Any
+) -> None:
     components = {name for name, _ in everything.pods()} - {"test"}
+    components |= {name for name, _ in renderings["executor"].pods()} - {"test"}
     assert components == set(compose["services"]) - set(NOT_IN_THE_CHART)
     declared = YAML(typ="safe").load((CHART / "values.yaml").read_text())["services"]
-    assert set(declared) == components - {"kafka", "setup", "destination"}
+    assert set(declared) == components - {"kafka", "setup", "destination", "executor"}
 
 
-def test_memory_and_drains_are_those_of_compose(everything: Rendered, compose: Any) -> None:
-    for name, deployment in everything.of("Deployment").items():
+@pytest.mark.parametrize("name_of_values", ["everything", "executor"])
+def test_memory_and_drains_are_those_of_compose(
+    renderings: Mapping[str, Rendered], compose: Any, name_of_values: str
+) -> None:
+    rendered = renderings[name_of_values]
+    for name, deployment in rendered.of("Deployment").items():
         service = compose["services"][name]
         spec = deployment["spec"]["template"]["spec"]
         [container] = spec["containers"]
@@ -238,8 +267,8 @@ def test_memory_and_drains_are_those_of_compose(everything: Rendered, compose: A
             assert spec["terminationGracePeriodSeconds"] == int(service["stop_grace_period"][:-1]) + serves, (
                 name
             )
-            if name != "connect":
-                drain = everything.variables(name)["HIFI_DRAIN_S"]
+            if name not in {"connect", "executor"}:
+                drain = rendered.variables(name)["HIFI_DRAIN_S"]
                 assert float(drain) == settings_of(name).model_fields["drain_s"].default
 
 
@@ -266,7 +295,7 @@ def test_each_variable_is_a_setting_of_its_service_with_a_value_that_it_takes(
     rendered: Rendered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, _ in rendered.pods():
-        if name in {"kafka", "destination", "test"}:
+        if name in {"kafka", "destination", "test", "executor"}:
             continue
         variables = rendered.variables(name)
         names = {variable for variable in variables if not variable.startswith("PIPE_")}
@@ -443,7 +472,7 @@ def test_ports_are_those_of_the_images(everything: Rendered, compose: Any) -> No
         [served] = re.findall(rf"HIFI_{variable}_PORT=(\d+)", dockerfile)
         [port] = everything.of("Service")[name]["spec"]["ports"]
         assert port["port"] == int(served)
-    for name in SERVICES:
+    for name in set(SERVICES) - {"scale"}:
         [container] = everything.of("Deployment")[name]["spec"]["template"]["spec"]["containers"]
         assert {"name": "health", "containerPort": 9000} in container["ports"]
 

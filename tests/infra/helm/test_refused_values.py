@@ -34,6 +34,13 @@ def helm() -> list[str]:
         (["autoscaling.enabled=false", "services.normalize.replicas=9"], "lower services.normalize.replicas"),
         (["services.ingest.min=5"], "services.ingest.min (5) is above services.ingest.max (4)"),
         (["control.enabled=true", "services.rollout.replicas=2"], "services.rollout.replicas is 2: run one instance"),
+        (["control.executor.enabled=true"], "control.executor.enabled needs control.enabled"),
+        (["control.enabled=true", "control.executor.enabled=true"], "needs control.executor.secret"),
+        (
+            ["control.enabled=true", "control.executor.enabled=true", "control.executor.secret=s"],
+            "scale would work against HorizontalPodAutoscalers",
+        ),
+        (["services.scale.env.HIFI_SCALE_BOUNDS=egest=1-2"], "set the value services.NAME.min and max instead"),
         (["services.connect.enabled=true"], "services.connect.enabled needs connect.credentialsSecret"),
         (
             ["services.connect.enabled=true", "connect.credentialsSecret=c", "kafka.security.protocol=SSL"],

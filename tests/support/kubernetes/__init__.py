@@ -1,1 +1,1 @@
-"""A real API server of Kubernetes, without nodes: it validates, admits and keeps resources, and nothing runs."""
+"""Kubernetes from source: an API server alone, and a whole node that runs pods."""

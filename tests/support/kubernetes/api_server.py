@@ -1,11 +1,7 @@
-"""Builds etcd, the API server and kubectl as one binary through Go's module proxy, and runs them on this machine.
-
-The build takes 12 to 40 minutes, once; the binary is kept in the user's cache folder by version.
-"""
+"""A real API server of Kubernetes, without nodes: it validates, admits and keeps resources, and nothing runs."""
 
 import os
 import secrets
-import shutil
 import ssl
 import subprocess
 import time
@@ -17,33 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import pytest
+from tests.support.kubernetes.programs import program
 
 from hifi_infra.ports import free_port
 
-VERSION: Final = "v1.37.2"
-_SOURCE: Final = Path(__file__).parent
 _READY_WITHIN_S: Final = 120
 _STOP_WITHIN_S: Final = 20
-
-
-def binary() -> Path:
-    """The binary; skips the test where it is not there and Go is missing."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "hifi"
-    built = cache / f"kubernetes-{VERSION}"
-    if not built.exists():
-        if shutil.which("go") is None:
-            pytest.skip("the API server is not built, and Go is missing")
-        cache.mkdir(parents=True, exist_ok=True)
-        part = built.with_suffix(f".{os.getpid()}")
-        minor = VERSION.split(".")[1]
-        prefix = "-X k8s.io/component-base/version"
-        flags = f"-s -w {prefix}.gitVersion={VERSION} {prefix}.gitMajor=1 {prefix}.gitMinor={minor}"
-        build = ["nice", "-n", "15", "go", "build", "-mod=readonly", "-p=1", "-trimpath", "-buildvcs=false"]
-        environment = {**os.environ, "CGO_ENABLED": "0"}
-        subprocess.run([*build, "-ldflags", flags, "-o", part, "."], cwd=_SOURCE, env=environment, check=True)
-        part.rename(built)
-    return built
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +26,23 @@ class ApiServer:
     """A running API server.
 
     Attributes:
-        binary: of Kubernetes.
+        hyperkube: etcd, Kubernetes and kubectl.
         configuration: file for KUBECONFIG, with all rights.
+        url: of the API.
+        token_file: with the token of a user with all rights.
+        trust_file: with its certificate, PEM.
     """
 
-    binary: Path
+    hyperkube: Path
     configuration: Path
+    url: str
+    token_file: Path
+    trust_file: Path
 
     def kubectl(self, *arguments: str, input_text: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run kubectl; its output has warnings, too."""
         return subprocess.run(
-            [self.binary, "kubectl", *arguments],
+            [self.hyperkube, "kubectl", *arguments],
             env={**os.environ, "KUBECONFIG": str(self.configuration)},
             input=input_text,
             stdout=subprocess.PIPE,
@@ -74,11 +55,12 @@ class ApiServer:
 @contextmanager
 def api_server(folder: Path) -> Iterator[ApiServer]:
     """Run etcd and an API server, with all state in a folder, on free ports of 127.0.0.1."""
-    program = binary()
+    hyperkube = program("hyperkube")
     clients, peers, port, token = free_port(), free_port(), free_port(), secrets.token_hex(16)
     subprocess.run(
         ["openssl", "genrsa", "-out", folder / "accounts.key", "2048"], check=True, capture_output=True
     )
+    (folder / "token").write_text(token)
     (folder / "tokens").write_text(f"{token},admin,admin,system:masters\n")
     commands = {
         "etcd": [
@@ -122,10 +104,16 @@ current-context: test
         for name, arguments in commands.items():
             with (folder / f"{name}.log").open("wb") as log:
                 started.append(
-                    subprocess.Popen([program, name, *arguments], stdout=log, stderr=subprocess.STDOUT)
+                    subprocess.Popen([hyperkube, name, *arguments], stdout=log, stderr=subprocess.STDOUT)
                 )
         _wait_until_ready(f"https://127.0.0.1:{port}/readyz", token, folder / "kube-apiserver.log")
-        yield ApiServer(program, configuration)
+        yield ApiServer(
+            hyperkube,
+            configuration,
+            f"https://127.0.0.1:{port}",
+            folder / "token",
+            folder / "certificates/apiserver.crt",
+        )
     finally:
         for process in reversed(started):
             process.terminate()

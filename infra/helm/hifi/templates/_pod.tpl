@@ -105,3 +105,12 @@ topologySpreadConstraints:
 {{- define "hifi.hasPipes" -}}
 {{- if or .Values.pipes.files .Values.pipes.configMap .Values.pipes.claim }}true{{ end -}}
 {{- end }}
+
+{{/* The volume with what actors show the executor. */}}
+{{- define "hifi.executorSecret" -}}
+- name: executor
+  secret:
+    secretName: {{ .Values.control.executor.secret }}
+    defaultMode: 0440
+    items: [{key: {{ .Values.control.executor.key | quote }}, path: secret}]
+{{- end }}

@@ -32,7 +32,7 @@ hifi-stream-{{ printf "%s/%s" (include "hifi.bootstrap" .) .Values.stream.name |
 {{- end -}}
 {{- $running := include "hifi.running" . | fromYaml -}}
 {{- range $name, $service := $running -}}
-{{- $scaled := and $service.scales $values.autoscaling.enabled -}}
+{{- $scaled := $service.scaled -}}
 {{- if and $scaled (gt (int $service.values.min) (int $service.values.max)) -}}
 {{- fail (printf "services.%s.min (%d) is above services.%s.max (%d)" $name (int $service.values.min) $name (int $service.values.max)) -}}
 {{- end -}}
@@ -46,6 +46,11 @@ hifi-stream-{{ printf "%s/%s" (include "hifi.bootstrap" .) .Values.stream.name |
 {{- end -}}
 {{- if and (hasKey $running "view") (not (include "hifi.hasPipes" $root)) -}}
 {{- fail "services.view.enabled needs pipes.files, pipes.configMap or pipes.claim, with the declarations of views" -}}
+{{- end -}}
+{{- if $values.control.executor.enabled -}}
+{{- if not $values.control.enabled -}}{{- fail "control.executor.enabled needs control.enabled" -}}{{- end -}}
+{{- if not $values.control.executor.secret -}}{{- fail "control.executor.enabled needs control.executor.secret" -}}{{- end -}}
+{{- if $values.autoscaling.enabled -}}{{- fail "control.executor.enabled needs autoscaling.enabled: false: scale would work against HorizontalPodAutoscalers" -}}{{- end -}}
 {{- end -}}
 {{- if hasKey $running "connect" -}}
 {{- if not $values.connect.credentialsSecret -}}{{- fail "services.connect.enabled needs connect.credentialsSecret" -}}{{- end -}}
@@ -72,7 +77,7 @@ hifi-stream-{{ printf "%s/%s" (include "hifi.bootstrap" .) .Values.stream.name |
 {{/* Refuses variables that the chart sets by other values, and variables HIFI_… that a service does not know. */}}
 {{- define "hifi.validateSettings" -}}
 {{- $settings := .Files.Get "files/settings.json" | fromJson -}}
-{{- $set := dict "HIFI_KAFKA" "kafka" "HIFI_STREAM" "stream.name" "HIFI_PARTITIONS" "stream.partitions" "HIFI_CREATE_TOPICS" "kafka.createTopics" "HIFI_DRAIN_S" "services.NAME.drainSeconds" "HIFI_COLOUR" "colour.name" "HIFI_COLOURS" "colour.record" "HIFI_CONTROL" "control.name" "HIFI_CONTROL_KAFKA" "control.kafka" "HIFI_EGRESS_ALLOW" "egress.allow" "HIFI_OBSERVE_URL" "consoles.observeUrl" "HIFI_MANAGE_URL" "consoles.manageUrl" "HIFI_CONNECT_CREDENTIALS_FILE" "connect.credentialsSecret" -}}
+{{- $set := dict "HIFI_KAFKA" "kafka" "HIFI_STREAM" "stream.name" "HIFI_PARTITIONS" "stream.partitions" "HIFI_CREATE_TOPICS" "kafka.createTopics" "HIFI_DRAIN_S" "services.NAME.drainSeconds" "HIFI_COLOUR" "colour.name" "HIFI_COLOURS" "colour.record" "HIFI_CONTROL" "control.name" "HIFI_CONTROL_KAFKA" "control.kafka" "HIFI_EGRESS_ALLOW" "egress.allow" "HIFI_OBSERVE_URL" "consoles.observeUrl" "HIFI_MANAGE_URL" "consoles.manageUrl" "HIFI_CONNECT_CREDENTIALS_FILE" "connect.credentialsSecret" "HIFI_CONTROL_EXECUTOR" "control.executor" "HIFI_CONTROL_EXECUTOR_SECRET" "control.executor.secret" "HIFI_CONTROL_EXECUTOR_SECRET_FILE" "control.executor.secret" "HIFI_SCALE_BOUNDS" "services.NAME.min and max" "HIFI_SCALE_DOWN_AFTER_S" "autoscaling.downAfterSeconds" -}}
 {{- $fixed := list "HIFI_HOST" "HIFI_PORT" "HIFI_INGEST_HOST" "HIFI_INGEST_PORT" "HIFI_OBSERVE_HOST" "HIFI_OBSERVE_PORT" "HIFI_MANAGE_HOST" "HIFI_MANAGE_PORT" "HIFI_VIEW_HOST" "HIFI_VIEW_PORT" "HIFI_VIEW_DATA" "HIFI_VIEW_DECLARATIONS" "HIFI_LOG_FORMAT" "HIFI_JARS" -}}
 {{- $places := dict "settings" .Values.settings -}}
 {{- range $name, $service := .Values.services -}}{{- $_ := set $places (printf "services.%s.env" $name) ($service.env | default dict) -}}{{- end -}}

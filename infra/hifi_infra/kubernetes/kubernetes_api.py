@@ -1,0 +1,125 @@
+"""The API of Kubernetes, as a pod reaches it with its service account."""
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import orjson
+
+from hifi.runtime.errors import Misconfigured, Retryable
+
+_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=20)
+_CONFLICT: Final = 409
+_MERGE: Final = "application/merge-patch+json"
+
+
+class Conflict(Retryable):
+    """The resource has changed since it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiAccess:
+    """Where the API is, and how to use it.
+
+    Attributes:
+        url: of the API server.
+        token_file: of the service account; the kubelet renews it.
+        trust_file: certificate authorities of the API server, PEM.
+        namespace: of the mesh.
+    """
+
+    url: str
+    token_file: Path
+    trust_file: Path
+    namespace: str
+
+    @classmethod
+    def of_pod(cls, environment: Mapping[str, str]) -> "ApiAccess":
+        """That of the pod that this process runs in.
+
+        Raises:
+            Misconfigured: it runs in none, or the pod has no token.
+        """
+        try:
+            host, port = environment["KUBERNETES_SERVICE_HOST"], environment["KUBERNETES_SERVICE_PORT"]
+            namespace = (_ACCOUNT / "namespace").read_text().strip()
+        except (KeyError, OSError) as error:
+            raise Misconfigured(
+                f"this is no pod with a token of the Kubernetes API ({error!r}): run it with the Helm chart, with "
+                "control.executor.enabled"
+            ) from None
+        host = f"[{host}]" if ":" in host else host
+        return cls(f"https://{host}:{port}", _ACCOUNT / "token", _ACCOUNT / "ca.crt", namespace)
+
+
+class KubernetesApi:
+    """Reads and changes resources of one namespace.
+
+    Args:
+        session: for the requests.
+        access: where the API is.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, access: ApiAccess) -> None:
+        self._session = session
+        self._access = access
+        self._trust = ssl.create_default_context(cafile=access.trust_file)
+
+    async def list(self, group: str, kind: str, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+        """All resources of a kind, such as `apps/v1` and `deployments`, with these labels.
+
+        Raises:
+            Retryable: the API does not answer.
+            Misconfigured: it does not allow this.
+        """
+        selector = ",".join(f"{name}={value}" for name, value in labels.items())
+        answer = await self._request("GET", self._path(group, kind), params={"labelSelector": selector})
+        return list(answer["items"])
+
+    async def merge(self, group: str, kind: str, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
+        """Change a resource; returns what it is then. With `metadata.resourceVersion` only if it is still that one.
+
+        Raises:
+            Conflict: it has changed since.
+            Retryable: the API does not answer.
+            Misconfigured: it does not allow this.
+        """
+        path = f"{self._path(group, kind)}/{name}"
+        return await self._request("PATCH", path, data=orjson.dumps(change), headers={"content-type": _MERGE})
+
+    def _path(self, group: str, kind: str) -> str:
+        root = "api" if "/" not in group else "apis"
+        return f"{self._access.url}/{root}/{group}/namespaces/{self._access.namespace}/{kind}"
+
+    async def _request(
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, **more: Any
+    ) -> dict[str, Any]:
+        try:
+            token = self._access.token_file.read_text().strip()
+            authorized = {"authorization": f"Bearer {token}", **(headers or {})}
+            async with self._session.request(
+                method, url, ssl=self._trust, headers=authorized, timeout=_TIMEOUT, **more
+            ) as answer:
+                content = await answer.read()
+                if answer.ok:
+                    return dict(orjson.loads(content))
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise Retryable(f"the Kubernetes API does not answer: {error!r}") from error
+        why = _message(content)
+        if answer.status == _CONFLICT:
+            raise Conflict(why)
+        if answer.status in {401, 403}:
+            raise Misconfigured(f"the Kubernetes API refuses: {why}")
+        raise Retryable(f"the Kubernetes API answers {answer.status}: {why}")
+
+
+def _message(content: bytes) -> str:
+    """Why a request was refused: a Status of Kubernetes, or plain text where an API is not there."""
+    try:
+        return str(orjson.loads(content)["message"])
+    except (ValueError, KeyError, TypeError):
+        return content.decode(errors="replace").strip()

@@ -1,0 +1,266 @@
+"""The Helm chart with real pods on a real Kubernetes node: no event is lost, whatever happens to pods."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+from ruamel.yaml import YAML
+from tests.support.helm.chart import CHART, ROOT, find_helm
+from tests.support.helm.flights import MASK_KEY, WRITE_KEY, Flights, write_pipes
+from tests.support.helm.release import IMAGES, NAMESPACE, RELEASE, TRY, WITHIN_S, Release
+from tests.support.kubernetes.node import Node, node, until
+
+from hifi_infra.kubernetes.deployment_mesh import STEP
+
+pytestmark = [pytest.mark.more, pytest.mark.timeout(5400)]
+
+DESTINATION: Final = f"http://{RELEASE}-hifi-destination:9100"
+RATE: Final = 150
+"""Of the demo, events a second."""
+CHANGED: Final = ("ingest", "normalize", "egest", "retrier")
+DOWN_AFTER_S: Final = 15
+METRICS_SERVER: Final = ("-n", "kube-system", "scale", "deployment", "metrics-server")
+SCALED: Final = (
+    "autoscaling.enabled=true",
+    "autoscaling.cpu=30m",
+    f"autoscaling.downAfterSeconds={DOWN_AFTER_S}",
+    *(f"services.{service}.min=1" for service in CHANGED),
+    *(f"services.{service}.max=1" for service in ("ingest", "normalize", "retrier")),
+    "services.egest.max=2",
+)
+CONTROL: Final = (
+    "control.enabled=true",
+    "control.executor.enabled=true",
+    "control.executor.secret=hifi-try",
+    "services.rollout.enabled=false",
+    "services.manage.enabled=false",
+    f"autoscaling.downAfterSeconds={DOWN_AFTER_S}",
+    *(f"services.{service}.{bound}=1" for service in ("normalize", "retrier") for bound in ("min", "max")),
+    "services.egest.max=2",
+)
+
+
+def set_values(*values: str) -> tuple[str, ...]:
+    """Arguments of Helm for values."""
+    return tuple(word for value in values for word in ("--set", value))
+
+
+@pytest.fixture(scope="module")
+def tag() -> str:
+    """Tag of the images; skips the tests where the engine has none."""
+    tag_option = os.environ.get("HIFI_TEST_TAG", "test")
+    engine = subprocess.run([ROOT / "infra/docker/engine.sh"], capture_output=True, text=True, check=False)
+    if engine.returncode != 0:
+        pytest.skip(f"no Docker engine: {engine.stderr.strip()}")
+    os.environ["DOCKER_HOST"] = engine.stdout.strip()
+    for image in IMAGES:
+        inspected = subprocess.run(
+            ["docker", "image", "inspect", f"hifi-{image}:{tag_option}"], capture_output=True, check=False
+        )
+        if inspected.returncode != 0:
+            pytest.skip(f"no image hifi-{image}:{tag_option}: `make images HIFI_TAG={tag_option}`")
+    return tag_option
+
+
+@pytest.fixture(scope="module")
+def cluster(tag: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A node with the images."""
+    with node(tmp_path_factory.mktemp("node")) as running:
+        running.load_images(*(f"hifi-{image}:{tag}" for image in IMAGES))
+        yield running
+
+
+@pytest.fixture(scope="module")
+def release(cluster: Node, tag: str) -> Release:
+    """The release, as docs/kubernetes.md installs it; its images are the node's."""
+    cluster.ask("create", "namespace", NAMESPACE)
+    cluster.ask("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
+    secret = {
+        "write_key": "write-key-of-the-test",
+        "flights_key": WRITE_KEY,
+        "mask_key": MASK_KEY,
+        "manage_token": f"hifi_{'0' * 64}",
+        "executor_secret": "0" * 32,
+    }
+    literals = [f"--from-literal={key}={value}" for key, value in secret.items()]
+    cluster.ask("-n", NAMESPACE, "create", "secret", "generic", "hifi-try", *literals)
+    installed = Release(cluster, find_helm(), tag)
+    installed.deploy()
+    return installed
+
+
+@pytest.fixture(scope="module")
+def flights(release: Release) -> Release:
+    """The release with the pipe of the demo, on a volume of the node."""
+    write_pipes(release.node.folder / "pipes", DESTINATION)
+    size, mode = {"storage": "100Mi"}, ["ReadOnlyMany"]
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "flights"},
+        "spec": {
+            "capacity": size,
+            "accessModes": mode,
+            "storageClassName": "",
+            "hostPath": {"path": "/run/node/pipes"},
+        },
+    }
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "flights"},
+        "spec": {
+            "accessModes": mode,
+            "storageClassName": "",
+            "volumeName": "flights",
+            "resources": {"requests": size},
+        },
+    }
+    for resource in (volume, claim):
+        release.ask("apply", "-f", "-", input_text=json.dumps(resource))
+    values = YAML(typ="safe").load(TRY.read_text()) | {"pipes": {"claim": "flights"}}
+    file = release.node.folder / "flights.json"
+    file.write_text(json.dumps(values))
+    with_flights = replace(release, base=file)
+    with_flights.deploy()
+    return with_flights
+
+
+def delivered(release: Release, sent: Flights, tmp_path: Path) -> None:
+    """Check that all deliveries of some events arrive, with the right values."""
+    log = tmp_path / "requests.log"
+
+    def all_arrived() -> bool:
+        release.copy_request_log(log)
+        return not sent.compare(log).lost
+
+    until(all_arrived, "every delivery has arrived", WITHIN_S)
+    arrivals = sent.compare(log)
+    print(
+        f"{len(sent.expected)} events, {sum(sent.by_path.values())} deliveries, {arrivals.repeated} repeated"
+    )
+    assert arrivals.wrong == []
+
+
+def stay(release: Release, component: str, count: int) -> None:
+    """Watch that the number of instances does not change, for much longer than an idle one is kept."""
+    end = time.monotonic() + 4 * DOWN_AFTER_S
+    while time.monotonic() < end:
+        assert release.ready(component) == count
+        time.sleep(1)
+
+
+def test_a_release_becomes_ready_and_helm_test_sees_an_event_arrive(release: Release) -> None:
+    tested = release.run_helm("test", RELEASE, "--logs", f"--timeout={WITHIN_S}s")
+    assert tested.returncode == 0, f"{tested.stdout}\n{release.state()}"
+    assert "has arrived at each destination that wants it" in tested.stdout
+
+
+def test_nothing_is_lost_while_pods_are_killed_and_evicted(flights: Release, tmp_path: Path) -> None:
+    sent = Flights.write(tmp_path / "events.ndjson", 30_000)
+    sending = flights.send(sent, RATE)
+    until(lambda: sum(flights.counts().values()) > 1_000, "the first events arrive")
+    for component in ("normalize", "egest", "ingest"):
+        flights.evict(flights.pod(component))
+        flights.wait_ready(component)
+    for component in ("egest", "enrich", "normalize", "ingest", "retrier"):
+        flights.kill(flights.pod(component))
+        flights.wait_ready(component)
+    result = sending.result()
+    print(result)
+    assert result["accepted"] == 30_000
+    delivered(flights, sent, tmp_path)
+
+
+def test_an_upgrade_a_roll_back_and_a_failed_upgrade_lose_nothing(flights: Release, tmp_path: Path) -> None:
+    sent = Flights.write(tmp_path / "events.ndjson", 6_000, first=30_000)
+    sending = flights.send(sent, 50)
+    before = {component: flights.pod(component) for component in CHANGED}
+    notes = [
+        word
+        for component in CHANGED
+        for word in ("--set-string", f"services.{component}.podAnnotations.upgrade=2")
+    ]
+    flights.deploy(*notes)
+    assert [component for component in CHANGED if flights.pod(component) == before[component]] == []
+    [job] = flights.get("jobs")["items"]
+    assert job["status"]["succeeded"] == 1
+    rolled_back = flights.run_helm("rollback", RELEASE, *flights.waiting)
+    assert rolled_back.returncode == 0, f"{rolled_back.stdout}\n{flights.state()}"
+    [egest] = flights.pods("egest")
+    assert "upgrade" not in egest["metadata"].get("annotations", {})
+    broken = (*flights.values(), "--set", "services.egest.secrets={missing}")
+    failed = flights.run_helm("upgrade", RELEASE, str(CHART), *broken, "--atomic", "--timeout=60s")
+    assert failed.returncode != 0
+    assert "has been rolled back" in failed.stdout
+    assert flights.pod("egest") == egest["metadata"]["name"]
+    assert sending.result()["accepted"] == 6_000
+    delivered(flights, sent, tmp_path)
+
+
+def test_a_drain_waits_for_the_disruption_budget_and_loses_nothing(flights: Release, tmp_path: Path) -> None:
+    sent = Flights.write(tmp_path / "events.ndjson", 3_000, first=36_000)
+    flights.deploy("--set", "services.egest.replicas=2")
+    sending = flights.send(sent, 50)
+    before = {pod["metadata"]["name"] for pod in flights.pods("egest")}
+    assert len(before) == 2
+    log = tmp_path / "drain.log"
+    drain = ("drain", "node1", "--pod-selector=app.kubernetes.io/component=egest", "--delete-emptydir-data")
+    with log.open("wb") as output:
+        draining = subprocess.Popen(
+            flights.node.command(*flights.node.kubectl_words, *drain, f"--timeout={WITHIN_S}s"),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        until(lambda: "violate the pod's disruption budget" in log.read_text(), "the budget holds the drain")
+        [left] = [pod["metadata"]["name"] for pod in flights.pods("egest") if pod["spec"].get("nodeName")]
+        assert left in before
+        until(lambda: flights.ready("egest") == 1, "the first instance is gone")
+    finally:
+        flights.node.ask("uncordon", "node1")
+    assert draining.wait(WITHIN_S) == 0, log.read_text()
+    until(lambda: flights.ready("egest") == 2, "the next instances are ready")
+    assert before.isdisjoint(pod["metadata"]["name"] for pod in flights.pods("egest"))
+    assert sending.result()["accepted"] == 3_000
+    delivered(flights, sent, tmp_path)
+
+
+def test_instances_follow_the_load_and_stay_while_the_metric_is_missing(
+    flights: Release, tmp_path: Path
+) -> None:
+    sent = Flights.write(tmp_path / "events.ndjson", 30_000, first=40_000)
+    flights.deploy(*set_values(*SCALED))
+    until(lambda: flights.has_metric("egest"), "the CPU of egest is known")
+    assert flights.ready("egest") == 1
+    sending = flights.send(sent, 200)
+    until(lambda: flights.ready("egest") == 2, "egest has grown")
+    flights.node.ask(*METRICS_SERVER, "--replicas=0")
+    until(lambda: not flights.has_metric("egest"), "the CPU of egest is unknown")
+    assert sending.result()["accepted"] == 30_000
+    delivered(flights, sent, tmp_path)
+    stay(flights, "egest", 2)
+    assert not flights.has_metric("egest")
+    flights.node.ask(*METRICS_SERVER, "--replicas=1")
+    until(lambda: flights.ready("egest") == 1, "egest has shrunk, once its CPU is known again")
+
+
+def test_scale_changes_deployments_and_stops_while_the_metric_is_missing(flights: Release) -> None:
+    flights.deploy(*set_values(*CONTROL, "services.egest.min=2"))
+    until(lambda: flights.ready("egest") == 2, "scale has added an instance, as the bounds say")
+    deployment = flights.get("deployment", f"{RELEASE}-hifi-egest")
+    step = int(deployment["metadata"]["annotations"][STEP])
+    flights.node.ask(*METRICS_SERVER, "--replicas=0")
+    flights.deploy(*set_values(*CONTROL, "services.egest.min=1"))
+    until(lambda: "the CPU of instances is unknown" in flights.logs("scale"), "scale waits")
+    stay(flights, "egest", 2)
+    flights.node.ask(*METRICS_SERVER, "--replicas=1")
+    until(lambda: len(flights.pods("egest")) == 1, "scale has removed an instance")
+    deployment = flights.get("deployment", f"{RELEASE}-hifi-egest")
+    assert int(deployment["metadata"]["annotations"][STEP]) > step

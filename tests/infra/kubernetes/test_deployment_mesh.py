@@ -1,0 +1,149 @@
+"""The executor's mesh on a real API server, without pods: which changes are made, and which are fenced."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.support.kubernetes.api_server import ApiServer, api_server
+
+from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.http.problem import Problem
+from hifi_infra.kubernetes.deployment_mesh import DeploymentMesh
+from hifi_infra.kubernetes.kubernetes_api import ApiAccess, KubernetesApi
+
+pytestmark = pytest.mark.more
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    with api_server(tmp_path_factory.mktemp("kubernetes")) as running:
+        yield running
+
+
+@pytest.fixture
+def namespace(server: ApiServer, request: pytest.FixtureRequest) -> str:
+    """A namespace with egest's Deployment of two instances."""
+    name = f"n{abs(hash(request.node.name))}"
+    labels = {
+        "app.kubernetes.io/name": "hifi",
+        "app.kubernetes.io/instance": "try",
+        "app.kubernetes.io/component": "egest",
+    }
+    pod = {"containers": [{"name": "egest", "image": "hifi-egest:1"}]}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "try-hifi-egest", "labels": labels},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+    assert server.kubectl("create", "namespace", name).returncode == 0
+    created = server.kubectl("-n", name, "create", "-f", "-", input_text=json.dumps(deployment))
+    assert created.returncode == 0, created.stdout
+    return name
+
+
+@pytest.fixture
+async def api(server: ApiServer, namespace: str) -> AsyncIterator[KubernetesApi]:
+    async with aiohttp.ClientSession() as session:
+        yield KubernetesApi(session, ApiAccess(server.url, server.token_file, server.trust_file, namespace))
+
+
+def deployment(server: ApiServer, namespace: str) -> Any:
+    listed = server.kubectl("-n", namespace, "get", "deployment", "try-hifi-egest", "-o", "json")
+    return json.loads(listed.stdout)
+
+
+async def test_a_step_changes_the_number_of_instances_and_leaves_its_token(
+    server: ApiServer, namespace: str, api: KubernetesApi
+) -> None:
+    mesh = DeploymentMesh(api, "try")
+    assert await mesh.highest_token() == -1
+    mesh.keep_token(7)
+    await mesh.scale("egest", 3, "a test")
+    assert deployment(server, namespace)["spec"]["replicas"] == 3
+    assert await DeploymentMesh(api, "try").highest_token() == 7
+
+
+async def test_an_executor_that_was_frozen_changes_nothing_after_another_one(
+    server: ApiServer, namespace: str, api: KubernetesApi
+) -> None:
+    frozen, other = DeploymentMesh(api, "try"), DeploymentMesh(api, "try")
+    frozen.keep_token(3)
+    other.keep_token(4)
+    await other.scale("egest", 4, "a later step")
+    with pytest.raises(Retryable, match="the step 3 is over: step 4 has changed egest since"):
+        await frozen.scale("egest", 3, "an earlier step")
+    assert deployment(server, namespace)["spec"]["replicas"] == 4
+
+
+class FrozenApi(KubernetesApi):
+    """Lets another executor act between its first reading and writing."""
+
+    other: Callable[[], Awaitable[None]] | None = None
+
+    async def merge(self, group: str, kind: str, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
+        other, self.other = self.other, None
+        if other is not None:
+            await other()
+        return await super().merge(group, kind, name, change)
+
+
+async def test_an_executor_that_was_frozen_between_reading_and_writing_changes_nothing(
+    server: ApiServer, namespace: str, api: KubernetesApi
+) -> None:
+    other = DeploymentMesh(api, "try")
+    other.keep_token(4)
+    async with aiohttp.ClientSession() as session:
+        access = ApiAccess(server.url, server.token_file, server.trust_file, namespace)
+        frozen_api = FrozenApi(session, access)
+        frozen_api.other = lambda: other.scale("egest", 4, "a later step")
+        frozen = DeploymentMesh(frozen_api, "try")
+        frozen.keep_token(3)
+        with pytest.raises(Retryable, match="the step 3 is over: step 4 has changed egest since"):
+            await frozen.scale("egest", 3, "an earlier step")
+    assert deployment(server, namespace)["spec"]["replicas"] == 4
+
+
+async def test_no_instance_ends_during_a_rollout(
+    server: ApiServer, namespace: str, api: KubernetesApi
+) -> None:
+    mesh = DeploymentMesh(api, "try")
+    mesh.keep_token(1)
+    with pytest.raises(Retryable, match="a rollout of egest runs"):
+        await mesh.scale("egest", 1, "no controller has seen the Deployment yet")
+    assert deployment(server, namespace)["spec"]["replicas"] == 2
+
+
+async def test_without_metrics_the_instances_are_unknown(api: KubernetesApi, namespace: str) -> None:
+    mesh = DeploymentMesh(api, "try")
+    with pytest.raises(Retryable, match="metrics-server does not tell it: the Kubernetes API answers 404"):
+        await mesh.refresh()
+    with pytest.raises(Problem) as refused:
+        mesh.executed()
+    assert refused.value.status == 503
+
+
+@pytest.mark.parametrize(("service", "count"), [("egest", 0), ("egest", 65), ("kafka", 2)])
+async def test_a_number_that_cannot_be_is_refused(api: KubernetesApi, service: str, count: int) -> None:
+    with pytest.raises(Misconfigured, match="name one of ingest, collect"):
+        await DeploymentMesh(api, "try").scale(service, count)
+
+
+async def test_a_service_that_the_release_lacks_and_changes_of_releases_are_refused(
+    api: KubernetesApi,
+) -> None:
+    mesh = DeploymentMesh(api, "try")
+    with pytest.raises(Misconfigured, match="lake has no Deployment in the release try"):
+        await mesh.scale("lake", 1)
+    with pytest.raises(Misconfigured, match="releases are changed with `helm upgrade`"):
+        await mesh.set_release("egest-2", "1.3", "")
+    with pytest.raises(Misconfigured, match="releases are changed with `helm upgrade`"):
+        await mesh.remove("egest-2", "")
+    with pytest.raises(Misconfigured, match="releases are changed with `helm upgrade`"):
+        mesh.set_default_release("egest", "1.3")

@@ -1,0 +1,160 @@
+"""The executor on a real node with the chart's rights: pods begin and end, and nothing acts on what is not known."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from tests.support.helm.chart import ROOT, find_helm, render
+from tests.support.kubernetes.node import Node, node, until
+from tests.support.kubernetes.places import ADDRESS
+
+from hifi_infra.kubernetes.deployment_mesh import STEP
+
+pytestmark = pytest.mark.more
+
+VALUES: Final = ROOT / "tests/infra/helm/values/executor.yaml"
+ACCOUNT: Final = "/run/secrets/kubernetes.io/serviceaccount"
+SECRET: Final = "0" * 32
+METRICS_SERVER: Final = ("-n", "kube-system", "scale", "deployment", "metrics-server")
+CLIENT: Final = """
+import asyncio, json, sys
+import aiohttp
+from hifi.runtime.errors import HifiError
+from hifi_infra.mesh.executor_client import MeshExecutor
+
+async def main(secret, *change):
+    async with aiohttp.ClientSession() as session:
+        executor = MeshExecutor(session, "http://127.0.0.1:9400", secret)
+        try:
+            if change:
+                service, count, token = change
+                await executor.scale(service, int(count), "a test", int(token))
+            instances = await executor.instances()
+        except HifiError as error:
+            print(json.dumps(str(error)))
+        else:
+            print(json.dumps([part.json() for parts in instances.values() for part in parts]))
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def deployment(service: str, replicas: int) -> dict[str, Any]:
+    """A Deployment as the chart names it, whose pods only wait."""
+    labels = {
+        "app.kubernetes.io/name": "hifi",
+        "app.kubernetes.io/instance": "try",
+        "app.kubernetes.io/component": service,
+    }
+    container = {"name": service, "image": "localhost/pause:1", "imagePullPolicy": "Never"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": f"try-hifi-{service}", "labels": labels},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A node with two instances of egest and one of ingest, and the chart's account of the executor."""
+    rendered = render(find_helm(), "--values", str(VALUES))
+    account = [rendered.of(kind)["executor"] for kind in ("ServiceAccount", "Role", "RoleBinding")]
+    with node(tmp_path_factory.mktemp("node")) as running:
+        running.ask("create", "namespace", "shop")
+        for resource in (*account, deployment("egest", 2), deployment("ingest", 1)):
+            running.ask("-n", "shop", "apply", "-f", "-", input_text=json.dumps(resource))
+        token = running.ask("-n", "shop", "create", "token", "try-hifi-executor", "--duration=2h")
+        files = {
+            f"{ACCOUNT}/token": token,
+            f"{ACCOUNT}/namespace": "shop",
+            f"{ACCOUNT}/ca.crt": (running.folder / "keys/authority.crt").read_text(),
+            "/run/executor-secret": SECRET,
+        }
+        for file, text in files.items():
+            running.run("mkdir", "-p", str(Path(file).parent))
+            running.run("tee", file, input_text=text)
+        yield running
+
+
+@contextlib.contextmanager
+def executor(cluster: Node, log: Path) -> Iterator[None]:
+    """The executor as a process of the node, with the account's token."""
+    variables = (
+        f"KUBERNETES_SERVICE_HOST={ADDRESS}",
+        "KUBERNETES_SERVICE_PORT=6443",
+        "HIFI_PORT=9000",
+        "HIFI_EXECUTOR_RELEASE=try",
+        "HIFI_EXECUTOR_SECRET_FILE=/run/executor-secret",
+    )
+    script = f"echo $$ > /run/executor.pid; exec {sys.executable} -m hifi_infra.kubernetes"
+    command = cluster.command(*variables, "sh", "-c", script)
+    with log.open("ab") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=dict(os.environ))
+    try:
+        until(lambda: "does not answer" not in str(ask(cluster)), f"the executor answers: {log}")
+        yield
+    finally:
+        cluster.run("sh", "-c", "kill $(cat /run/executor.pid)")
+        process.wait(60)
+
+
+def ask(cluster: Node, *change: str) -> Any:
+    """The instances after a change, or why it was refused."""
+    asked = cluster.run(sys.executable, "-c", CLIENT, SECRET, *change)
+    return json.loads(asked.stdout.splitlines()[-1])
+
+
+def pods(cluster: Node, service: str) -> int:
+    """Number of pods of a service, ending ones included."""
+    selector = f"app.kubernetes.io/component={service}"
+    return len(json.loads(cluster.ask("-n", "shop", "get", "pods", "-l", selector, "-o", "json"))["items"])
+
+
+def ready(cluster: Node, count: int) -> list[dict[str, Any]] | None:
+    """The instances of egest, if all are ready and what they use is known."""
+    instances = ask(cluster)
+    if isinstance(instances, str):
+        return None
+    egest = [instance for instance in instances if instance["service"] == "egest"]
+    return egest if len(egest) == count and all(instance["ready"] for instance in egest) else None
+
+
+def test_steps_change_pods_and_fence_earlier_ones(cluster: Node, tmp_path: Path) -> None:
+    with executor(cluster, tmp_path / "executor.log"):
+        until(lambda: ready(cluster, 2), "both instances and their use are known")
+        for instance in ready(cluster, 2) or ():
+            assert instance["rss_bytes"] > 0
+            assert instance["host"].startswith("10.244.0.")
+            assert instance["release"] == "1"
+        ask(cluster, "egest", "3", "5")
+        until(lambda: ready(cluster, 3), "a third instance is ready")
+        assert "The step 4 is over" in ask(cluster, "egest", "2", "4")
+        assert pods(cluster, "egest") == 3
+        ask(cluster, "egest", "1", "6")
+        assert pods(cluster, "egest") == 1, "a change ends once surplus instances have"
+    with executor(cluster, tmp_path / "executor.log"):
+        assert "The step 5 is over" in ask(cluster, "egest", "2", "5"), "also after a restart"
+        assert "cannot patch" in ask(cluster, "ingest", "2", "7"), "nothing else is in its rights"
+        assert pods(cluster, "ingest") == 1
+        annotation = f"jsonpath={{.metadata.annotations.{STEP.replace('.', chr(92) + '.')}}}"
+        assert cluster.ask("-n", "shop", "get", "deployment", "try-hifi-egest", "-o", annotation) == "6"
+
+
+def test_instances_are_unknown_while_metrics_are_missing(cluster: Node, tmp_path: Path) -> None:
+    with executor(cluster, tmp_path / "executor.log"):
+        until(lambda: ready(cluster, 1), "the instance and its use are known")
+        cluster.ask(*METRICS_SERVER, "--replicas=0")
+        until(lambda: "the CPU of instances is unknown" in str(ask(cluster)), "the metric is missing")
+        cluster.ask(*METRICS_SERVER, "--replicas=1")
+        until(lambda: ready(cluster, 1), "the metric is back")

@@ -1,0 +1,160 @@
+"""A release of the Helm chart on a node whose pods run."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.support.helm.chart import CHART, ROOT
+from tests.support.helm.flights import WRITE_KEY, Flights, Sending
+from tests.support.kubernetes.node import Node
+
+NAMESPACE: Final = "shop"
+RELEASE: Final = "try"
+TRY: Final = CHART / "values/try.yaml"
+IMAGES: Final = (
+    "kafka",
+    "tools",
+    "destination",
+    "ingest",
+    "normalize",
+    "enrich",
+    "egest",
+    "retrier",
+    "observe",
+    "scale",
+)
+WITHIN_S: Final = 900
+_SENDER: Final = ROOT / "tests/support/programs/patient_sender.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The release `try` of values/try.yaml, in a namespace with the restricted profile.
+
+    Attributes:
+        node: where its pods run.
+        helm: the command.
+        tag: of the images.
+        base: file of values.
+    """
+
+    node: Node
+    helm: Sequence[str]
+    tag: str
+    base: Path = TRY
+
+    def run_helm(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run Helm in the namespace; its output has errors, too."""
+        return self.node.run(*self.helm, "--namespace", NAMESPACE, *arguments)
+
+    def deploy(self, *arguments: str) -> None:
+        """Install or upgrade it and wait until all is ready."""
+        done = self.run_helm(
+            "upgrade", "--install", RELEASE, str(CHART), *self.values(*arguments), *self.waiting
+        )
+        assert done.returncode == 0, f"{done.stdout}\n{self.state()}"
+
+    def values(self, *arguments: str) -> Sequence[str]:
+        """Arguments for the values."""
+        return ("--values", str(self.base), "--set-string", f"image.tag={self.tag}", *arguments)
+
+    @property
+    def waiting(self) -> Sequence[str]:
+        """Arguments that wait until all is ready."""
+        return ("--wait", "--wait-for-jobs", f"--timeout={WITHIN_S}s")
+
+    def ask(self, *arguments: str, input_text: str | None = None) -> str:
+        """What kubectl prints in the namespace; it must succeed."""
+        return self.node.ask("-n", NAMESPACE, *arguments, input_text=input_text)
+
+    def get(self, *arguments: str) -> Any:
+        """Resources as JSON."""
+        return json.loads(self.ask("get", *arguments, "-o", "json"))
+
+    def pods(self, component: str) -> list[Any]:
+        """The pods of a component that are not ending."""
+        listed = self.get("pods", "-l", f"app.kubernetes.io/component={component}")["items"]
+        return [pod for pod in listed if "deletionTimestamp" not in pod["metadata"]]
+
+    def pod(self, component: str) -> str:
+        """Name of the first pod of a component."""
+        return str(self.pods(component)[0]["metadata"]["name"])
+
+    def ready(self, component: str) -> int:
+        """Number of ready pods of a deployment."""
+        return int(self.get("deployment", f"{RELEASE}-hifi-{component}")["status"].get("readyReplicas", 0))
+
+    def has_metric(self, component: str) -> bool:
+        """Whether the autoscaler of a deployment knows its CPU."""
+        autoscaler = self.get("horizontalpodautoscaler", f"{RELEASE}-hifi-{component}")
+        conditions = autoscaler.get("status", {}).get("conditions", [])
+        return any(part["type"] == "ScalingActive" and part["status"] == "True" for part in conditions)
+
+    def wait_ready(self, component: str) -> None:
+        """Wait until all pods of a deployment are ready."""
+        self.ask("rollout", "status", "deployment", f"{RELEASE}-hifi-{component}", f"--timeout={WITHIN_S}s")
+
+    def evict(self, pod: str) -> None:
+        """Evict a pod, as a drain does."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": NAMESPACE},
+        }
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction"
+        self.ask("create", "--raw", path, "-f", "-", input_text=json.dumps(body))
+
+    def kill(self, pod: str) -> None:
+        """End a pod without a warning, SIGKILL."""
+        self.ask("delete", "pod", pod, "--grace-period=0", "--force")
+
+    def send(self, flights: Flights, rate: float) -> Sending:
+        """Start to send events from the node, outside of pods."""
+        address = self.get("service", f"{RELEASE}-hifi-ingest")["spec"]["clusterIP"]
+        command = (
+            sys.executable,
+            str(_SENDER),
+            f"http://{address}:8080/v1/pipes/flights/events",
+            f"{rate:g}",
+        )
+        return Sending(
+            subprocess.Popen(
+                self.node.command(*command, str(flights.events)),
+                env={**os.environ, "KEY": WRITE_KEY},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+
+    def counts(self) -> Mapping[str, int]:
+        """Path of the destination to the number of requests so far; flushes its log."""
+        service = f"/api/v1/namespaces/{NAMESPACE}/services/http:{RELEASE}-hifi-destination:9100"
+        return dict(json.loads(self.node.ask("get", "--raw", f"{service}/proxy/counts"))["by_path"])
+
+    def copy_request_log(self, into: Path) -> None:
+        """Copy the destination's log of requests."""
+        self.counts()
+        pod = self.pod("destination")
+        into.write_text(self.ask("exec", pod, "--", "cat", "/var/lib/destination/books"))
+
+    def logs(self, component: str) -> str:
+        """The log of the first pod of a component."""
+        return self.ask("logs", self.pod(component))
+
+    def state(self) -> str:
+        """Pods, events and logs, for the message of a failed test."""
+        parts = [
+            self.node.kubectl("-n", NAMESPACE, *words).stdout
+            for words in (
+                ("get", "pods", "-o", "wide"),
+                ("get", "events", "--field-selector=type=Warning"),
+                ("logs", "-l", "app.kubernetes.io/name=hifi", "--all-containers", "--prefix", "--tail=3"),
+            )
+        ]
+        return "\n".join(parts)
