@@ -100,10 +100,11 @@ def test_this_release_adds_a_header_field_a_key_topics_and_settings_and_takes_no
     assert {"HIFI_CERTIFICATE_DAYS", "HIFI_OBSERVE_WATERMARK_INTERVAL_S"} <= known_settings() - settings
     added = {
         name
-        for service, parts in now["access"].items()
-        for old, new in zip(before["access"][service], parts, strict=True)
+        for service, parts in before["access"].items()
+        for old, new in zip(parts, now["access"][service], strict=True)
         for name in set(new) - set(old)
     }
+    assert set(now["access"]) - set(before["access"]) == {"view"}
     assert added <= added_topics
 
 

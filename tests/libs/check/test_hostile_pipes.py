@@ -164,7 +164,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "WriteKey.env": (Row(("source", "keys", 0, "env")),),
     "WriteKey.file": (Row(("source", "keys", 0), _value("file")),),
     "WriteKey.vault": (Row(("source", "keys", 0), _value("vault")),),
-    "WriteKey.sha256": (Row(("source", "keys", 0), _value("sha256")),),
+    "HashedKey.sha256": (Row(("source", "keys", 0), _value("sha256")),),
     "Secret.env": (Row((*D, "signing", "env")),),
     "Secret.file": (Row((*D, "signing"), _value("file")),),
     "Secret.vault": (Row((*D, "signing"), _value("vault")),),
