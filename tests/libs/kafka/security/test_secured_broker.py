@@ -144,7 +144,7 @@ async def test_a_user_sees_the_offsets_of_the_groups_that_it_may_describe_and_of
                 continue
             if committed[tp].offset == 1:
                 seen.add(role)
-    assert seen == {"ingest", "collect", "normalize", "observe", "operator"}
+    assert seen == {"ingest", "collect", "normalize", "observe", "operator", "view"}
 
 
 def _act_as(role: str, secured: SecuredKafka, monkeypatch: pytest.MonkeyPatch) -> StepRight:
