@@ -34,10 +34,9 @@ class PipeProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedPipe:
-    """A pipe with its YAML tree, so that later checks can report lines too."""
+class LoadedFile:
+    """A file with its YAML tree, so that later checks can report lines too."""
 
-    pipe: Pipe
     file: Path
     tree: Any
 
@@ -47,16 +46,17 @@ class LoadedPipe:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedView:
-    """A view with its YAML tree, so that later checks can report lines too."""
+class LoadedPipe(LoadedFile):
+    """A pipe and its file."""
+
+    pipe: Pipe
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedView(LoadedFile):
+    """A view and its file."""
 
     view: View
-    file: Path
-    tree: Any
-
-    def problem(self, path: Sequence[str | int], message: str) -> PipeProblem:
-        """A problem at a path in the YAML, such as `("from", "at")`."""
-        return _problem(self.file, self.tree, path, message)
 
 
 def load(folder: Path) -> tuple[list[LoadedPipe], list[PipeProblem]]:
@@ -106,7 +106,7 @@ def load_views(folder: Path) -> tuple[list[LoadedView], list[PipeProblem]]:
         try:
             declared = _plain(tree)
             _absolute_secrets(declared, file.resolve().parent)
-            view = LoadedView(View.model_validate(declared), file, tree)
+            view = LoadedView(file, tree, View.model_validate(declared))
         except ValidationError as error:
             problems += [_problem(file, tree, path, message) for path, message in validation_problems(error)]
             continue
@@ -161,7 +161,7 @@ def _load_file(file: Path, problems: list[PipeProblem]) -> LoadedPipe | None:
         for path, message in validation_problems(error):
             problems.append(_problem(file, tree, path, message))
         return None
-    return LoadedPipe(pipe, file, tree) if len(problems) == before else None
+    return LoadedPipe(file, tree, pipe) if len(problems) == before else None
 
 
 def not_yaml(error: Exception, text: str) -> tuple[int, int, str]:

@@ -29,6 +29,7 @@ from hifi.pipe.limits import PipeLimits
 from hifi.pipe.vault import VaultSettings
 from hifi.runtime.connect_credentials import ConnectSettings
 from hifi.runtime.egress import Egress, EgressKind, EgressSettings, read_allowed
+from hifi_cli.reference.chart import SERVICES
 from hifi_cli.reference.pages import settings_of
 from hifi_infra.autoscaler.autoscaler import SERVICES as AUTOSCALED
 from hifi_infra.autoscaler.policy import Policy
@@ -46,22 +47,6 @@ NOT_IN_THE_CHART: Final = {
 }
 NO_SCHEMA: Final = {"PodMonitor", "PrometheusRule"}
 """Kinds of Prometheus Operator, whose CRDs no Go module has."""
-SERVICES: Final = (
-    *(
-        "ingest",
-        "collect",
-        "normalize",
-        "enrich",
-        "egest",
-        "retrier",
-        "lake",
-        "view",
-        "observe",
-        "rollout",
-        "manage",
-    ),
-    "scale",
-)
 
 
 @pytest.fixture(scope="session")

@@ -161,8 +161,8 @@ class FollowedView:
     def refusal(self) -> str | None:
         """Why the declaration does not fit the pipe in force; None: it does."""
         revision = self._registry.get(self.view.from_.pipe)
-        found = view_refusals(self.view, None if revision is None else revision.pipe, pipe_limits())
-        reasons = [f"{'.'.join(map(str, path))}: {reason}" for path, reason in found]
+        refusals = view_refusals(self.view, None if revision is None else revision.pipe, pipe_limits())
+        reasons = [f"{'.'.join(map(str, path))}: {reason}" for path, reason in refusals]
         return "; ".join(reasons) or None
 
     async def _follow(self) -> None:

@@ -50,15 +50,15 @@ class ServedView(NamedTuple):
 def application(settings: ViewSettings, views: Views, keys: ReadKeys) -> Starlette:
     """The ASGI application."""
     api = ViewApi(settings, views, keys)
-    one = f"/v1/views/{{{NAME}}}"
+    of_name = f"/v1/views/{{{NAME}}}"
     routes = [
         Route("/v1/views", api.listed),
-        Route(one, api.of_view("about", api.about)),
-        Route(f"{one}/rows", api.of_view("rows", api.rows)),
-        Route(f"{one}/rows/{{key:path}}", api.of_view("row", api.row)),
-        Route(f"{one}/sql", api.of_view("sql", api.sql), methods=["POST"]),
-        Route(f"{one}/changes", api.of_view("changes", api.changes)),
-        Route(f"{one}/accounts", api.of_view("accounts", api.accounts)),
+        Route(of_name, api.of_view("about", api.about)),
+        Route(f"{of_name}/rows", api.of_view("rows", api.rows)),
+        Route(f"{of_name}/rows/{{key:path}}", api.of_view("row", api.row)),
+        Route(f"{of_name}/sql", api.of_view("sql", api.sql), methods=["POST"]),
+        Route(f"{of_name}/changes", api.of_view("changes", api.changes)),
+        Route(f"{of_name}/accounts", api.of_view("accounts", api.accounts)),
     ]
     return Starlette(routes=routes, exception_handlers={Problem: _problem})
 
