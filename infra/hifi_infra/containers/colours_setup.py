@@ -11,17 +11,16 @@ from pydantic import Field
 from hifi.control.principals.principal import Role
 from hifi.delivery.colours import NAMES
 from hifi.kafka.admin import create_topics
-from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.topics import ControlTopics
 from hifi_infra.colours.colour_mesh import colour_topics
 from hifi_infra.colours.source_topics import SourceTopics
 from hifi_infra.kafka.credentials import ClusterCredentials
 from hifi_infra.kafka.first_principal import ADMIN, OBSERVE, create_with_token
 from hifi_infra.kafka.secured_stream import secure_stream
-from hifi_infra.setup_command import run_setup
+from hifi_infra.setup_command import SetupCommandSettings, run_setup
 
 
-class ColoursSetupSettings(ServiceSettings):
+class ColoursSetupSettings(SetupCommandSettings):
     """Settings of `hifi_infra.containers.colours_setup`."""
 
     credentials_folder: Path | None = Field(

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from hifi.control.principals.principal import Role
 from hifi.kafka.security import client_options
-from hifi.kafka.settings import ControlSettings, ServiceSettings
+from hifi.kafka.settings import ControlSettings
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.pipe import loader
 from hifi.pipe.model import Pipe
@@ -26,13 +26,13 @@ from hifi_infra.kafka.credentials import ClusterCredentials
 from hifi_infra.kafka.first_principal import ADMIN, create_with_token
 from hifi_infra.kafka.secured_stream import secure_stream, stream_users
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
-from hifi_infra.setup_command import run_setup
+from hifi_infra.setup_command import SetupCommandSettings, run_setup
 
 RETRY_S: Final = 0.5
 logger = log.get(__name__)
 
 
-class SetupSettings(ServiceSettings, ControlSettings):
+class SetupSettings(SetupCommandSettings, ControlSettings):
     """Settings of `hifi_infra.kafka.setup_job`."""
 
     partitions: int | None = Field(
@@ -56,7 +56,6 @@ class SetupSettings(ServiceSettings, ControlSettings):
         None,
         description="File with the token of the first administrator of observe and manage; default: none is created.",
     )
-    wait_s: float = Field(120, gt=0, description="How long to wait for Kafka, seconds.")
 
 
 async def set_up(settings: SetupSettings) -> None:

@@ -1,0 +1,39 @@
+"""A command that sets up begins again while Kafka is slow, and ends with what is wrong otherwise."""
+
+import pytest
+
+from hifi.runtime.errors import Misconfigured, Retryable
+from hifi_infra.setup_command import repeated
+
+
+class Attempts:
+    """Raises the errors in turn, then succeeds."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self._errors = list(errors)
+        self.count = 0
+
+    async def __call__(self) -> None:
+        self.count += 1
+        if self._errors:
+            raise self._errors.pop(0)
+
+
+async def test_it_begins_again_while_kafka_is_slow() -> None:
+    attempts = Attempts(Retryable("Kafka did not create the ACLs"), Retryable("Kafka does not answer"))
+    await repeated(attempts, repeat_s=60)
+    assert attempts.count == 3
+
+
+async def test_a_wrong_setting_ends_it_at_once() -> None:
+    attempts = Attempts(Misconfigured("a password is missing"))
+    with pytest.raises(Misconfigured, match="a password is missing"):
+        await repeated(attempts, repeat_s=60)
+    assert attempts.count == 1
+
+
+async def test_it_ends_when_kafka_stays_slow() -> None:
+    attempts = Attempts(*[Retryable("Kafka does not answer")] * 2)
+    with pytest.raises(Retryable, match="Kafka does not answer"):
+        await repeated(attempts, repeat_s=0)
+    assert attempts.count == 1
