@@ -168,9 +168,9 @@ def egest_parse() -> Callable[[], object]:
     from aiokafka import TopicPartition
 
     from hifi.kafka.consumer import AssignedPartition
-    from hifi_egest.delivery.in_flight_budget import InFlightBudget
+    from hifi_egest.delivery.delivery import ENRICHED, SourcePartition
+    from hifi_egest.delivery.memory_bounds import InFlightBudget
     from hifi_egest.delivery.parsing import parse
-    from hifi_egest.delivery.partition import ENRICHED, SourcePartition
 
     assigned = AssignedPartition(TopicPartition(ENRICHED, 0))
     partition = SourcePartition(assigned, ENRICHED, InFlightBudget(10, 1 << 20))
@@ -200,11 +200,9 @@ def egest_queue() -> Callable[[], object]:
     from aiokafka import TopicPartition
 
     from hifi.kafka.consumer import AssignedPartition
-    from hifi_egest.delivery.delivery import Delivery
-    from hifi_egest.delivery.event_record import NO_EARLIER_ATTEMPTS
-    from hifi_egest.delivery.in_flight_budget import InFlightBudget
+    from hifi_egest.delivery.delivery import ENRICHED, NO_EARLIER_ATTEMPTS, Delivery, SourcePartition
+    from hifi_egest.delivery.memory_bounds import InFlightBudget
     from hifi_egest.delivery.parsing import parse
-    from hifi_egest.delivery.partition import ENRICHED, SourcePartition
     from hifi_egest.lanes.queue import DeliveryQueue
 
     assigned = AssignedPartition(TopicPartition(ENRICHED, 0))
@@ -226,12 +224,10 @@ def egest_lane() -> Callable[[], object]:
 
     from hifi.kafka.consumer import AssignedPartition
     from hifi.pipe.model import BatchPolicy
-    from hifi_egest.delivery.delivery import Delivery, decide_all
-    from hifi_egest.delivery.in_flight_budget import InFlightBudget
-    from hifi_egest.delivery.lane_room import LaneRoom
+    from hifi_egest.delivery.delivery import ENRICHED, Delivery, SourcePartition, decide_all
     from hifi_egest.delivery.lease import PartitionLease
+    from hifi_egest.delivery.memory_bounds import InFlightBudget, LaneRoom
     from hifi_egest.delivery.parsing import parse
-    from hifi_egest.delivery.partition import ENRICHED, SourcePartition
     from hifi_egest.lanes.queue import RequestQueue
 
     assigned = AssignedPartition(TopicPartition(ENRICHED, 0))

@@ -10,8 +10,8 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
 from hifi_egest.dedup.outcome_reader import OutcomeReader
-from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease
+from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_egest.intake import DeliveryIntake, consumer_options
 from hifi_egest.lanes.lanes import Lanes
 from hifi_egest.lanes.resources import LaneResources

@@ -26,11 +26,9 @@ from hifi_egest.dedup.copy_key import RAW_LOG
 from hifi_egest.dedup.deduplicator import CopyCheck, Deduplicator
 from hifi_egest.dedup.outcome_reader import OutcomeReader, RecordedOutcomes
 from hifi_egest.dedup.takeover import take_over
-from hifi_egest.delivery.delivery import Delivery
-from hifi_egest.delivery.event_record import EventRecord
-from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.delivery.delivery import ENRICHED, RETRY_OUT, Delivery, EventRecord, SourcePartition
+from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_egest.delivery.parsing import InvalidRecord, parse
-from hifi_egest.delivery.partition import ENRICHED, RETRY_OUT, SourcePartition
 from hifi_egest.lanes.lane import Lane
 from hifi_egest.lanes.lanes import Lanes
 from hifi_egest.outcomes.recorder import OutcomeRecorder

@@ -43,7 +43,7 @@ from hifi.record.headers import (
 )
 from hifi.record.headers import TIME as TIME_HEADER
 from hifi.record.record import Record
-from hifi_egest.delivery.event_record import EventRecord
+from hifi_egest.delivery.delivery import EventRecord
 from hifi_egest.lanes.lane import Lane
 
 SECRET = "whsec_" + "c2VjcmV0" * 4

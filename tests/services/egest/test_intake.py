@@ -35,10 +35,9 @@ from hifi.record.record import Record
 from hifi.runtime.health import Health
 from hifi_egest.dedup.commit_metadata import CommitMetadata
 from hifi_egest.dedup.outcome_reader import RecordedOutcomes
-from hifi_egest.delivery.delivery import Delivery, complete_all
-from hifi_egest.delivery.event_record import EventRecord
-from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.delivery.delivery import Delivery, EventRecord, complete_all
 from hifi_egest.delivery.lease import PartitionLease
+from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_egest.intake import DeliveryIntake
 from hifi_egest.lanes.lanes import Lanes
 from hifi_egest.lanes.resources import LaneResources

@@ -1,11 +1,153 @@
-"""A delivery: one event for one destination."""
+"""What egest delivers: a source partition, its events, their deliveries, and the requests that carry these."""
 
+import asyncio
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Final, NamedTuple
+
+from aiokafka import ConsumerRecord
 
 from hifi.delivery.attempt import Attempt
-from hifi_egest.delivery.event_record import NO_EARLIER_ATTEMPTS, EarlierAttempts, EventRecord
-from hifi_egest.delivery.lane_room import LaneRoom
+from hifi.kafka.consumer import AssignedPartition
+from hifi.record.headers import Headers
+from hifi_egest.delivery.lease import PartitionLease
+from hifi_egest.delivery.memory_bounds import InFlightBudget, LaneRoom
+from hifi_egest.policy.breaker import Permit
+
+ENRICHED: Final = "enriched"
+RETRY_OUT: Final = "retry-out"
+_OVERHEAD_BYTES: Final = 1024
+"""Estimated memory of a delivery's headers, key and Python objects."""
+NO_ATTEMPT = Attempt()
+"""The outcome was decided without a request."""
+
+
+class SourcePartition:
+    """A partition of `enriched` or `retry-out`, from its assignment to its revocation."""
+
+    def __init__(self, assigned: AssignedPartition, source: str, budget: InFlightBudget) -> None:
+        """Start with nothing in flight.
+
+        Args:
+            assigned: the consumer's view of the partition.
+            source: `enriched` or `retry-out`.
+            budget: shared by all partitions.
+        """
+        self.assigned = assigned
+        self.number = assigned.partition
+        self.source = source
+        self.source_name = source.encode()
+        self._budget = budget
+        self._in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def begin(self, size_bytes: int) -> None:
+        """Count a new delivery."""
+        if not self._in_flight:
+            self._idle.clear()
+        self._in_flight += 1
+        self._budget.add(size_bytes)
+
+    def end(self, deliveries: int, size_bytes: int) -> None:
+        """Count deliveries as completed, or as left to the partition's next owner; `size_bytes`: of all together."""
+        self._in_flight -= deliveries
+        self._budget.release(deliveries, size_bytes)
+        if not self._in_flight:
+            self._idle.set()
+
+    async def wait_idle(self) -> None:
+        """Wait until no delivery is in flight."""
+        await self._idle.wait()
+
+
+class EarlierAttempts(NamedTuple):
+    """What a record of `retry-out` says of the earlier passes of its delivery.
+
+    Attributes:
+        attempts: requests so far.
+        started_us: when its first request was sent, or when it was handed over before without one, microseconds since
+            1970 UTC; 0: neither has happened.
+        passes: completed retry passes.
+        ambiguous: requests that may have arrived although no answer came.
+    """
+
+    attempts: int = 0
+    started_us: int = 0
+    passes: int = 0
+    ambiguous: int = 0
+
+
+NO_EARLIER_ATTEMPTS: Final = EarlierAttempts()
+
+
+class EventRecord:
+    """A parsed record.
+
+    Attributes:
+        record: as read.
+        partition: that it was read from.
+        receipt_hop: value of the header `hifi_hop` of its receipts.
+        copied: headers that its receipts have from it, beside `hifi`.
+        pipe: name of the pipe.
+        seq: identity of the event.
+        accepted_us: when ingest accepted it, microseconds since 1970 UTC.
+        fetched_us: when egest fetched it, microseconds since 1970 UTC.
+        revision_offset: offset in the topic `pipes` that egest must have read before it delivers the event.
+        due_us: the destination accepts no request before this time, microseconds since 1970 UTC; 0: at any time.
+        earlier: attempts of earlier passes.
+        key, log, log_offset: what identifies its copies; see hifi_egest.dedup.copy_key.
+        destinations: names of the destinations whose delivery has not been given to a lane yet; b"": none wants it.
+        pending: deliveries without a recorded outcome.
+        size_bytes: estimated size of one delivery in memory.
+    """
+
+    __slots__ = (
+        "accepted_us", "copied", "destinations", "due_us", "earlier", "fetched_us", "key", "log", "log_offset",
+        "partition", "pending", "pipe", "receipt_hop", "record", "revision_offset", "seq", "size_bytes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        record: ConsumerRecord,
+        partition: SourcePartition,
+        receipt_hop: bytes,
+        copied: Headers,
+        pipe: str,
+        seq: bytes,
+        accepted_us: int,
+        fetched_us: int,
+        destinations: list[bytes] | None = None,
+        revision_offset: int = -1,
+        due_us: int = 0,
+        earlier: EarlierAttempts = NO_EARLIER_ATTEMPTS,
+        key: bytes = b"",
+        log: str | None = None,
+        log_offset: int = 0,
+    ) -> None:
+        self.record = record
+        self.partition = partition
+        self.receipt_hop = receipt_hop
+        self.copied = copied
+        self.pipe = pipe
+        self.seq = seq
+        self.accepted_us = accepted_us
+        self.fetched_us = fetched_us
+        self.destinations = destinations if destinations is not None else []
+        self.revision_offset = revision_offset
+        self.due_us = due_us
+        self.earlier = earlier
+        self.key = key
+        self.log = log
+        self.log_offset = log_offset
+        self.pending = len(self.destinations)
+        self.size_bytes = len(record.value or b"") + _OVERHEAD_BYTES
+
+    def delivery_completed(self) -> None:
+        """Count a delivery whose outcome is recorded; the last one completes the record's offset."""
+        self.pending -= 1
+        if not self.pending:
+            self.partition.assigned.complete(self.record.offset)
 
 
 class DeliveryState(IntEnum):
@@ -18,10 +160,6 @@ class DeliveryState(IntEnum):
     """It was handed over or dropped while it was queued."""
     DECIDED = 3
     """Its outcome is being written."""
-
-
-NO_ATTEMPT = Attempt()
-"""The outcome was decided without a request."""
 
 
 class Delivery:
@@ -101,3 +239,75 @@ def complete_all(deliveries: Sequence[Delivery]) -> None:
     partition = deliveries[0].event.partition
     partition.assigned.complete_all(complete)
     partition.end(len(deliveries), size_bytes)
+
+
+class OutboundRequest:
+    """One delivery, or a batch of them.
+
+    Attributes:
+        deliveries: in the order in which they are sent.
+        keys: to release once the request is finished.
+        followed_by: the second half of a split batch, sent after this request.
+        permit: of the circuit breaker.
+    """
+
+    __slots__ = ("_lease", "deliveries", "followed_by", "keys", "permit")
+
+    def __init__(
+        self,
+        deliveries: list[Delivery],
+        keys: Sequence[bytes],
+        lease: PartitionLease,
+        followed_by: "OutboundRequest | None" = None,
+    ) -> None:
+        self.deliveries = deliveries
+        self.keys = keys
+        self.followed_by = followed_by
+        self.permit = Permit.NORMAL
+        self._lease = lease
+
+    def may_send(self) -> bool:
+        """Whether all its partitions certainly still belong to this instance."""
+        return self._lease.held() and self.active
+
+    @property
+    def active(self) -> bool:
+        """Whether none of its partitions is being revoked."""
+        for delivery in self.deliveries:  # noqa: SIM110 - `all` makes a generator: this runs before each request
+            if not delivery.event.partition.assigned.active:
+                return False
+        return True
+
+    def records(self) -> list[ConsumerRecord]:
+        """The record of each delivery."""
+        return [delivery.event.record for delivery in self.deliveries]
+
+    def count_attempt(self, started_s: float, started_us: int) -> None:
+        """Count a request that was sent.
+
+        Args:
+            started_s: when it started, monotonic seconds.
+            started_us: the same, microseconds since 1970 UTC.
+        """
+        for delivery in self.deliveries:
+            delivery.attempts += 1
+            delivery.local += 1
+            if delivery.local == 1:
+                delivery.pass_started_s = started_s
+            if not delivery.started_us:
+                delivery.started_us = started_us
+
+    def count_ambiguous(self) -> None:
+        """Count a request that may have arrived although no answer came."""
+        for delivery in self.deliveries:
+            delivery.ambiguous += 1
+
+    def split(self, middle: int | None = None) -> "OutboundRequest":
+        """The same deliveries as two requests, one after the other; returns the first.
+
+        Args:
+            middle: number of deliveries of the first one; None: half of them.
+        """
+        middle = len(self.deliveries) // 2 if middle is None else middle
+        second = OutboundRequest(self.deliveries[middle:], self.keys, self._lease, self.followed_by)
+        return OutboundRequest(self.deliveries[:middle], (), self._lease, second)

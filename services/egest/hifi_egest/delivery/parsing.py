@@ -31,8 +31,13 @@ from hifi.record.identity import (
 )
 from hifi.runtime.errors import NotAnEvent
 from hifi_egest.dedup.copy_key import RAW_LOG, replay_key, retry_log, work_key
-from hifi_egest.delivery.event_record import NO_EARLIER_ATTEMPTS, EarlierAttempts, EventRecord
-from hifi_egest.delivery.partition import ENRICHED, SourcePartition
+from hifi_egest.delivery.delivery import (
+    ENRICHED,
+    NO_EARLIER_ATTEMPTS,
+    EarlierAttempts,
+    EventRecord,
+    SourcePartition,
+)
 
 _COPIED: Final = frozenset({TIME, TRACEPARENT, REPLAY})
 """Headers that receipts have from their event, beside the header `hifi`."""

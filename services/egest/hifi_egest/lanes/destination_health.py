@@ -14,8 +14,7 @@ from hifi.kafka.topics import Tier
 from hifi.pipe.model import Destination
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, now_us
-from hifi_egest.delivery.delivery import Delivery
-from hifi_egest.delivery.outbound_request import OutboundRequest
+from hifi_egest.delivery.delivery import Delivery, OutboundRequest
 from hifi_egest.policy import outcome
 from hifi_egest.policy.breaker import BreakerState, CircuitBreaker, Permit
 from hifi_egest.policy.outcome import (

@@ -13,11 +13,16 @@ from hifi.delivery.sender import Sender, SentRequest, SplitBatch, Unsendable
 from hifi.pipe.model import Destination
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s
-from hifi_egest.delivery.delivery import NO_ATTEMPT, Delivery, DeliveryState
-from hifi_egest.delivery.event_record import EventRecord
-from hifi_egest.delivery.lane_room import LaneRoom
-from hifi_egest.delivery.outbound_request import OutboundRequest
-from hifi_egest.delivery.partition import RETRY_OUT, SourcePartition
+from hifi_egest.delivery.delivery import (
+    NO_ATTEMPT,
+    RETRY_OUT,
+    Delivery,
+    DeliveryState,
+    EventRecord,
+    OutboundRequest,
+    SourcePartition,
+)
+from hifi_egest.delivery.memory_bounds import LaneRoom
 from hifi_egest.lanes.destination_health import Conclusion
 from hifi_egest.lanes.lane_gauges import LaneGauges
 from hifi_egest.lanes.lane_senders import LaneSenders

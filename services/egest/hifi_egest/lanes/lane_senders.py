@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from hifi.delivery.sender import Sender
 from hifi.pipe.model import Destination
 from hifi.record.identity import identity
-from hifi_egest.delivery.delivery import Delivery
-from hifi_egest.delivery.outbound_request import OutboundRequest
+from hifi_egest.delivery.delivery import Delivery, OutboundRequest
 
 
 class LaneSenders:

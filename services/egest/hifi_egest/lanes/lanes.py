@@ -11,7 +11,7 @@ from hifi.pipe.reader import declared_destination, reader
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime import log
 from hifi.runtime.clock import monotonic_s
-from hifi_egest.delivery.partition import SourcePartition
+from hifi_egest.delivery.delivery import SourcePartition
 from hifi_egest.lanes.cpu_saturation import CpuSaturation
 from hifi_egest.lanes.lane import Lane
 from hifi_egest.lanes.lane_senders import stop_senders

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from hifi_egest.delivery.outbound_request import OutboundRequest
+from hifi_egest.delivery.delivery import OutboundRequest
 
 
 class LocalRetries:

@@ -8,8 +8,7 @@ from hifi.delivery.sender import SentRequest
 from hifi.pipe.model import Destination
 from hifi.runtime import log
 from hifi.runtime.clock import monotonic_s
-from hifi_egest.delivery.delivery import NO_ATTEMPT, Delivery
-from hifi_egest.delivery.outbound_request import OutboundRequest
+from hifi_egest.delivery.delivery import NO_ATTEMPT, Delivery, OutboundRequest
 from hifi_egest.lanes.destination_health import Conclusion, DestinationHealth, FailureDecision
 from hifi_egest.lanes.lane_senders import LaneSenders
 from hifi_egest.lanes.local_retries import LocalRetries

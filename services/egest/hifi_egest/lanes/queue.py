@@ -4,10 +4,8 @@ from collections import deque
 from typing import Final
 
 from hifi.pipe.model import BatchPolicy
-from hifi_egest.delivery.delivery import Delivery, DeliveryState
+from hifi_egest.delivery.delivery import Delivery, DeliveryState, OutboundRequest, SourcePartition
 from hifi_egest.delivery.lease import PartitionLease
-from hifi_egest.delivery.outbound_request import OutboundRequest
-from hifi_egest.delivery.partition import SourcePartition
 
 _ENVELOPE_BYTES: Final = 256
 """Estimated size of an event's attributes in a batch."""

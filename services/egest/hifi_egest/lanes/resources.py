@@ -8,8 +8,8 @@ from hifi.kafka.stream_log import StreamLog
 from hifi.kafka.topics import Tier
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime.health import Health
-from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease
+from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_egest.outcomes.recorder import OutcomeRecorder
 from hifi_egest.settings import EgestSettings
 

@@ -24,9 +24,8 @@ from hifi.record.record import Record
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Overloaded, Rejected
-from hifi_egest.delivery.delivery import NO_ATTEMPT, Delivery, complete_all, decide_all
+from hifi_egest.delivery.delivery import NO_ATTEMPT, Delivery, SourcePartition, complete_all, decide_all
 from hifi_egest.delivery.lease import PartitionLease
-from hifi_egest.delivery.partition import SourcePartition
 from hifi_egest.outcomes import records
 from hifi_egest.outcomes.records import SERVICE
 from hifi_egest.policy.outcome import Filtered, HandedOver, Outcome, Parked, RetryLater

@@ -26,8 +26,7 @@ from hifi.record.receipt import THIS_RELEASE, pack_receipt, receipt_text, reques
 from hifi.record.record import Record
 from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.errors import Rejected
-from hifi_egest.delivery.delivery import Delivery
-from hifi_egest.delivery.event_record import EventRecord
+from hifi_egest.delivery.delivery import Delivery, EventRecord
 from hifi_egest.policy.outcome import DeadLettered, Filtered, HandedOver, Outcome, Parked, RetryLater
 
 SERVICE = "egest"

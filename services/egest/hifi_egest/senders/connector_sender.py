@@ -20,7 +20,7 @@ from hifi.pipe.strict_model import StrictModel
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.runtime.errors import HifiError, Misconfigured, Missing, Rejected, RejectedEvents, Unacknowledged
-from hifi_egest.delivery.outbound_request import OutboundRequest
+from hifi_egest.delivery.delivery import OutboundRequest
 from hifi_egest.senders.outbound_events import outbound_events
 from hifi_egest.senders.resources import SenderResources
 

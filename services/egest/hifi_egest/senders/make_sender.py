@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hifi.delivery.installed_kinds import installed_sender_kind
 from hifi.delivery.sender import Sender, SenderContext
 from hifi.pipe.model import ConnectorDestination, Destination
-from hifi_egest.delivery.outbound_request import OutboundRequest
+from hifi_egest.delivery.delivery import OutboundRequest
 from hifi_egest.senders.connector_sender import ConnectorSender
 from hifi_egest.senders.resources import SenderResources
 

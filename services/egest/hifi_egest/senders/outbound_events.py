@@ -9,8 +9,7 @@ from hifi.record.headers import CE_PREFIX, CONTENT_TYPE
 from hifi.record.hop import hop
 from hifi.runtime.errors import Rejected
 from hifi_egest.dedup.copy_key import RAW_LOG
-from hifi_egest.delivery.delivery import Delivery
-from hifi_egest.delivery.partition import RETRY_OUT
+from hifi_egest.delivery.delivery import RETRY_OUT, Delivery
 
 _JSON: Final = "application/json"
 _PREFIX: Final = len(CE_PREFIX)

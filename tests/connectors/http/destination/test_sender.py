@@ -11,12 +11,9 @@ from hifi.delivery.sender import SenderContext, SentRequest
 from hifi.kafka.consumer import AssignedPartition
 from hifi.runtime import metrics
 from hifi.runtime.health import Health
-from hifi_egest.delivery.delivery import Delivery
-from hifi_egest.delivery.event_record import EventRecord
-from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.delivery.delivery import Delivery, EventRecord, OutboundRequest, SourcePartition
 from hifi_egest.delivery.lease import PartitionLease
-from hifi_egest.delivery.outbound_request import OutboundRequest
-from hifi_egest.delivery.partition import SourcePartition
+from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_http.declaration import HttpDestination
 from hifi_http.destination.sender import RequestSender
 

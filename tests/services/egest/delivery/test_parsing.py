@@ -30,10 +30,9 @@ from hifi.record.headers import (
 from hifi.record.headers import SEQ as SEQ_FIELD
 from hifi.record.headers import TIME as TIME_HEADER
 from hifi.record.identity import seq_text
-from hifi_egest.delivery.event_record import EventRecord
-from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.delivery.delivery import ENRICHED, RETRY_OUT, EventRecord, SourcePartition
+from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_egest.delivery.parsing import InvalidRecord, parse
-from hifi_egest.delivery.partition import ENRICHED, RETRY_OUT, SourcePartition
 
 SEQ = seq_text(EPOCH, 7)
 

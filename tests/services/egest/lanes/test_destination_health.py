@@ -12,11 +12,8 @@ from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.topics import Topics
 from hifi.runtime import metrics
 from hifi.runtime.clock import now_us
-from hifi_egest.delivery.delivery import Delivery
-from hifi_egest.delivery.event_record import EventRecord
-from hifi_egest.delivery.in_flight_budget import InFlightBudget
-from hifi_egest.delivery.outbound_request import OutboundRequest
-from hifi_egest.delivery.partition import SourcePartition
+from hifi_egest.delivery.delivery import Delivery, EventRecord, OutboundRequest, SourcePartition
+from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_egest.lanes.destination_health import DestinationHealth
 from hifi_egest.policy.breaker import BreakerState, Permit
 from hifi_egest.policy.outcome import DeadLettered, RetryLater

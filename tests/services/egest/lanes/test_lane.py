@@ -15,11 +15,9 @@ from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.topics import Topics
 from hifi.runtime import metrics
 from hifi.runtime.health import Health
-from hifi_egest.delivery.delivery import Delivery
-from hifi_egest.delivery.event_record import EventRecord
-from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.delivery.delivery import Delivery, EventRecord, SourcePartition
 from hifi_egest.delivery.lease import PartitionLease
-from hifi_egest.delivery.partition import SourcePartition
+from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_egest.lanes.lane import Lane
 from hifi_egest.lanes.resources import LaneResources
 from hifi_egest.policy.outcome import DELIVERED, Outcome, RetryLater

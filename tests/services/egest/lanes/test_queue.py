@@ -9,11 +9,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hifi.kafka.consumer import AssignedPartition
 from hifi.pipe.model import BatchPolicy
-from hifi_egest.delivery.delivery import Delivery, DeliveryState
-from hifi_egest.delivery.event_record import EarlierAttempts, EventRecord
-from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.delivery.delivery import (
+    Delivery,
+    DeliveryState,
+    EarlierAttempts,
+    EventRecord,
+    SourcePartition,
+)
 from hifi_egest.delivery.lease import PartitionLease
-from hifi_egest.delivery.partition import SourcePartition
+from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_egest.lanes.queue import DeliveryQueue, RequestQueue
 
 _numbers = itertools.count()

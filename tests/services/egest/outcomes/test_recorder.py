@@ -42,12 +42,10 @@ from hifi.record.identity import seq_text
 from hifi.record.receipt import RECEIPT_FIELDS
 from hifi.record.record import Record
 from hifi.runtime.release import VERSION
-from hifi_egest.delivery.delivery import Delivery
-from hifi_egest.delivery.event_record import EarlierAttempts, EventRecord
-from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.delivery.delivery import Delivery, EarlierAttempts, EventRecord, SourcePartition
 from hifi_egest.delivery.lease import PartitionLease
+from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_egest.delivery.parsing import parse
-from hifi_egest.delivery.partition import SourcePartition
 from hifi_egest.outcomes.recorder import OutcomeRecorder
 from hifi_egest.policy.outcome import DELIVERED, DeadLettered, Filtered, RetryLater
 
