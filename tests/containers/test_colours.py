@@ -21,7 +21,13 @@ services:
   observe: {environment: {HIFI_OBSERVE_STABLE_S: "5"}}
   egest: {networks: [default, front]}
 """
-OVERLOADED = ("429 ", "Kafka did not acknowledge")
+OVERLOADED = (
+    "429 ",
+    "Kafka did not acknowledge",
+    "Kafka is not acknowledging",
+    "the buffer of events for Kafka is full",
+    "too many request bodies",
+)
 """In ingest's refusals where two meshes are too much for these cores; events that were refused so are sent again."""
 CONCURRENCY = 32
 """Of the pipe: so many deliveries may be repeated when egest is killed."""
