@@ -35,7 +35,7 @@ EDGES = st.sampled_from(
 )
 KINDS: dict[str, st.SearchStrategy[Value]] = {
     "long": st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 5),
-    "double": st.floats(width=64),
+    "double": st.floats(width=64) | st.sampled_from([-0.0, 0.0, -1.0]),
     "decimal": st.decimals(-(10**20) + 1, 10**20 - 1, places=18) | st.decimals(-100, 100, places=2),
     "boolean": st.booleans(),
     "text": TEXT | EDGES,

@@ -267,6 +267,11 @@ def _is_whole(value: float | Decimal) -> bool:
     return isinstance(value, int) or (value.is_integer() and abs(value) < _EXACT_DOUBLE)
 
 
+def _keeps_sign(value: Any, number: int) -> bool:
+    """Whether a whole number is the value; it cannot be -0."""
+    return bool(number) or not str(value).startswith("-")
+
+
 def _same_number(value: Any, number: float) -> bool:
     """Whether a number of 64 bits is the value, as far as its shortest text tells."""
     return number == value or (isinstance(value, Decimal) and Decimal(repr(number)) == value)
@@ -402,6 +407,8 @@ _PRIMITIVE: Final[Mapping[str, Convert]] = {
     "bytes": _bytes,
 }
 _ROUNDING: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "int": _keeps_sign,
+    "long": _keeps_sign,
     "float": lambda value, number: number == value,
     "double": _same_number,
 }

@@ -13,12 +13,12 @@ import orjson
 
 _INT_DIGITS: Final = 1_000
 """A whole number with more digits is read as a Decimal, whose conversion from text takes linear time."""
-_MAY_LOSE_DIGITS: Final = re.compile(rb"[:,\[\s]-?\d+(?:[.eE]|(?<=\d{16}))|^\s*-?\d")
-"""A number with a fraction, an exponent or 16 digits. Text may match, too: it only takes longer to read then."""
+_MAY_LOSE_DIGITS: Final = re.compile(rb"[:,\[\s](?:-?\d+(?:[.eE]|(?<=\d{16}))|-0)|^\s*-?\d")
+"""A number with a fraction, an exponent or 16 digits, or -0. Text may match, too: it only takes longer to read then."""
 
 
 def loads(text: bytes | str) -> Any:
-    """Read a JSON document: whole numbers as int, of 1,000 digits and more as Decimal, other numbers as Decimal.
+    """Read a JSON document: whole numbers as int; other numbers, -0, and those of 1,000 digits and more as Decimal.
 
     Raises:
         ValueError: it is no JSON, is nested too deeply, is not UTF-8, or an exponent has more than 18 digits.
@@ -116,7 +116,7 @@ def _decimal(text: str) -> Decimal:
 
 
 def _whole_number(text: str) -> int | Decimal:
-    return int(text) if len(text) < _INT_DIGITS else Decimal(text)
+    return int(text) if len(text) < _INT_DIGITS and text != "-0" else Decimal(text)
 
 
 def _refuse_constant(text: str) -> Any:

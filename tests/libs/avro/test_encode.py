@@ -183,6 +183,13 @@ def test_a_union_takes_the_first_type_that_keeps_the_whole_value(
     assert encoded_and_read(branches, value, unknown) == expected
 
 
+@pytest.mark.parametrize(
+    ("branches", "text"), [(["long", "double"], "-0.0"), (["long", "string"], "0"), ("int", "0")]
+)
+def test_minus_zero_is_a_floating_point_number_where_the_schema_has_them(branches: Any, text: str) -> None:
+    assert str(encoded_and_read(branches, Decimal("-0"))) == text
+
+
 def test_what_no_type_keeps_whole_loses_the_least() -> None:
     branches = [record("P", x="int"), record("Q", x="int", y="int")]
     assert encoded_and_read(branches, {"x": 1, "y": 2, "z": 3}, "drop") == {"x": 1, "y": 2}

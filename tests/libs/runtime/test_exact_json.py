@@ -19,7 +19,16 @@ VALUES = st.recursive(
 
 @pytest.mark.parametrize(
     "text",
-    ["1560704964.331047", "18446744073709551616", "123456789012.3456", "1.10", "-0.0", "1E+400", "1E-400"],
+    [
+        "1560704964.331047",
+        "18446744073709551616",
+        "123456789012.3456",
+        "1.10",
+        "-0.0",
+        "-0",
+        "1E+400",
+        "1E-400",
+    ],
 )
 def test_digits_are_kept(text: str) -> None:
     assert exact_json.dumps(exact_json.loads(f'{{"n":[{text}]}}')).decode() == f'{{"n":[{text}]}}'

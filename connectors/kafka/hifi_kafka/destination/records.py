@@ -14,7 +14,7 @@ from hifi.runtime.errors import Rejected
 from hifi.runtime.http.media_type import is_json
 from hifi_kafka.declaration import KafkaDestinationSettings
 
-_MANY_DIGITS: Final = re.compile(rb"[0-9][0-9.]{15}|[0-9][eE]")
+_MANY_DIGITS: Final = re.compile(rb"[0-9][0-9.]{15}|[0-9][eE]|-0")
 STRUCTURED = "application/cloudevents+json"
 
 
