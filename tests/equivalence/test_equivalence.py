@@ -123,7 +123,7 @@ async def test_rows_of_a_snapshot_that_is_interrupted_before_the_first_one_come_
         connection.execute("LOCK TABLE interrupted IN ACCESS EXCLUSIVE MODE")  # its rows cannot be read
         await reading.start()
         await reading.read(lambda: reading.count > 0, 60)
-        assert (reading.count, collected.events) == (1, [])
+        assert collected.events == []
         assert cdc.worker.process is not None
         await cdc.worker.process.kill()
     await cdc.worker.start()
