@@ -100,10 +100,12 @@ def access(topics: Topics, control: ControlTopics | None = None) -> Mapping[str,
 def connect_access(topics: Topics) -> Mapping[str, Access]:
     """What a worker of Kafka Connect beside the stream needs, and the user with whom collect reads what it writes.
 
-    Their topics begin with `<stream>-connect.`, and those of the stream are not theirs.
+    Their topics begin with `<stream>-connect.`, and those of the stream are not theirs. collect keeps the keys of rows
+    in topics beside them (`hifi_debezium.source.kept_keys`).
     """
     group = connect_group(topics)
-    written = [f"{group}.{ANY}", f"__debezium-heartbeat.{group}.{ANY}"]
+    changes = f"{group}.{ANY}"
+    written = [changes, f"__debezium-heartbeat.{group}.{ANY}"]
     return {
         CONNECT: Access(
             reads=written,
@@ -112,7 +114,9 @@ def connect_access(topics: Topics) -> Mapping[str, Access]:
             groups=[group],
             transactional_ids=[f"{group}-{ANY}", f"connect-cluster-{group}"],
         ),
-        CHANGES: Access(reads=[f"{group}.{ANY}"], groups=[topics.group("collect") + ANY]),
+        CHANGES: Access(
+            reads=[changes], writes=[changes], creates=[changes], groups=[topics.group("collect") + ANY]
+        ),
     }
 
 

@@ -15,12 +15,13 @@ from hifi.control.permission import GRANTED
 from hifi.control.steps import StepRight
 from hifi.kafka.fenced_writer import FencedWriter
 from hifi.kafka.security import client_options
-from hifi.kafka.security.access import access
+from hifi.kafka.security.access import CHANGES, access
 from hifi.kafka.security.client_options import _by_address
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import Topics
 from hifi.record.record import Record
 from hifi.runtime.errors import Retryable
+from hifi_debezium.source.kept_keys import KeptKeys
 from hifi_infra.kafka.credentials import ADMIN
 
 NEEDS = access(Topics("s"))
@@ -113,6 +114,18 @@ async def test_a_user_commits_to_its_own_groups_and_is_refused_on_all_others(
                 continue
             committed.add(group)
     assert committed == set(NEEDS[role].groups)
+
+
+async def test_the_user_who_reads_changes_keeps_the_keys_of_rows_beside_them_and_nowhere_else(
+    secured: SecuredKafka,
+) -> None:
+    security = secured.security(CHANGES)
+    keys = KeptKeys(secured.bootstrap, "s-connect.shop.keys", security)
+    await keys.provide()
+    await keys.write([(b'["public.flights",1]', b"{}")])
+    await keys.close()
+    with pytest.raises(Retryable, match=r"s\.shop\.keys with the keys of rows cannot be created"):
+        await KeptKeys(secured.bootstrap, "s.shop.keys", security).provide()
 
 
 async def test_only_the_publisher_creates_topics_and_only_of_its_stream(secured: SecuredKafka) -> None:
