@@ -176,6 +176,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "View.description": (_view(("description",)),),
     "View.key": (_view(("key",), _only),),
     "View.fields": (_view(("fields",), _key("text")),),
+    "ViewAccess.origins": (_view(("serve", "origins"), _only),),
     "ViewSource.pipe": (_view(("from", "pipe")),),
     "Owner.webhook": (Row(("owner", "webhook")),),
     "Owner.email": (Row(("owner", "email")),),
@@ -415,6 +416,9 @@ INERT: Final[Mapping[str, tuple[frozenset[str], str] | tuple[tuple[frozenset[str
     **{f"HttpSource.{field}": (WORD, IN_DATA) for field in ("id", "time", "partition_key")},
     **{f"{kind}.partition_key": (WORD, IN_DATA) for kind in ("KafkaSource", "ObjectsSource")},
     **{f"{kind}.env": (LINE, VARIABLE) for kind in ("WriteKey", "HashedKey", "Secret", "HeaderSecret")},
+    "ViewAccess.origins": (
+        REBOUND | {"private URL", "metadata in decimal"}, "is compared with the header Origin; nothing connects to it"
+    ),
     "HeaderSecret.prefix": (LINE, DATA),
     "SourceMask.data": (MASKED, IN_DATA),
     "Normalize.mask": (MASKED, IN_DATA),
