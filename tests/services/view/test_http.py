@@ -38,7 +38,8 @@ def test_each_route_has_a_row_of_the_access_table(tmp_path: Path) -> None:
     health = Health("view", "view")
     settings = ViewSettings(view_data=tmp_path)
     registry = PipeRegistry("127.0.0.1:9", Topics("s"), health)
-    app = application(settings, Views(settings, [], registry, health), ReadKeys([], health))
+    views = Views(settings, [], registry, health)
+    app = application(settings, views, ReadKeys([], health), asyncio.Event())
     routes = {
         f"{method} {route.path}"
         for route in app.routes
@@ -371,6 +372,16 @@ async def test_fifty_readers_see_the_same_rows(stream: ViewStream, tmp_path: Pat
             after = await asyncio.gather(*(reader.rows(20) for reader in readers))
             assert after == [{f"UA{number:03}": 1000 for number in range(20)}] * 50
             assert (await client.ask(f"{NAME}/rows/UA001"))[1]["delay"] == 1000
+
+
+async def test_streams_of_changes_end_when_view_stops(
+    stream: ViewStream, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with viewing(stream, tmp_path) as (client, service), Changes(client) as changes:
+        await changes.complete()
+        service.stop()
+        await changes.end()
+    assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
 
 
 async def test_changes_of_a_part_of_the_key(stream: ViewStream, tmp_path: Path) -> None:

@@ -62,6 +62,17 @@ class Changes:
         """Until when the view is complete, as the next such event says."""
         return str(orjson.loads(await self._next("complete-until")))
 
+    async def end(self) -> None:
+        """Read until the server ends the stream.
+
+        Raises:
+            aiohttp.ClientError: it breaks off.
+        """
+        assert self._answer is not None
+        async with asyncio.timeout(30):
+            while await self._answer.content.readany():
+                pass
+
     async def _next(self, kind: str) -> bytes:
         assert self._answer is not None
         async with asyncio.timeout(30):

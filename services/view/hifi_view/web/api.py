@@ -1,5 +1,6 @@
 """The HTTP interface of views. Each answer says until when the view is complete."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
@@ -49,9 +50,16 @@ class ServedView(NamedTuple):
     reads: ViewReads
 
 
-def application(settings: ViewSettings, views: Views, keys: ReadKeys) -> Starlette:
-    """The ASGI application."""
-    api = ViewApi(settings, views, keys)
+def application(settings: ViewSettings, views: Views, keys: ReadKeys, stopping: asyncio.Event) -> Starlette:
+    """The ASGI application.
+
+    Args:
+        settings: limits.
+        views: of this instance.
+        keys: who may read them.
+        stopping: set when streams must end.
+    """
+    api = ViewApi(settings, views, keys, stopping)
     of_name = f"/v1/views/{{{NAME}}}"
     routes = [
         Route("/v1/views", api.listed),
@@ -83,16 +91,11 @@ async def _problem(_: Request, error: Exception) -> Response:
 class ViewApi:
     """Handlers, one method for each route."""
 
-    def __init__(self, settings: ViewSettings, views: Views, keys: ReadKeys) -> None:
-        """Serve views.
-
-        Args:
-            settings: limits.
-            views: of this instance.
-            keys: who may read them.
-        """
+    def __init__(self, settings: ViewSettings, views: Views, keys: ReadKeys, stopping: asyncio.Event) -> None:
+        """Serve views; parameters as of `application`."""
         self._settings = settings
         self._keys = keys
+        self._stopping = stopping
         self._streams = 0
         self._views = {
             name: ServedView(view, RowQueries(view.view), ViewReads(view))
@@ -223,7 +226,7 @@ class ViewApi:
             build, after = _event_id(last)
             told = ""
             yield b"retry: 1000\n\n"
-            while monotonic_s() < end_s:
+            while monotonic_s() < end_s and not self._stopping.is_set():
                 followed = view.followed
                 if build != followed.build:
                     build, after = followed.build, 0
