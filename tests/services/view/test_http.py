@@ -24,6 +24,8 @@ NAME = "/v1/views/flights-now"
 BOTH = f"{VIEW}---{OTHER_VIEW}"
 ACCESS = {
     # Answers without a key, with a wrong one, with that of another view, with that of the view.
+    "GET /": (200, 200, 200, 200),  # the page without data
+    "GET /static/{file}": (404, 404, 404, 404),  # there is no such file
     "GET /v1/views": (401, 401, 200, 200),
     "GET /v1/views/{name}": (401, 401, 404, 200),
     "GET /v1/views/{name}/rows": (401, 401, 404, 200),
@@ -280,7 +282,8 @@ async def test_hostile_requests_are_refused(stream: ViewStream, tmp_path: Path) 
             f"{NAME}/rows/%ff%fe",
             f"{NAME}/rows/' OR 1=1 --",
             f"{NAME}/nothing",
-            "/",
+            "/static/../console.py",
+            "/static/%2e%2e%2fconsole.py",
         ):
             async with (
                 aiohttp.ClientSession() as session,

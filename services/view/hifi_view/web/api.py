@@ -25,6 +25,7 @@ from hifi_view.store import row_file
 from hifi_view.store.row_queries import Filter, RowQueries
 from hifi_view.views import Views
 from hifi_view.web import parameters
+from hifi_view.web.console import ViewConsole
 from hifi_view.web.read_keys import ReadKeys
 from hifi_view.web.read_pool import ViewReads
 
@@ -62,6 +63,7 @@ def application(settings: ViewSettings, views: Views, keys: ReadKeys, stopping: 
     api = ViewApi(settings, views, keys, stopping)
     of_name = f"/v1/views/{{{NAME}}}"
     routes = [
+        *ViewConsole(settings.observe_url, settings.manage_url).routes(),
         Route("/v1/views", api.listed),
         Route(of_name, api.of_view("about", api.about)),
         Route(f"{of_name}/rows", api.of_view("rows", api.rows)),
