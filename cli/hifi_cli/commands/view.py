@@ -24,7 +24,7 @@ _QUERY_S: Final = 30.0
 def view(
     name: Annotated[str, typer.Argument(metavar="VIEW", help="Name of the view.")],
     sql: Annotated[
-        str, typer.Argument(metavar="[SQL]", help="One SELECT, in SQLite's SQL. Default: all rows.")
+        str, typer.Argument(metavar="SQL", help="One SELECT, in SQLite's SQL. Default: all rows.")
     ] = "",
     key: Annotated[
         str,
