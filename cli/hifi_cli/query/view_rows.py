@@ -1,6 +1,7 @@
 """The rows of a view, from one instance of the service view or from that of each colour."""
 
 import sqlite3
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,6 +24,7 @@ _TYPES: Final = {
     ViewType.DOUBLE: "REAL",
     ViewType.BOOL: "INTEGER",
 }
+_RETRY_S: Final = 0.5
 _HINT: Final = "is the mesh running, and does its folder of pipes have views?"
 
 Row = Mapping[str, Any]
@@ -53,7 +55,7 @@ def read_rows(url: str, key: str, view: str, *, at_least: str | None, within_s: 
         key: that opens the view.
         view: its name.
         at_least: time until which it must be complete, RFC 3339; None: any.
-        within_s: longest wait for that, seconds.
+        within_s: longest wait for that, and for a view that is being made anew, seconds.
         most: rows.
 
     Raises:
@@ -69,7 +71,8 @@ def read_rows(url: str, key: str, view: str, *, at_least: str | None, within_s: 
     while True:
         answer = api.request("GET", f"/v1/views/{view}/rows?{urlencode(parameters)}")
         if answer.status == 503 and monotonic_s() < end_s:
-            continue  # it has waited itself
+            time.sleep(_RETRY_S)
+            continue
         body = _accepted(api, answer).body
         complete_until = complete_until or answer.headers["hifi-complete-until"]
         rows += body["rows"]
