@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "watermark": _Command(_INSPECT, "watermark", "watermark"),
     "wait": _Command(_INSPECT, "wait", "wait"),
     "query": _Command(_INSPECT, "query", "query"),
+    "view": _Command(_INSPECT, "view", "view"),
     "skew": _Command(_INSPECT, "skew", "skew"),
     "sources": _Command(_INSPECT, "sources", "sources"),
     "usage": _Command(_INSPECT, "usage", "usage"),

@@ -83,12 +83,7 @@ async def query(
         result = select(database, sql, rows=rows, within_s=within_s)
     finally:
         database.close()
-    if as_json:
-        if len(set(result.columns)) < len(result.columns):
-            raise Misconfigured("two columns have one name: give them others with AS")
-        print_json([dict(zip(result.columns, row, strict=True)) for row in result.rows])
-    else:
-        _print(result, wide=wide)
+    print_result(result, wide=wide, as_json=as_json)
     if result.more:
         errors.print(f"these are the first {rows:,} rows; --rows shows more", highlight=False)
 
@@ -128,7 +123,17 @@ async def _load(
         ) from None
 
 
-def _print(result: Result, *, wide: bool) -> None:
+def print_result(result: Result, *, wide: bool, as_json: bool) -> None:
+    """Print the rows of a query, as a table or as JSON objects.
+
+    Raises:
+        Misconfigured: two columns of JSON objects have one name.
+    """
+    if as_json:
+        if len(set(result.columns)) < len(result.columns):
+            raise Misconfigured("two columns have one name: give them others with AS")
+        print_json([dict(zip(result.columns, row, strict=True)) for row in result.rows])
+        return
     if not result.rows:
         console.print("no rows")
         return

@@ -301,8 +301,10 @@ def _announce(mesh: Mesh, pipes: list[Pipe]) -> None:
     if mesh.plan.console:
         print_console_link("Open the console at", ObserveApi(mesh.plan.console, token))
     if mesh.plan.instances("view"):
-        url = f"http://127.0.0.1:{mesh.plan.view_port}/v1/views"
-        console.print(f"Read views at {url}", highlight=False, soft_wrap=True)
+        views = f"http://127.0.0.1:{mesh.plan.view_port}"
+        console.print(
+            f"Read views at {views}, in programs at {views}/v1/views", highlight=False, soft_wrap=True
+        )
     if mesh.plan.manage:
         print_console_link("Manage pipes at", ObserveApi(mesh.plan.manage, token))
         console.print(f"Programs send the token in {mesh.plan.token}.", highlight=False, soft_wrap=True)

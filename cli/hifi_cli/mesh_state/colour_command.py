@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from hifi.delivery.colours import ColourSetup
+from hifi.pipe.loader import load_views
 from hifi_infra.colours.colour_mesh import ColourAddress, MeshCommand
 from hifi_infra.mesh.plan import Trigger
 
@@ -47,6 +48,8 @@ def mesh_command(stream: str, pipes: Path | None, options: MeshOptions) -> MeshC
         argv += ["--port", str(address.port), "--console-port", str(address.console_port)]
         argv += ["--trigger", options.trigger]
         argv += ["--pipes", str(pipes.resolve())] if pipes else []
+        if pipes and load_views(pipes)[0]:  # a release without views has no such option
+            argv += ["--view-port", str(address.view_port)]
         argv += ["--partitions", str(partitions)] if partitions else []
         argv += ["--kafka-version", setup.kafka_version] if setup.kafka_version else []
         return argv + [part for count in options.scale for part in ("--scale", count)]

@@ -1,6 +1,6 @@
 """Find the mesh that a command works on: the one that runs on a data folder, or one given by options."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,6 +199,28 @@ def observe_apis(data: Path, url: str | None) -> list[ObserveApi]:
         return [observe_api(data, url)]
     _require_awake(data, mesh, "the figures are those of both colours")
     return [observe_api(folder, None) for folder in mesh.colours.values()]
+
+
+def view_urls(data: Path, urls: Sequence[str]) -> list[str]:
+    """Return the addresses of view: those that are given, else that of the mesh or of each of its colours.
+
+    Raises:
+        Misconfigured: no address is given and no mesh with views runs on the folder; a colour is asleep.
+    """
+    if urls:
+        return [url.rstrip("/") for url in urls]
+    mesh = _mesh(data, "or give the address of view with --url")
+    meshes = {data: mesh}
+    if mesh.colours:
+        _require_awake(data, mesh, "rows that only it has would be missing")
+        meshes = {folder: _mesh(folder, "or wake it") for folder in mesh.colours.values()}
+    without = [str(folder) for folder, each in meshes.items() if each.view is None]
+    if without:
+        raise Misconfigured(
+            f"the mesh on {' and '.join(without)} serves no views: add a file that begins with `view: NAME` to its "
+            "folder of pipes, and start it again"
+        )
+    return [each.view for each in meshes.values() if each.view is not None]
 
 
 def mesh_token(data: Path, mesh: RunningMesh) -> str:

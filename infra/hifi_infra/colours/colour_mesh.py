@@ -27,12 +27,13 @@ LOOK_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ColourAddress:
-    """Where one colour is: its data folder, and the ports of its ingest and its observe."""
+    """Where one colour is: its data folder, and the ports of its ingest, its observe and its view."""
 
     name: str
     folder: Path
     port: int
     console_port: int
+    view_port: int
 
 
 MeshCommand: TypeAlias = Callable[[ColourAddress, ColourSetup], Sequence[str]]

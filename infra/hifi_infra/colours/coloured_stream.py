@@ -313,7 +313,7 @@ def _addresses(plan: ColouredPlan) -> dict[str, ColourAddress]:
     addresses = {}
     for name in NAMES:
         ports = []
-        for _ in range(2):
+        for _ in range(3):
             ports.append(free_port(but=used_ports))
             used_ports.add(ports[-1])
         addresses[name] = ColourAddress(name, plan.folder(name), *ports)

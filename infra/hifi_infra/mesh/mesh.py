@@ -217,6 +217,7 @@ class Mesh:
             url=self.plan.url,
             console=self.plan.console,
             manage=self.plan.manage,
+            view=self.plan.view_console,
             control=self.plan.control_topics.control if self.plan.control_topics else "",
             trigger=self.plan.trigger,
             python_path=list(self.plan.python_path),
@@ -232,6 +233,7 @@ class Mesh:
             ("ingest", self.plan.port, "--port"),
             ("observe", self.plan.console_port, "--console-port"),
             ("manage", self.plan.manage_port, "--manage-port"),
+            ("view", self.plan.view_port, "--view-port"),
         ):
             if self.plan.instances(service) and port and not is_free(port):
                 raise Misconfigured(

@@ -122,6 +122,11 @@ class Plan:
         return f"http://127.0.0.1:{self.console_port}" if self.instances("observe") else None
 
     @property
+    def view_console(self) -> str | None:
+        """URL of the views and of their console; None without view, and if its port is not chosen."""
+        return f"http://127.0.0.1:{self.view_port}" if self.instances("view") and self.view_port else None
+
+    @property
     def token(self) -> Path:
         """File with the token of the first principal of observe and of the management API."""
         return self.data / f"{self.principal_topics.control}.token"
@@ -217,10 +222,12 @@ def environment(
     if spec.service == "observe":
         variables["HIFI_OBSERVE_PORT"] = str(plan.console_port if spec.number == 1 else 0)
         variables["HIFI_MANAGE_URL"] = plan.manage or ""
+        variables["HIFI_VIEW_URL"] = plan.view_console or ""
     variables |= _view_variables(plan, spec)
     if spec.service == "manage":
         variables["HIFI_MANAGE_PORT"] = str(plan.manage_port)
         variables["HIFI_OBSERVE_URL"] = plan.console or "" if plan.console_port else ""
+        variables["HIFI_VIEW_URL"] = plan.view_console or ""
     if plan.control_topics is not None:
         variables["HIFI_CONTROL"] = plan.control_topics.control
     if spec.service == "scale":
@@ -241,4 +248,6 @@ def _view_variables(plan: Plan, spec: InstanceSpec) -> dict[str, str]:
     return {
         "HIFI_VIEW_PORT": str(plan.view_port if spec.number == 1 else 0),
         "HIFI_VIEW_DATA": str(plan.data / "views" / spec.name),
+        "HIFI_OBSERVE_URL": plan.console or "" if plan.console_port else "",
+        "HIFI_MANAGE_URL": plan.manage or "",
     } | ({} if plan.views is None else {"HIFI_VIEW_DECLARATIONS": str(plan.views)})

@@ -62,6 +62,8 @@ class RunningMesh(BaseModel):
     """URL of observe's console and API; None without observe."""
     manage: str | None = None
     """URL of the management API; None without a control plane, and if its port was not chosen."""
+    view: str | None = None
+    """URL of view; None without views."""
     trigger: Trigger
     control: str = ""
     """Name of the control plane; empty: there is none."""

@@ -15,7 +15,7 @@ from hifi.delivery.installed_kinds import InvalidDestination, completed, install
 from hifi.pipe.function_import import import_function
 from hifi.pipe.limit_check import functions, refusals
 from hifi.pipe.limits import pipe_limits
-from hifi.pipe.loader import LoadedPipe, PipeProblem, load, load_views
+from hifi.pipe.loader import Declarations, LoadedPipe, PipeProblem, load_declarations
 from hifi.pipe.model import ConnectorDestination, Enrich, Pipe, Trigger
 from hifi.pipe.source import UnreadableSource, installed_source_kind
 from hifi.pipe.view import View
@@ -48,7 +48,8 @@ def check_folder(
     Returns:
         The pipes that could be loaded, as they are published if there is no problem, and all problems by file and line.
     """
-    loaded, problems = load(folder)
+    declared = load_declarations(folder)
+    loaded, problems = declared.pipes, list(declared.problems)
     where = [folder, *pipe_limits().function_folders] if function_folders is None else function_folders
     for loaded_pipe in loaded:
         problems += _check_source(loaded_pipe)
@@ -57,7 +58,9 @@ def check_folder(
         problems += _check_lookups(loaded_pipe)
         problems += _check_fields(loaded_pipe)
         problems += _check_destinations(loaded_pipe)
-    problems += _check_views(folder, loaded, views)
+    problems += _check_views(declared)
+    if views is not None:
+        views += [loaded_view.view for loaded_view in declared.views]
     if sql and not problems:
         unchecked = [loaded_pipe for loaded_pipe in loaded if not _has_passed(loaded_pipe, trigger, passed)]
         sql_problems = _check_sql(unchecked, trigger, [] if notes is None else notes)
@@ -82,19 +85,13 @@ def _check_source(loaded_pipe: LoadedPipe) -> Iterator[PipeProblem]:
             yield loaded_pipe.problem(("source", "kind"), str(error))
 
 
-def _check_views(folder: Path, loaded: Sequence[LoadedPipe], views: list[View] | None) -> list[PipeProblem]:
+def _check_views(declared: Declarations) -> Iterator[PipeProblem]:
     """Views must be allowed by the operator and by the pipes that they read."""
-    loaded_views, problems = load_views(folder)
-    pipes = {loaded_pipe.pipe.pipe: loaded_pipe.pipe for loaded_pipe in loaded}
-    for loaded_view in loaded_views:
+    pipes = {loaded_pipe.pipe.pipe: loaded_pipe.pipe for loaded_pipe in declared.pipes}
+    for loaded_view in declared.views:
         view = loaded_view.view
-        if views is not None:
-            views.append(view)
-        problems += [
-            loaded_view.problem(path, reason)
-            for path, reason in view_refusals(view, pipes.get(view.from_.pipe), pipe_limits())
-        ]
-    return problems
+        for path, reason in view_refusals(view, pipes.get(view.from_.pipe), pipe_limits()):
+            yield loaded_view.problem(path, reason)
 
 
 def _check_functions(loaded_pipe: LoadedPipe, folders: Sequence[Path]) -> Iterator[PipeProblem]:

@@ -20,7 +20,7 @@ _PREFIX: Final = "hifi_wk_"
 _KEY_BYTES: Final = 32
 _ID_DIGITS: Final = 12
 _SHORTEST: Final = 32
-_MOST_ORIGINS: Final = 20
+MOST_ORIGINS: Final = 20
 
 
 class IssuedKeyJson(TypedDict):
@@ -171,8 +171,8 @@ def issued_key(
     if len(key) < _SHORTEST or not re.fullmatch(r"[\x21-\x7e]+", key):
         raise Misconfigured(f"a write key has at least {_SHORTEST} characters of ASCII without spaces")
     pages = tuple(sorted({read_origin(origin) for origin in origins}))
-    if len(pages) > _MOST_ORIGINS:
-        raise Misconfigured(f"a write key may have {_MOST_ORIGINS} origins")
+    if len(pages) > MOST_ORIGINS:
+        raise Misconfigured(f"a write key may have {MOST_ORIGINS} origins")
     sha256 = hashlib.sha256(key.encode()).hexdigest()
     return IssuedKey(key_id(sha256), pipe, sha256, pages, expires_us, author, at_us)
 

@@ -59,6 +59,23 @@ class LoadedView(LoadedFile):
     view: View
 
 
+@dataclass(frozen=True, slots=True)
+class Declarations:
+    """What the YAML files of a folder declare, as far as it could be loaded, and all problems."""
+
+    pipes: list[LoadedPipe]
+    views: list[LoadedView]
+    problems: list[PipeProblem]
+
+
+def load_declarations(folder: Path) -> Declarations:
+    """Load pipes and views of a folder, each file read once, as `load` and `load_views` do."""
+    files, problems = _read_folder(folder)
+    pipes, pipe_problems = _load_pipes(files)
+    views, view_problems = _load_views(files)
+    return Declarations(pipes, views, [*problems, *pipe_problems, *view_problems])
+
+
 def load(folder: Path) -> tuple[list[LoadedPipe], list[PipeProblem]]:
     """Load every `*.yaml` and `*.yml` file of a folder that declares a pipe.
 
@@ -67,14 +84,27 @@ def load(folder: Path) -> tuple[list[LoadedPipe], list[PipeProblem]]:
     Returns:
         The pipes that could be loaded, and all problems.
     """
-    files = _files(folder)
-    if not files:
-        problem = "holds no *.yaml file" if folder.is_dir() else "is not a folder"
-        return [], [PipeProblem(folder, 1, "", f"{problem}; name a folder with one YAML file for each pipe")]
+    files, problems = _read_folder(folder)
+    loaded, pipe_problems = _load_pipes(files)
+    return loaded, problems + pipe_problems
+
+
+def load_views(folder: Path) -> tuple[list[LoadedView], list[PipeProblem]]:
+    """Load every file of a folder that declares a view; paths of keys are absolute.
+
+    Returns:
+        The views that could be loaded, and problems of files with views. Whether their pipes allow them is not checked.
+    """
+    return _load_views(_read_folder(folder)[0])
+
+
+def _load_pipes(files: Sequence[LoadedFile]) -> tuple[list[LoadedPipe], list[PipeProblem]]:
     loaded: list[LoadedPipe] = []
     problems: list[PipeProblem] = []
     for file in files:
-        loaded_pipe = _load_file(file, problems)
+        if is_view(file.tree):
+            continue
+        loaded_pipe = _load_pipe(file, problems)
         if loaded_pipe is None:
             continue
         twin = next((other for other in loaded if other.pipe.pipe == loaded_pipe.pipe.pipe), None)
@@ -91,24 +121,18 @@ def load(folder: Path) -> tuple[list[LoadedPipe], list[PipeProblem]]:
     return loaded, problems
 
 
-def load_views(folder: Path) -> tuple[list[LoadedView], list[PipeProblem]]:
-    """Load every file of a folder that declares a view; paths of keys are absolute.
-
-    Returns:
-        The views that could be loaded, and problems of files with views. Whether their pipes allow them is not checked.
-    """
+def _load_views(files: Sequence[LoadedFile]) -> tuple[list[LoadedView], list[PipeProblem]]:
     loaded: list[LoadedView] = []
     problems: list[PipeProblem] = []
-    for file in _files(folder):
-        tree = _read_tree(file, [])  # what is no YAML is reported with the pipes
-        if not is_view(tree):
+    for file in files:
+        if not is_view(file.tree):
             continue
         try:
-            declared = _plain(tree)
-            _absolute_secrets(declared, file.resolve().parent)
-            view = LoadedView(file, tree, View.model_validate(declared))
+            declared = _plain(file.tree)
+            _absolute_secrets(declared, file.file.resolve().parent)
+            view = LoadedView(file.file, file.tree, View.model_validate(declared))
         except ValidationError as error:
-            problems += [_problem(file, tree, path, message) for path, message in validation_problems(error)]
+            problems += [file.problem(path, message) for path, message in validation_problems(error)]
             continue
         twin = next((other for other in loaded if other.view.table == view.view.table), None)
         if twin is not None:
@@ -126,8 +150,15 @@ def is_view(tree: Any) -> bool:
     return isinstance(tree, dict) and "view" in tree and "pipe" not in tree
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]) if folder.is_dir() else []
+def _read_folder(folder: Path) -> tuple[list[LoadedFile], list[PipeProblem]]:
+    """The YAML files of a folder, each parsed once, and what cannot be read."""
+    paths = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]) if folder.is_dir() else []
+    if not paths:
+        problem = "holds no *.yaml file" if folder.is_dir() else "is not a folder"
+        return [], [PipeProblem(folder, 1, "", f"{problem}; name a folder with one YAML file for each pipe")]
+    problems: list[PipeProblem] = []
+    trees = [(path, _read_tree(path, problems)) for path in paths]
+    return [LoadedFile(path, tree) for path, tree in trees if tree is not None], problems
 
 
 def _read_tree(file: Path, problems: list[PipeProblem]) -> Any:
@@ -149,19 +180,15 @@ def _read_tree(file: Path, problems: list[PipeProblem]) -> Any:
     return tree
 
 
-def _load_file(file: Path, problems: list[PipeProblem]) -> LoadedPipe | None:
-    tree = _read_tree(file, problems)
-    if tree is None or is_view(tree):
-        return None
+def _load_pipe(file: LoadedFile, problems: list[PipeProblem]) -> LoadedPipe | None:
     before = len(problems)
     try:
-        pipe = Pipe.model_validate(_plain(tree))
-        pipe = _self_contained(pipe, file, tree, problems)
+        pipe = Pipe.model_validate(_plain(file.tree))
+        pipe = _self_contained(pipe, file, problems)
     except ValidationError as error:
-        for path, message in validation_problems(error):
-            problems.append(_problem(file, tree, path, message))
+        problems += [file.problem(path, message) for path, message in validation_problems(error)]
         return None
-    return LoadedPipe(file, tree, pipe) if len(problems) == before else None
+    return LoadedPipe(file.file, file.tree, pipe) if len(problems) == before else None
 
 
 def not_yaml(error: Exception, text: str) -> tuple[int, int, str]:
@@ -189,9 +216,9 @@ def not_yaml(error: Exception, text: str) -> tuple[int, int, str]:
     return before.count("\n") + 1, len(before) - before.rfind("\n"), f"not YAML: {what}"
 
 
-def _self_contained(pipe: Pipe, file: Path, tree: Any, problems: list[PipeProblem]) -> Pipe:
+def _self_contained(pipe: Pipe, file: LoadedFile, problems: list[PipeProblem]) -> Pipe:
     """Include schemas and make paths absolute."""
-    folder = file.resolve().parent
+    folder = file.file.resolve().parent
     changes = pipe.model_dump(by_alias=True, exclude_defaults=True, mode="json")
     schema = pipe.normalize.json_schema
     where = ["normalize", "schema"]
@@ -199,13 +226,13 @@ def _self_contained(pipe: Pipe, file: Path, tree: Any, problems: list[PipeProble
         try:
             schema = orjson.loads(_inside(folder, schema).read_bytes())
         except (OSError, ValueError) as error:
-            problems.append(_problem(file, tree, where, f"the schema {schema} cannot be read: {error}"))
+            problems.append(file.problem(where, f"the schema {schema} cannot be read: {error}"))
             return pipe
     if schema is not None:
         try:
             jsonschema_rs.validator_for(schema, offline=True)
         except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
-            problems.append(_problem(file, tree, where, f"not a JSON Schema: {str(error).splitlines()[0]}"))
+            problems.append(file.problem(where, f"not a JSON Schema: {str(error).splitlines()[0]}"))
             return pipe
         changes["normalize"]["schema"] = schema
     for name, lookup in pipe.enrich.lookups.items():

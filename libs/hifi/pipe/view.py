@@ -3,18 +3,27 @@
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from hifi.kafka.topics import EVENT_RETENTION_MS, Topics
+from hifi.pipe.issued_key import MOST_ORIGINS, read_origin
 from hifi.pipe.secret import HashedKey
 from hifi.pipe.strict_model import StrictModel
 from hifi.pipe.text_form import TextForm
+from hifi.runtime.errors import Misconfigured
 from hifi.runtime.units import FieldName, Name, Seconds
 
 MOST_FIELDS: Final = 200
 _LONGEST_KEEP_S: Final = EVENT_RETENTION_MS // 1000
 _RESERVED: Final = ("hifi", "sqlite")
 """What names of views and fields must not begin with: tables and columns of the file itself do."""
+
+
+def _page_origin(text: str) -> str:
+    try:
+        return read_origin(text)
+    except Misconfigured as error:
+        raise ValueError(str(error)) from None
 
 
 class ViewedTopic(StrEnum):
@@ -59,6 +68,11 @@ class ViewAccess(StrictModel):
 
     keys: list[HashedKey] = Field(min_length=1, description="Read keys.")
     sql: bool = Field(default=False, description="Accept SQL.")
+    origins: list[Annotated[str, AfterValidator(_page_origin)]] = Field(
+        [],
+        max_length=MOST_ORIGINS,
+        description="Sites whose pages may read it in a browser, such as `https://shop.example`.",
+    )
 
 
 class View(StrictModel):

@@ -42,6 +42,7 @@ async def manage(service: Service, settings: ManageSettings) -> None:
                     split_hosts(settings.manage_hosts),
                     configured_login(),
                     settings.manage_url,
+                    settings.view_url,
                 ),
                 sock,
                 drain_s=2,

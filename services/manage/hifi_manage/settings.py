@@ -28,6 +28,7 @@ class ManageSettings(ServiceSettings, ControlSettings):
     manage_tls_key_file: Path | None = Field(None, description="PEM file with its key, without a password.")
     manage_versions: int = Field(50, ge=1, description="Newest versions of each pipe that the API shows.")
     manage_audit_entries: int = Field(1000, ge=1, description="Newest audit entries that the API shows.")
+    view_url: str = Field("", pattern="^(https?://.+)?$", description="Public URL of view's console.")
     observe_url: str = Field(
         "",
         pattern="^(https?://.+)?$",

@@ -92,6 +92,7 @@ class ObserveSettings(ServiceSettings, ControlSettings, ColourControlSettings, R
         pattern="^(https?://.+)?$",
         description="Public URL of manage's console.",
     )
+    view_url: str = Field("", pattern="^(https?://.+)?$", description="Public URL of view's console.")
     observe_webhook: str = Field("", description="URL that alarms are posted to.")
     observe_webhook_secret: str = Field(
         "",

@@ -34,7 +34,7 @@ async def view(service: Service, settings: ViewSettings) -> None:
     certificate = server_certificate(settings.view_tls_certificate_file, settings.view_tls_key_file, health)
     sock = server.listen(settings.view_host, settings.view_port)
     async with contextlib.AsyncExitStack() as serving:
-        app = application(settings, views, keys)
+        app = application(settings, views, keys, service.stopping)
         await serving.enter_async_context(server.serve(app, sock, drain_s=2, certificate=certificate))
         scheme = "https" if certificate else "http"
         logger.info("views-served", url=f"{scheme}://{settings.view_host}:{sock.getsockname()[1]}/v1/views")

@@ -23,6 +23,8 @@ class ViewSettings(ServiceSettings):
         None, description="PEM file with the certificate chain for TLS; read again when it changes."
     )
     view_tls_key_file: Path | None = Field(None, description="PEM file with its key, without a password.")
+    observe_url: str = Field("", pattern="^(https?://.+)?$", description="Public URL of observe's console.")
+    manage_url: str = Field("", pattern="^(https?://.+)?$", description="Public URL of manage's console.")
     view_max_bytes: int = Field(
         2 * 1024**3,
         ge=1024**2,

@@ -53,6 +53,7 @@ READS = {
     "diff": "",
     "audit": "",
     "version": "",
+    "view": "it reads with a key of the view, as programs do; only uses of principals are in the audit",
     "schema avro": "",
     "acl show": "",
     "topics show": "",

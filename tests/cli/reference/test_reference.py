@@ -6,6 +6,8 @@ import orjson
 import pytest
 from ruamel.yaml import YAML
 
+from hifi.pipe.loader import is_view
+from hifi.pipe.view import View
 from hifi_cli.reference import pages as reference
 from hifi_cli.reference.chart import CHART, chart_files, commented_values, schema_at
 from hifi_cli.reference.sections import pages_with_sections
@@ -51,10 +53,13 @@ def test_each_value_of_the_chart_has_a_schema_and_a_line_in_the_reference():
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda file: file.stem)
-def test_the_examples_match_the_json_schema(example):
+def test_the_examples_match_the_json_schema_of_pipes_or_are_views(example):
     schema = orjson.loads((DOCS / "pipe.schema.json").read_bytes())
     content = YAML(typ="safe").load(example.read_text())
-    jsonschema_rs.validator_for(schema).validate(content)
+    if is_view(content):
+        View.model_validate(content)
+    else:
+        jsonschema_rs.validator_for(schema).validate(content)
 
 
 def test_the_json_schema_refuses_an_unknown_key_and_a_wrong_duration():

@@ -75,7 +75,7 @@ async def test_the_processes_of_a_colour_get_its_release_and_its_settings(tmp_pa
     written = "os.environ.get('PYTHONPATH', '') + ' ' + os.environ['HIFI_A']"
     script = f"import os; open({str(arguments)!r}, 'w').write({written})"
     mesh = ColourMesh(
-        ColourAddress("green", tmp_path, 1, 2),
+        ColourAddress("green", tmp_path, 1, 2, 3),
         lambda _, setup: ["python3", "-c", script, str(setup.partitions)],
         colour_topics("s", "green"),
         "localhost:1",

@@ -28,3 +28,26 @@ def test_a_view_costs_nothing_where_none_is_declared_and_each_instance_has_files
     assert not any(
         name.startswith("HIFI_VIEW") for name in environment(plan, InstanceSpec("egest", 1, 1), "k:1", None)
     )
+
+
+def test_the_consoles_of_a_mesh_link_to_each_other() -> None:
+    plan = Plan(
+        data=Path("data"),
+        console_port=8090,
+        manage_port=8091,
+        view_port=8092,
+        control=True,
+        scale={"observe": 1, "view": 1},
+    )
+    links = {
+        "OBSERVE": "http://127.0.0.1:8090",
+        "MANAGE": "http://127.0.0.1:8091",
+        "VIEW": "http://127.0.0.1:8092",
+    }
+    for service in links:
+        variables = environment(plan, InstanceSpec(service.lower(), 1, 1), "kafka:1", None)
+        for other, url in links.items():
+            if other != service:
+                assert variables[f"HIFI_{other}_URL"] == url
+    without = Plan(data=Path("data"), scale={"observe": 1})
+    assert environment(without, InstanceSpec("observe", 1, 1), "kafka:1", None)["HIFI_VIEW_URL"] == ""

@@ -1,6 +1,6 @@
-"""Every text of a pipe with every hostile value: it is refused with its line and a remedy, or it is inert for a reason.
+"""Every text of a pipe or view with every hostile value: it is refused with its line, or it is inert for a reason.
 
-A new field of the pipe schema without a row fails, and so does a row whose reasons are not those that are needed.
+A new field of a schema without a row fails, and so does a row whose reasons are not those that are needed.
 """
 
 import copy
@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from hifi.check.pipe_check import check_folder
 from hifi.pipe.model import Pipe
 from hifi.pipe.source import declarations
+from hifi.pipe.view import View
 from hifi.spark.catalyst import Catalyst
 from hifi.spark.check import check_pipe
 from hifi.spark.spark_session import local_spark
@@ -109,8 +110,18 @@ BASE: Final[dict[str, Any]] = {
                "filter": "true"},
     "watch": [{"field": "a", "values": ["x"]}],
 }  # fmt: skip
+VIEW: Final[dict[str, Any]] = {
+    "view": "orders-now",
+    "description": "d",
+    "from": {"pipe": "orders"},
+    "key": ["a"],
+    "fields": {"a": "text"},
+    "order": "time",
+    "serve": {"keys": [{"env": "VIEW_KEY"}]},
+}
 
 
+MODELS: Final[Mapping[str, type[BaseModel]]] = {"pipe": Pipe, "view": View}
 ANY: Final = frozenset(HOSTILE)
 LINES: Final = ANY - {"control character"}
 LINE: Final = LINES - {"${…}", "file:", "line break"}
@@ -124,16 +135,22 @@ class Row(NamedTuple):
     """Where a hostile value is put.
 
     Attributes:
-        path: in the pipe.
-        made: the value at the path, of the hostile text.
+        path: in the pipe or view.
+        as_value: the value at the path, of the hostile text.
         source: of the pipe.
         destination: of the pipe.
+        declaration: which of `MODELS` has the path; views are of the pipe.
     """
 
     path: tuple[str | int, ...]
     as_value: Callable[[str], Any] = str
     source: str = "http"
     destination: str = "http"
+    declaration: str = "pipe"
+
+
+def _view(path: tuple[str | int, ...], as_value: Callable[[str], Any] = str) -> Row:
+    return Row(path, as_value, declaration="view")
 
 
 def _key(value: Any) -> Callable[[str], Any]:
@@ -155,6 +172,12 @@ L: Final = (*E, "lookups", "l")
 ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "Pipe.pipe": (Row(("pipe",)),),
     "Pipe.description": (Row(("description",)),),
+    "View.view": (_view(("view",)),),
+    "View.description": (_view(("description",)),),
+    "View.key": (_view(("key",), _only),),
+    "View.fields": (_view(("fields",), _key("text")),),
+    "ViewAccess.origins": (_view(("serve", "origins"), _only),),
+    "ViewSource.pipe": (_view(("from", "pipe")),),
     "Owner.webhook": (Row(("owner", "webhook")),),
     "Owner.email": (Row(("owner", "email")),),
     "HttpSource.type": (Row(("source", "type")),),
@@ -164,7 +187,13 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "WriteKey.env": (Row(("source", "keys", 0, "env")),),
     "WriteKey.file": (Row(("source", "keys", 0), _value("file")),),
     "WriteKey.vault": (Row(("source", "keys", 0), _value("vault")),),
-    "HashedKey.sha256": (Row(("source", "keys", 0), _value("sha256")),),
+    "HashedKey.sha256": (
+        Row(("source", "keys", 0), _value("sha256")),
+        _view(("serve", "keys", 0), _value("sha256")),
+    ),
+    "HashedKey.env": (_view(("serve", "keys", 0, "env")),),
+    "HashedKey.file": (_view(("serve", "keys", 0), _value("file")),),
+    "HashedKey.vault": (_view(("serve", "keys", 0), _value("vault")),),
     "Secret.env": (Row((*D, "signing", "env")),),
     "Secret.file": (Row((*D, "signing"), _value("file")),),
     "Secret.vault": (Row((*D, "signing"), _value("vault")),),
@@ -381,12 +410,15 @@ OWN_SQL: Final = "is run by the database of the secret URL, with the rights of i
 IN_SERVER: Final = "names a topic, bucket, database, subject or path within the declared server"
 PATTERN: Final = "is compared with the paths that a listing of the folder or bucket gives"
 INERT: Final[Mapping[str, tuple[frozenset[str], str] | tuple[tuple[frozenset[str], str], ...]]] = {
-    "Pipe.description": (LINES, "is shown to readers, escaped"),
+    **{f"{model}.description": (LINES, "is shown to readers, escaped") for model in ("Pipe", "View")},
     **{f"{kind}Source.type": (LINE, ATTRIBUTE) for kind in ("Http", "Kafka", "Debezium", "Sql", "Objects")},
     "KafkaSource.deleted_type": (LINE, ATTRIBUTE),
     **{f"HttpSource.{field}": (WORD, IN_DATA) for field in ("id", "time", "partition_key")},
     **{f"{kind}.partition_key": (WORD, IN_DATA) for kind in ("KafkaSource", "ObjectsSource")},
-    **{f"{kind}.env": (LINE, VARIABLE) for kind in ("WriteKey", "Secret", "HeaderSecret")},
+    **{f"{kind}.env": (LINE, VARIABLE) for kind in ("WriteKey", "HashedKey", "Secret", "HeaderSecret")},
+    "ViewAccess.origins": (
+        REBOUND | {"private URL", "metadata in decimal"}, "is compared with the header Origin; nothing connects to it"
+    ),
     "HeaderSecret.prefix": (LINE, DATA),
     "SourceMask.data": (MASKED, IN_DATA),
     "Normalize.mask": (MASKED, IN_DATA),
@@ -459,7 +491,7 @@ OTHER_RULES: Final[Mapping[str, str]] = {
          "ObjectsSource.interval",
          "ObjectsSource.settle", "Quota.bytes", "Quota.events", "RetryPolicy.max_age", "RetryPolicy.max_pause",
          "Slo.p95", "SqlSource.interval",
-         "SqlSource.settle"),
+         "SqlSource.settle", "View.keep"),
         "a number, or a duration or rate that is read as one",
     ),
     "CollectedSource.kind": "the name of an installed kind; another one is refused by the check",
@@ -478,7 +510,7 @@ def _is_text(field: FieldInfo) -> bool:
 
 def _text_fields() -> Iterator[str]:
     seen: set[str] = set()
-    roots: list[type[BaseModel]] = [Pipe, *declarations(), *_settings_of_kinds()]
+    roots: list[type[BaseModel]] = [Pipe, View, *declarations(), *_settings_of_kinds()]
     for root in roots:
         for model in models(root):
             for name, field in model.model_fields.items():
@@ -500,15 +532,17 @@ def _declared(row: Row, text: str) -> dict[str, Any]:
     pipe = copy.deepcopy(BASE)
     pipe["source"] = copy.deepcopy(SOURCES[row.source])
     pipe["destinations"] = [copy.deepcopy(DESTINATIONS[row.destination])]
-    node: Any = pipe
+    declared = {"pipe": pipe, "view": copy.deepcopy(VIEW)}
+    node: Any = declared[row.declaration]
     for part in row.path[:-1]:
         node = node[part]
     node[row.path[-1]] = row.as_value(text)
-    return pipe
+    return declared
 
 
 def _problems(folder: Path, declared: dict[str, Any]) -> list[tuple[int, str, str]]:
-    (folder / "orders.yaml").write_text(json.dumps(declared, indent=1))
+    for name, content in declared.items():
+        (folder / f"{name}.yaml").write_text(json.dumps(content, indent=1))
     _, problems = check_folder(folder, "micro-batch", sql=False)
     return [(problem.line, problem.where, problem.message) for problem in problems]
 
@@ -539,7 +573,9 @@ def test_each_text_of_the_pipe_schema_has_a_row() -> None:
     assert OTHER_RULES.keys() - fields == set()
     assert INERT.keys() - ROWS.keys() == set()
     inherited = {
-        f"{kind}.{place}" for kind in ("WriteKey", "HeaderSecret") for place in ("env", "file", "vault")
+        f"{kind}.{place}"
+        for kind in ("WriteKey", "HashedKey", "HeaderSecret")
+        for place in ("env", "file", "vault")
     }
     assert ROWS.keys() - fields == inherited
 
@@ -560,7 +596,7 @@ def test_a_hostile_text_is_refused_with_its_line_or_inert(tmp_path: Path, place:
         for kind, text in HOSTILE.items():
             declared = _declared(row, text)
             try:
-                Pipe.model_validate(declared)
+                MODELS[row.declaration].model_validate(declared[row.declaration])
             except ValidationError:
                 if shown:
                     continue  # refused, and where it is shown is the same for all
@@ -570,7 +606,7 @@ def test_a_hostile_text_is_refused_with_its_line_or_inert(tmp_path: Path, place:
                 continue
             shown = True
             line, where, message = problems[0]
-            assert line > 1 or row.path == ("pipe",), (kind, problems)
+            assert line > 1 or row.path == (row.declaration,), (kind, problems)
             assert len(message) >= len("is missing"), (kind, where)
         inert, reason = _inert(place, number)
         if place in SQL:
@@ -594,7 +630,7 @@ def test_hostile_sql_is_refused_or_inert(catalyst: Catalyst) -> None:
         row = ROWS[place][-1]
         for kind, text in HOSTILE.items():
             try:
-                pipe = Pipe.model_validate(_declared(row, text))
+                pipe = Pipe.model_validate(_declared(row, text)["pipe"])
             except ValidationError:
                 continue
             if not list(check_pipe(catalyst, pipe, "micro-batch")):

@@ -1,10 +1,13 @@
 """What a view may read, by file and line: rights, masks, keys, and order."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from hifi.check.pipe_check import check_folder
+from hifi.pipe import loader
 from hifi.pipe.view import View
 
 PIPE = """\
@@ -34,6 +37,25 @@ def test_a_view_beside_its_pipe_is_valid(tmp_path: Path) -> None:
     views: list[View] = []
     pipes, _ = check_folder(tmp_path, "auto", sql=False, views=views)
     assert ([pipe.pipe for pipe in pipes], [view.view for view in views]) == (["flights"], ["flights-now"])
+
+
+def test_each_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = []
+
+    class CountingYaml(YAML):
+        def load(self, stream: Any) -> Any:
+            parsed.append(stream)
+            return super().load(stream)
+
+    monkeypatch.setattr(loader, "YAML", CountingYaml)
+    assert problems(tmp_path) == []
+    assert sorted(parsed) == sorted([PIPE, VIEW])
+
+
+def test_what_is_no_yaml_is_reported_once_beside_views(tmp_path: Path) -> None:
+    (tmp_path / "cut.yaml").write_text("view: [\n")
+    (message,) = problems(tmp_path)
+    assert message.startswith("cut.yaml:2: not YAML")
 
 
 def test_raw_needs_a_right_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

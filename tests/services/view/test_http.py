@@ -3,14 +3,14 @@
 import asyncio
 import contextlib
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import aiohttp
-import orjson
 import pytest
 from starlette.routing import Route
+from tests.support.view.changes import Changes
 from tests.support.view.row_records import view
-from tests.support.view.view_stream import KEY, OTHER_KEY, OTHER_VIEW, VIEW, ViewClient, ViewStream, viewing
+from tests.support.view.view_stream import KEY, OTHER_KEY, OTHER_VIEW, VIEW, ViewStream, viewing
 
 from hifi.kafka.topics import Topics
 from hifi.pipe.registry import PipeRegistry
@@ -24,6 +24,8 @@ NAME = "/v1/views/flights-now"
 BOTH = f"{VIEW}---{OTHER_VIEW}"
 ACCESS = {
     # Answers without a key, with a wrong one, with that of another view, with that of the view.
+    "GET /": (200, 200, 200, 200),  # the page without data
+    "GET /static/{file}": (404, 404, 404, 404),  # there is no such file
     "GET /v1/views": (401, 401, 200, 200),
     "GET /v1/views/{name}": (401, 401, 404, 200),
     "GET /v1/views/{name}/rows": (401, 401, 404, 200),
@@ -38,7 +40,8 @@ def test_each_route_has_a_row_of_the_access_table(tmp_path: Path) -> None:
     health = Health("view", "view")
     settings = ViewSettings(view_data=tmp_path)
     registry = PipeRegistry("127.0.0.1:9", Topics("s"), health)
-    app = application(settings, Views(settings, [], registry, health), ReadKeys([], health))
+    views = Views(settings, [], registry, health)
+    app = application(settings, views, ReadKeys([], health), asyncio.Event())
     routes = {
         f"{method} {route.path}"
         for route in app.routes
@@ -279,7 +282,8 @@ async def test_hostile_requests_are_refused(stream: ViewStream, tmp_path: Path) 
             f"{NAME}/rows/%ff%fe",
             f"{NAME}/rows/' OR 1=1 --",
             f"{NAME}/nothing",
-            "/",
+            "/static/../console.py",
+            "/static/%2e%2e%2fconsole.py",
         ):
             async with (
                 aiohttp.ClientSession() as session,
@@ -373,53 +377,63 @@ async def test_fifty_readers_see_the_same_rows(stream: ViewStream, tmp_path: Pat
             assert (await client.ask(f"{NAME}/rows/UA001"))[1]["delay"] == 1000
 
 
-class Changes:
-    """A stream of changes."""
+async def test_streams_of_changes_end_when_view_stops(
+    stream: ViewStream, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with viewing(stream, tmp_path) as (client, service), Changes(client) as changes:
+        await changes.complete()
+        service.stop()
+        await changes.end()
+    assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
 
-    def __init__(self, client: ViewClient, last_id: str | None = None) -> None:
-        self.last_id = last_id or ""
-        self.resets = 0
-        self._url = f"{client.url}{NAME}/changes"
-        self._session = aiohttp.ClientSession()
-        self._answer: aiohttp.ClientResponse | None = None
-        self._complete = ""
 
-    async def __aenter__(self) -> Self:
-        headers = {"authorization": f"Bearer {KEY}"} | (
-            {"last-event-id": self.last_id} if self.last_id else {}
-        )
-        self._answer = await self._session.get(self._url, headers=headers)
-        assert self._answer.headers["content-type"].startswith("text/event-stream")
-        return self
+async def test_changes_of_a_part_of_the_key(stream: ViewStream, tmp_path: Path) -> None:
+    await stream.events(*({"carrier": "UA" if delay % 2 else "DL", "delay": delay} for delay in range(20)))
+    async with viewing(stream, tmp_path, BOTH) as (client, _):
+        for wrong in ({"note": "x"}, {"carrier": "UA", "note.min": "x"}, {"delay": "x"}, {"gate": "1"}):
+            assert (await client.ask("/v1/views/late/changes", OTHER_KEY, params=wrong))[0] == 400, wrong
+        few = {"view": "late", "key": OTHER_KEY, "carrier": "UA", "delay.min": "13"}
+        async with Changes(client, **few) as changes:
+            assert [(await changes.row())["delay"] for _ in range(4)] == [13, 15, 17, 19]
+            await stream.events({"carrier": "UA", "delay": 1}, {"carrier": "DL", "delay": 14})
+            before = changes.last_id
+            async with asyncio.timeout(30):
+                while changes.last_id == before:  # it tells how far it has looked, although nothing fits
+                    await changes.complete()
+            await stream.events({"carrier": "UA", "delay": 17, "note": "again"})
+            row = await changes.row()
+            assert (row["delay"], row["note"]) == (17, "again")
+        await stream.events({"carrier": "UA", "delay": 99})
+        async with Changes(client, changes.last_id, **few) as changes:
+            assert (await changes.row())["delay"] == 99
+            assert changes.resets == 0
 
-    async def __aexit__(self, *_: object) -> None:
-        assert self._answer is not None
-        self._answer.close()
-        await self._session.close()
 
-    async def rows(self, count: int) -> dict[str, int]:
-        """Flight to delay of the next rows."""
-        rows: dict[str, int] = {}
-        for _ in range(count):
-            row = orjson.loads(await self._next("row"))
-            rows[row["flight"]] = row["delay"]
-        return rows
-
-    async def complete(self) -> str:
-        """Until when the view is complete, as the next such event says."""
-        return str(orjson.loads(await self._next("complete-until")))
-
-    async def _next(self, kind: str) -> bytes:
-        assert self._answer is not None
-        async with asyncio.timeout(30):
-            while True:
-                block = await self._answer.content.readuntil(b"\n\n")
-                fields = dict(line.split(b": ", 1) for line in block.strip().split(b"\n"))
-                self.resets += fields.get(b"event") == b"reset"
-                if b"id" in fields:
-                    self.last_id = fields[b"id"].decode()
-                if fields.get(b"event") == kind.encode():
-                    return fields[b"data"]
+async def test_pages_of_declared_origins_may_read(stream: ViewStream, tmp_path: Path) -> None:
+    origin = "https://shop.example"
+    await stream.events({"flight": "UA1", "delay": 1})
+    for declared, may in ((VIEW, False), (VIEW.replace("sql: true", f"origins: ['{origin}/']"), True)):
+        folder = tmp_path / str(may)
+        folder.mkdir()
+        async with viewing(stream, folder, declared) as (client, _):
+            asks = {
+                "origin": origin,
+                "access-control-request-method": "GET",
+                "access-control-request-headers": "authorization,last-event-id",
+            }
+            async with (
+                aiohttp.ClientSession() as session,
+                session.options(client.url + f"{NAME}/changes", headers=asks) as preflight,
+            ):
+                assert (preflight.status == 200) is may
+                assert ("access-control-allow-origin" in preflight.headers) is may
+            for key, status in ((KEY, 200), ("wrong", 401)):
+                for page in (origin, "https://other.example", "null"):
+                    answer = await client.ask(NAME, key, headers={"origin": page})
+                    allowed = answer[2].get("access-control-allow-origin")
+                    assert (answer[0], allowed) == (status, origin if may and page == origin else None)
+            _, _, names = await client.ask(f"{NAME}/rows", headers={"origin": origin})
+            assert ("hifi-complete-until" in names.get("access-control-expose-headers", "")) is may
 
 
 def test_what_a_view_declares_is_checked() -> None:
@@ -431,6 +445,7 @@ def test_what_a_view_declares_is_checked() -> None:
         ({"view": "sqlite-x"}, "must not begin"),
         ({"keep": "8d"}, "less than or equal"),
         ({"serve": {"keys": []}}, "at least 1"),
+        ({"serve": {"keys": [{"env": "K"}], "origins": ["shop.example"]}}, "no origin"),
         ({"key": []}, "at least 1"),
         ({"order": "any"}, "offset"),
     ):

@@ -43,11 +43,13 @@
 {{- if and $values.colour.record (has $name (list "collect" "observe")) }}{{ $_ := set $variables "HIFI_COLOURS" $values.colour.record }}{{ end -}}
 {{- if and (eq $name "collect") $values.connect.credentialsSecret }}{{ $_ := set $variables "HIFI_CONNECT_CREDENTIALS_FILE" "/run/kafka/connect_credentials" }}{{ end -}}
 {{- if eq $name "view" }}{{ $variables = merge $variables (dict "HIFI_VIEW_DECLARATIONS" "/pipes" "HIFI_VIEW_DATA" "/tmp/views") }}{{ end -}}
+{{- if or $service.console (eq $name "view") -}}
+{{- if $values.consoles.observeUrl }}{{ $_ := set $variables "HIFI_OBSERVE_URL" $values.consoles.observeUrl }}{{ end -}}
+{{- if $values.consoles.manageUrl }}{{ $_ := set $variables "HIFI_MANAGE_URL" $values.consoles.manageUrl }}{{ end -}}
+{{- end -}}
 {{- if $service.console -}}
 {{- $host := printf "%s-%s.%s" $fullname $name $root.Release.Namespace -}}
 {{- $_ := set $variables (printf "HIFI_%s_HOSTS" (upper $name)) (printf "%s,%s.svc,%s.svc.cluster.local" $host $host $host) -}}
-{{- if $values.consoles.observeUrl }}{{ $_ := set $variables "HIFI_OBSERVE_URL" $values.consoles.observeUrl }}{{ end -}}
-{{- if $values.consoles.manageUrl }}{{ $_ := set $variables "HIFI_MANAGE_URL" $values.consoles.manageUrl }}{{ end -}}
 {{- if $values.oidc.issuer -}}
 {{- $variables = merge $variables (dict "HIFI_OIDC_ISSUER" $values.oidc.issuer "HIFI_OIDC_CLIENT_ID" $values.oidc.clientId "HIFI_OIDC_ROLES" $values.oidc.roles "HIFI_OIDC_ROLES_CLAIM" $values.oidc.rolesClaim "HIFI_OIDC_NAME_CLAIM" $values.oidc.nameClaim "HIFI_OIDC_SCOPES" $values.oidc.scopes) -}}
 {{- if $values.oidc.clientSecret }}{{ $_ := set $variables "HIFI_OIDC_CLIENT_SECRET_FILE" "/run/oidc/client_secret" }}{{ end -}}

@@ -1,1 +1,1 @@
-"""Frame, style sheet and script of both consoles."""
+"""Frame, style sheet and script of the consoles."""

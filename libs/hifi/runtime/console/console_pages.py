@@ -20,6 +20,7 @@ _OBSERVE_LINKS: Final = (
     ("/report", "Report"),
     ("/runbooks", "Runbooks"),
 )
+_VIEW_LINKS: Final = (("/", "Views"),)
 _MANAGE_LINKS: Final = (
     ("/", "Declarations"),
     ("/principals", "Principals"),
@@ -35,21 +36,24 @@ class Link:
     label: str
 
 
-def navigation(observe: str | None, manage: str | None, api: str) -> tuple[Link, ...]:
+def navigation(
+    observe: str | None, manage: str | None, api: str | None, view: str | None = None
+) -> tuple[Link, ...]:
     """The links in the header of every page.
 
     Args:
         observe: URL of observe's console, without a slash at its end; empty: this console; None: there is none.
         manage: the same of manage's console.
-        api: path of this service's OpenAPI document.
+        api: path of this service's OpenAPI document; None: there is none.
+        view: the same as `observe`, of view's console.
     """
     links = [
         Link(url.rstrip("/") + path, label)
-        for url, paths in ((observe, _OBSERVE_LINKS), (manage, _MANAGE_LINKS))
+        for url, paths in ((observe, _OBSERVE_LINKS), (view, _VIEW_LINKS), (manage, _MANAGE_LINKS))
         if url is not None
         for path, label in paths
     ]
-    return (*links, Link(api, "API"))
+    return (*links, *([] if api is None else [Link(api, "API")]))
 
 
 class ConsolePages:

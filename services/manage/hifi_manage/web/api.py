@@ -71,6 +71,7 @@ def application(
     hosts: Sequence[str] = (),
     login: OidcLogin | None = None,
     url: str = "",
+    view_url: str = "",
 ) -> Starlette:
     """Build the ASGI application of the API and the console.
 
@@ -80,10 +81,11 @@ def application(
         hosts: names with a dot by which it is reached.
         login: with a provider; None: there is none.
         url: of the console, as browsers see it; empty: as each request has it.
+        view_url: of view's console; empty: there is none.
     """
     gate = Gate(state, state.uses)
     api = ManagementApi(state, gate)
-    console = ManagementConsole(observe_url)
+    console = ManagementConsole(observe_url, view_url)
     sign_in = SignIn(gate, console.pages, login, url)
     routes = sign_in.operations(OPERATIONS, api, NEEDS)
     routes.append(sign_in.api("/api/v1/openapi.json", "openapi", api.openapi, NEEDS, "GET"))

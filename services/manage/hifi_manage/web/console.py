@@ -34,11 +34,14 @@ class ManagementConsole:
 
     Args:
         observe_url: of observe's console; empty: there is none.
+        view_url: of view's console; empty: there is none.
     """
 
-    def __init__(self, observe_url: str) -> None:
+    def __init__(self, observe_url: str, view_url: str = "") -> None:
         self._observe = observe_url.rstrip("/")
-        self.pages = ConsolePages("hifi_manage.web", "manage", navigation(self._observe or None, "", _API))
+        self.pages = ConsolePages(
+            "hifi_manage.web", "manage", navigation(self._observe or None, "", _API, view_url or None)
+        )
 
     def routes(self, sign_in: SignIn) -> list[Route]:
         """Routes of the pages, their static files and the JSON Schema of a pipe."""

@@ -50,7 +50,7 @@ def application(
     """Build the ASGI application of the API and the console."""
     readers = EventDataReaders(gate, audit)
     api = Api(answers, replays, gate, audit, readers)
-    console = Console(answers, settings.manage_url, readers)
+    console = Console(answers, settings.manage_url, settings.view_url, readers)
     sign_in = SignIn(gate, console.pages, login, settings.observe_url)
     routes = sign_in.operations(OPERATIONS, api, NEEDS)
     routes.append(sign_in.api("/openapi.json", "openapi", api.openapi, NEEDS, "GET"))

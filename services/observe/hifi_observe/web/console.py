@@ -39,17 +39,18 @@ class Console:
     Args:
         answers: by subject.
         manage_url: of manage's console; empty: there is none.
+        view_url: of view's console; empty: there is none.
         readers: who may read the data of events.
     """
 
-    def __init__(self, answers: Answers, manage_url: str, readers: EventDataReaders) -> None:
+    def __init__(self, answers: Answers, manage_url: str, view_url: str, readers: EventDataReaders) -> None:
         self._readers = readers
         self._answers = answers
         self._manage = manage_url.rstrip("/")
         self.pages = ConsolePages(
             "hifi_observe.web",
             "observe",
-            navigation("", self._manage or None, _API),
+            navigation("", self._manage or None, _API, view_url or None),
             "'unsafe-inline'",  # plotly.js adds style elements to the page
             {
                 "clock": _clock,

@@ -250,7 +250,7 @@ class RowFile:
             f"{quoted(name)} {_TYPES[kind]}{' NOT NULL' if name in view.key else ''}"
             for name, kind in view.columns.items()
         ]
-        own = [f"{name} INTEGER NOT NULL" for name in OWN_COLUMNS]
+        event_columns = [f"{name} INTEGER NOT NULL" for name in OWN_COLUMNS]
         key = ", ".join(map(quoted, view.key))
         counts = ", ".join(f"{name} INTEGER NOT NULL" for name in _COUNTS)
         ranges = f"partition INTEGER, first INTEGER, next INTEGER NOT NULL, {counts}"
@@ -259,7 +259,7 @@ class RowFile:
         )
         database.execute("BEGIN IMMEDIATE")
         for statement in (
-            f"CREATE TABLE {self._table} ({', '.join([*columns, *own])}, PRIMARY KEY ({key})) WITHOUT ROWID",
+            f"CREATE TABLE {self._table} ({', '.join([*columns, *event_columns])}, PRIMARY KEY ({key})) WITHOUT ROWID",
             f"CREATE INDEX hifi_by_change ON {self._table} (hifi_change)",
             f"CREATE INDEX hifi_by_age ON {self._table} (hifi_accepted_us)",
             "CREATE TABLE hifi_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",

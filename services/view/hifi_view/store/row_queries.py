@@ -110,6 +110,8 @@ class RowQueries:
         places = ", ".join("?" * len(view.key))
         self._one = f"{self._select} WHERE ({self._key}) = ({places})"
         self._behind = f"({self._key}) > ({places})"
+        changes = f"SELECT hifi_change FROM {self._table} WHERE hifi_change > ? ORDER BY hifi_change LIMIT ?"  # noqa: S608 - as above
+        self._last_change = f"SELECT max(hifi_change) FROM ({changes})"  # noqa: S608 - as above
 
     def row(self, database: sqlite3.Connection, key: Key) -> dict[str, Any] | None:
         """The row of a key; None: there is none."""
@@ -152,16 +154,34 @@ class RowQueries:
         return rows, list(result.rows[-1][: len(self._view.key)]) if result.more else None
 
     def changed(
-        self, database: sqlite3.Connection, after: int, most: int, within_s: float
-    ) -> list[tuple[int, dict[str, Any]]]:
-        """Number and row of the changes after one, in order; of a row only the last one.
+        self, database: sqlite3.Connection, filters: Sequence[Filter], after: int, most: int, within_s: float
+    ) -> tuple[list[tuple[int, dict[str, Any]]], int]:
+        """Number and row of the next changes, in order; of a row only the last one.
+
+        Args:
+            database: read-only.
+            filters: on fields of the key, that all hold.
+            after: the change after which to begin.
+            most: changes that are looked at.
+            within_s: longest time, seconds.
+
+        Returns:
+            The changes, and the number up to which there are no others; `after`: there is nothing new.
 
         Raises:
             QueryTooExpensive: as of `rows`.
         """
-        statement = f"{self._select} WHERE hifi_change > ? ORDER BY hifi_change"
-        result = self._bounded(database, statement, [after], most, within_s)
-        return [(row[-1], self.shown(row)) for row in result.rows]
+        last = database.execute(self._last_change, (after, most)).fetchone()[0]
+        if last is None:
+            return [], after
+        conditions = "".join(f" AND {quoted(each.field)} {each.comparison} ?" for each in filters)
+        # By its index, so that the cost is that of the changes, however many rows the filters fit.
+        statement = f"{self._select} INDEXED BY hifi_by_change WHERE hifi_change > ? AND hifi_change <= ?"
+        values = [after, last, *(each.value for each in filters)]
+        result = self._bounded(
+            database, f"{statement}{conditions} ORDER BY hifi_change", values, most, within_s
+        )
+        return [(row[-1], self.shown(row)) for row in result.rows], last
 
     def sql(self, database: sqlite3.Connection, sql: str, most: int, within_s: float) -> Result:
         """SQL of others: one SELECT from the table of the view.

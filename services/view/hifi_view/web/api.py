@@ -1,12 +1,15 @@
 """The HTTP interface of views. Each answer says until when the view is complete."""
 
+import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -19,9 +22,10 @@ from hifi.runtime.read_only_sql import QueryRejected, QueryTooExpensive
 from hifi_view.read.followed_view import FollowedView
 from hifi_view.settings import ViewSettings
 from hifi_view.store import row_file
-from hifi_view.store.row_queries import RowQueries
+from hifi_view.store.row_queries import Filter, RowQueries
 from hifi_view.views import Views
 from hifi_view.web import parameters
+from hifi_view.web.console import ViewConsole
 from hifi_view.web.read_keys import ReadKeys
 from hifi_view.web.read_pool import ViewReads
 
@@ -47,11 +51,19 @@ class ServedView(NamedTuple):
     reads: ViewReads
 
 
-def application(settings: ViewSettings, views: Views, keys: ReadKeys) -> Starlette:
-    """The ASGI application."""
-    api = ViewApi(settings, views, keys)
+def application(settings: ViewSettings, views: Views, keys: ReadKeys, stopping: asyncio.Event) -> Starlette:
+    """The ASGI application.
+
+    Args:
+        settings: limits.
+        views: of this instance.
+        keys: who may read them.
+        stopping: set when streams must end.
+    """
+    api = ViewApi(settings, views, keys, stopping)
     of_name = f"/v1/views/{{{NAME}}}"
     routes = [
+        *ViewConsole(settings.observe_url, settings.manage_url).routes(),
         Route("/v1/views", api.listed),
         Route(of_name, api.of_view("about", api.about)),
         Route(f"{of_name}/rows", api.of_view("rows", api.rows)),
@@ -60,7 +72,17 @@ def application(settings: ViewSettings, views: Views, keys: ReadKeys) -> Starlet
         Route(f"{of_name}/changes", api.of_view("changes", api.changes)),
         Route(f"{of_name}/accounts", api.of_view("accounts", api.accounts)),
     ]
-    return Starlette(routes=routes, exception_handlers={Problem: _problem})
+    origins = sorted({origin for view in views.by_name.values() for origin in view.view.serve.origins})
+    pages = Middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["authorization", "content-type", "last-event-id"],
+        expose_headers=[COMPLETE_UNTIL, "retry-after"],
+    )
+    return Starlette(
+        routes=routes, exception_handlers={Problem: _problem}, middleware=[pages] if origins else []
+    )
 
 
 async def _problem(_: Request, error: Exception) -> Response:
@@ -71,16 +93,11 @@ async def _problem(_: Request, error: Exception) -> Response:
 class ViewApi:
     """Handlers, one method for each route."""
 
-    def __init__(self, settings: ViewSettings, views: Views, keys: ReadKeys) -> None:
-        """Serve views.
-
-        Args:
-            settings: limits.
-            views: of this instance.
-            keys: who may read them.
-        """
+    def __init__(self, settings: ViewSettings, views: Views, keys: ReadKeys, stopping: asyncio.Event) -> None:
+        """Serve views; parameters as of `application`."""
         self._settings = settings
         self._keys = keys
+        self._stopping = stopping
         self._streams = 0
         self._views = {
             name: ServedView(view, RowQueries(view.view), ViewReads(view))
@@ -175,13 +192,11 @@ class ViewApi:
 
     async def changes(self, request: Request, view: ServedView) -> Response:
         """GET changed rows as server-sent events, for a minute."""
-        conditions = parameters.filters(view.followed.view, request.query_params.multi_items())
-        if conditions:
-            raise Problem(400, "Changes have no filters; leave out what you do not need.")
+        conditions = parameters.key_filters(view.followed.view, request.query_params.multi_items())
         if self._streams >= self._settings.view_streams:
             raise retry_later("Too many streams of changes are open; ask for rows.")
         self._streams += 1
-        events = self._events(view, request.headers.get("last-event-id"))
+        events = self._events(view, conditions, request.headers.get("last-event-id"))
         return StreamingResponse(events, media_type="text/event-stream")
 
     async def accounts(self, _: Request, view: ServedView) -> Response:
@@ -204,14 +219,16 @@ class ViewApi:
             }
         )
 
-    async def _events(self, view: ServedView, last: str | None) -> AsyncIterator[bytes]:
+    async def _events(
+        self, view: ServedView, conditions: Sequence[Filter], last: str | None
+    ) -> AsyncIterator[bytes]:
         """Rows from a change on; all rows first where the change is of another file, or none is given."""
         try:
             end_s = monotonic_s() + _STREAM_S
             build, after = _event_id(last)
             told = ""
             yield b"retry: 1000\n\n"
-            while monotonic_s() < end_s:
+            while monotonic_s() < end_s and not self._stopping.is_set():
                 followed = view.followed
                 if build != followed.build:
                     build, after = followed.build, 0
@@ -219,12 +236,12 @@ class ViewApi:
                 complete, newest, generation = complete_text(followed), followed.change, followed.generation
                 while after < newest and generation == followed.generation:
                     start = after
-                    changed = await view.reads.rows.read(
+                    changed, after = await view.reads.rows.read(
                         lambda database, start=start: view.queries.changed(  # type: ignore[misc]
-                            database, start, _CHANGES_AT_ONCE, self._settings.view_sql_s
+                            database, conditions, start, _CHANGES_AT_ONCE, self._settings.view_sql_s
                         )
                     )
-                    if not changed:
+                    if after == start:
                         break
                     for number, row in changed:
                         yield b"id: %s:%d\nevent: row\ndata: %b\n\n" % (
@@ -232,10 +249,13 @@ class ViewApi:
                             number,
                             orjson.dumps(row),
                         )
-                    after = changed[-1][0]
                 if complete != told and generation == followed.generation:
                     told = complete
-                    yield b"event: complete-until\ndata: %b\n\n" % orjson.dumps(complete)
+                    yield b"id: %s:%d\nevent: complete-until\ndata: %b\n\n" % (
+                        build.encode(),
+                        after,
+                        orjson.dumps(complete),
+                    )
                 await followed.next_change(_TELL_S)
         except (Problem, QueryTooExpensive):
             return  # the client asks again from where this ended

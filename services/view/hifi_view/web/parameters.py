@@ -43,6 +43,22 @@ def filters(view: View, parameters: Iterable[tuple[str, str]]) -> list[Filter]:
     return conditions
 
 
+def key_filters(view: View, parameters: Iterable[tuple[str, str]]) -> list[Filter]:
+    """Conditions of `filters` that hold for a row as long as it exists: on fields of the key.
+
+    Raises:
+        Problem: 400, as of `filters`, or one is on another field.
+    """
+    conditions = filters(view, parameters)
+    if any(condition.field not in view.key for condition in conditions):
+        raise Problem(
+            400,
+            f"Changes are filtered only by the fields of the key, {', '.join(view.key)}: of a row whose other fields "
+            "fit no more nothing would be told.",
+        )
+    return conditions
+
+
 def typed(field: str, text: str, kind: ViewType) -> Value:
     """A parameter as the type of its field.
 

@@ -13,6 +13,9 @@ def test_the_navigation_links_to_the_other_console_only_where_it_is_configured()
         link.label: link.href for link in navigation("https://observe.example.com/", "", "/api/openapi.json")
     }
     assert (both["Alarms"], both["Audit"]) == ("https://observe.example.com/alarms", "/audit")
+    assert "Views" not in both
+    views = navigation(None, None, None, "https://views.example.com/")
+    assert [(link.label, link.href) for link in views] == [("Views", "https://views.example.com/")]
 
 
 @pytest.mark.parametrize("name", ["../console_pages.py", "..", "frame.html", "missing.js", ""])
