@@ -15,7 +15,7 @@ from hifi.delivery.installed_kinds import InvalidDestination, completed, install
 from hifi.pipe.function_import import import_function
 from hifi.pipe.limit_check import functions, refusals
 from hifi.pipe.limits import pipe_limits
-from hifi.pipe.loader import Declarations, LoadedPipe, PipeProblem, load_declarations
+from hifi.pipe.loader import LoadedFolder, LoadedPipe, PipeProblem, load_folder
 from hifi.pipe.model import ConnectorDestination, Enrich, Pipe, Trigger
 from hifi.pipe.source import UnreadableSource, installed_source_kind
 from hifi.pipe.view import View
@@ -48,7 +48,7 @@ def check_folder(
     Returns:
         The pipes that could be loaded, as they are published if there is no problem, and all problems by file and line.
     """
-    declared = load_declarations(folder)
+    declared = load_folder(folder)
     loaded, problems = declared.pipes, list(declared.problems)
     where = [folder, *pipe_limits().function_folders] if function_folders is None else function_folders
     for loaded_pipe in loaded:
@@ -85,7 +85,7 @@ def _check_source(loaded_pipe: LoadedPipe) -> Iterator[PipeProblem]:
             yield loaded_pipe.problem(("source", "kind"), str(error))
 
 
-def _check_views(declared: Declarations) -> Iterator[PipeProblem]:
+def _check_views(declared: LoadedFolder) -> Iterator[PipeProblem]:
     """Views must be allowed by the operator and by the pipes that they read."""
     pipes = {loaded_pipe.pipe.pipe: loaded_pipe.pipe for loaded_pipe in declared.pipes}
     for loaded_view in declared.views:

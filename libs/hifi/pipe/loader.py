@@ -60,7 +60,7 @@ class LoadedView(LoadedFile):
 
 
 @dataclass(frozen=True, slots=True)
-class Declarations:
+class LoadedFolder:
     """What the YAML files of a folder declare, as far as it could be loaded, and all problems."""
 
     pipes: list[LoadedPipe]
@@ -68,12 +68,12 @@ class Declarations:
     problems: list[PipeProblem]
 
 
-def load_declarations(folder: Path) -> Declarations:
+def load_folder(folder: Path) -> LoadedFolder:
     """Load pipes and views of a folder, each file read once, as `load` and `load_views` do."""
     files, problems = _read_folder(folder)
     pipes, pipe_problems = _load_pipes(files)
     views, view_problems = _load_views(files)
-    return Declarations(pipes, views, [*problems, *pipe_problems, *view_problems])
+    return LoadedFolder(pipes, views, [*problems, *pipe_problems, *view_problems])
 
 
 def load(folder: Path) -> tuple[list[LoadedPipe], list[PipeProblem]]:
