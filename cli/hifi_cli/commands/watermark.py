@@ -27,7 +27,9 @@ def watermark(
 ) -> None:
     """Show until when all acknowledged events have their outcome at each destination.
 
-    On first pass: deliveries that wait for a retry count as settled, too. Times are in UTC.
+    On first pass: deliveries that wait for a retry count as settled, too.
+    Events until: the same by event time; late events arrived afterwards. Times
+    are in UTC.
 
     Examples:
       hifi watermark
@@ -57,10 +59,12 @@ def watermark_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         "state",
         "=settled\nuntil, UTC",
         "=first pass\nuntil, UTC",
+        "=events\nuntil, UTC",
         ">in\nflight",
         ">waiting\nfor a retry",
         ">parked",
         ">late\nlast minute",
+        ">late by\nevent time",
         "because",
     )
     for row in rows:
@@ -70,11 +74,13 @@ def watermark_table(rows: Sequence[Mapping[str, Any]]) -> Table:
             row["verdict"],
             _moment(row["settled_until"]),
             _moment(row["first_pass_until"]),
+            _moment(row["event_until"]),
             count(row["open"]["in_flight"]),
             count(row["open"]["waiting"]),
             count(row["open"]["parked"]),
             count(row["late_1m"]),
-            escape("; ".join(row["because"])),
+            count(row["event_late"]["last_1m"]),
+            escape("; ".join([*row["because"], *row["event_because"]])),
         )
     return printed
 

@@ -6,10 +6,18 @@ from typing import Final
 from hifi_observe import metrics
 from hifi_observe.kafka.observed_partitions import ObservedPartitions
 from hifi_observe.kafka.publisher import Publisher
+from hifi_observe.ledger.open_events import OpenAt
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.minutes.record_keys import partition_of
 from hifi_observe.pipes import ObservedPipes
-from hifi_observe.watermark.part import RecentFailures, WatermarkPart, add_up, part_of
+from hifi_observe.watermark.part import (
+    RecentFailures,
+    WatermarkPart,
+    add_up,
+    event_floors,
+    part_of,
+    raise_floors,
+)
 from hifi_observe.watermark.statement import Watermark, microseconds, state
 from hifi_observe.watermark.trusted_clock import read_clocks
 from hifi_observe.watermark.watermark_store import Key, WatermarkStore, key_of
@@ -50,11 +58,11 @@ class WatermarkPublication:
         while True:
             await asyncio.sleep(interval_s if len(statements) < _MANY else max(interval_s, 1))
             declared = self._pipes.destinations()
-            written = [
-                self._publisher.watermark_part(partition, part)
-                for partition, part in self._look(declared).items()
-            ]
-            statements = self._state(declared)
+            parts = self._look(declared)
+            totals = add_up(self._store.parts.values())
+            self._raise_floors(declared, totals, parts)
+            written = [self._publisher.watermark_part(partition, part) for partition, part in parts.items()]
+            statements = self._state(declared, totals)
             if statements:
                 written.append(self._publisher.watermarks(statements, self._store.writer))
             await asyncio.gather(*written)
@@ -82,10 +90,24 @@ class WatermarkPublication:
             self._store.take_part(partition, part)
         return parts
 
-    def _state(self, declared: dict[str, set[str]]) -> dict[bytes, Watermark | None]:
+    def _raise_floors(
+        self, declared: dict[str, set[str]], totals: dict[Key, OpenAt], parts: dict[int, WatermarkPart]
+    ) -> None:
+        """Raise the floors of event times, in the ledgers and in the parts that were made of them just now.
+
+        Nothing may be read in between: what is read after the floor was raised counts as late.
+        """
+        keys = {(pipe, name) for pipe, names in declared.items() for name in names} | totals.keys()
+        floors_us = event_floors(self._store.parts.values(), keys, totals, self._store.event_us())
+        for partition, part in parts.items():
+            raise_floors(self._partitions.ledgers[partition].open_events.event_times, part, floors_us)
+
+    def _state(
+        self, declared: dict[str, set[str]], totals: dict[Key, OpenAt]
+    ) -> dict[bytes, Watermark | None]:
         """The statements about the pipes that this instance owns; None of those that are gone."""
         parts, now_us = self._store.parts, self._store.clock.time_us(read_clocks())
-        totals, lost = add_up(parts.values()), self._minutes.losses
+        lost = self._minutes.losses
         keys = self._owned(declared)
         statements: dict[bytes, Watermark | None] = {}
         for pipe, destination in keys:

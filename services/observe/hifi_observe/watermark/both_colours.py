@@ -46,6 +46,7 @@ def _absent(colours: Mapping[str, Sequence[Watermark] | str], stated: Mapping[st
 def _merged(colours: Mapping[str, Watermark], missing: Sequence[str], now_us: int) -> Watermark:
     watermarks = list(colours.values())
     opens = [watermark["open"] for watermark in watermarks]
+    event_late = [watermark["event_late"] for watermark in watermarks]
     services: dict[str, int] = {}
     failures: dict[str, float] = {}
     for watermark in watermarks:
@@ -71,6 +72,18 @@ def _merged(colours: Mapping[str, Watermark], missing: Sequence[str], now_us: in
         "late_1m": sum(watermark["late_1m"] for watermark in watermarks),
         "late_oldest_s": max(watermark["late_oldest_s"] for watermark in watermarks),
         "late_ids": [identity for watermark in watermarks for identity in watermark["late_ids"]],
+        "event_until": _earliest([watermark["event_until"] for watermark in watermarks], missing),
+        "event_as_of": _earliest([watermark["event_as_of"] for watermark in watermarks], missing),
+        "event_because": [
+            *missing,
+            *(f"{name}: {reason}" for name, row in colours.items() for reason in row["event_because"]),
+        ],
+        "event_late": {
+            "last_1m": sum(row["last_1m"] for row in event_late),
+            "by_s": max(row["by_s"] for row in event_late),
+            "open": sum(row["open"] for row in event_late),
+            "newest": [event for row in event_late for event in row["newest"]],
+        },
         "withheld": [],
         "as_of": as_of,
         "valid_until": valid_until,

@@ -137,13 +137,14 @@ function showWatermarks({ watermarks }) {
     const element = document.querySelector(`[data-watermark="${CSS.escape(row.destination)}"]`);
     if (!element) continue;
     element.querySelector('[data-is="verdict"]').replaceChildren(badge(row.verdict, { current: "good", degraded: "bad" }[row.verdict]));
-    for (const name of ["settled_until", "first_pass_until"]) {
+    for (const name of ["settled_until", "first_pass_until", "event_until"]) {
       const cell = element.querySelector(`[data-is="${name}"]`);
       cell.replaceChildren(row[name] ? timeElement(Date.parse(row[name]), "second") : "–");
     }
     for (const name of ["in_flight", "waiting", "parked"]) setText(element, name, format.number(row.open[name]));
     setText(element, "late", format.number(row.late_1m));
-    setText(element, "because", row.because.join("; "));
+    setText(element, "event_late", format.number(row.event_late.last_1m));
+    setText(element, "because", [...row.because, ...row.event_because].join("; "));
   }
 }
 
