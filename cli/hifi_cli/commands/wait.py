@@ -42,6 +42,10 @@ def wait(
     event_time: Annotated[
         bool, typer.Option("--event-time", help="TIME is an event time, not that of acknowledgement.")
     ] = False,
+    chain: Annotated[
+        bool,
+        typer.Option("--chain", help="Also events of the pipes that write the Kafka topic which PIPE reads."),
+    ] = False,
     data: Data = DEFAULT_DATA,
     url: ObserveUrl = None,
 ) -> None:
@@ -59,12 +63,15 @@ def wait(
       hifi wait orders --until 2026-11-27T12:00Z --within 2m
       hifi wait orders --destination warehouse
       hifi wait orders --event-time --until 2026-11-27T12:00Z
+      hifi wait carriers --chain
     """
+    if chain and event_time:
+        raise Misconfigured("--chain and --event-time: there is no event time of a chain; leave out either")
     moment, within_s = moment_of(until), duration_of(within)
     since = datetime.now(UTC) if event_time else None
     api, end_s = observe_api(data, url), monotonic_s() + within_s
     while True:
-        missing = missing_of(watermarks_of(api, pipe), pipe, destination, moment, since)
+        missing = missing_of(watermarks_of(api, pipe), pipe, destination, moment, since, chain=chain)
         if not missing:
             return
         if monotonic_s() >= end_s:
@@ -112,6 +119,8 @@ def missing_of(
     destination: str | None,
     moment: datetime,
     since: datetime | None = None,
+    *,
+    chain: bool = False,
 ) -> list[str]:
     """What is missing where, one line a destination; nothing once all is settled.
 
@@ -121,6 +130,7 @@ def missing_of(
         destination: its name; None: all.
         moment: until which time.
         since: for a `moment` in event time, when the wait began: what was acknowledged until then counts.
+        chain: whether the pipes before it count.
 
     Raises:
         Misconfigured: the pipe has no such destination.
@@ -133,6 +143,8 @@ def missing_of(
     rows = [row for row in rows if destination in (None, row["destination"])]
     if since is not None:
         return [_event_line(row, moment) for row in rows if not _are_events_settled(row, moment, since)]
+    if chain:
+        return [line for row in rows if (line := _chain_line(row, moment))]
     return [_line(row, moment) for row in rows if not _is_settled(row, moment)]
 
 
@@ -165,6 +177,24 @@ def _event_line(row: Mapping[str, Any], moment: datetime) -> str:
     )
     where = ", ".join(reasons) or f"nothing is open; {unread}"
     return f"{row['pipe']} to {row['destination']}: events until {event_until}, not {_text(moment)}: {where}"
+
+
+def _chain_line(row: Mapping[str, Any], moment: datetime) -> str:
+    """Such as `alerts to desk: chain settled until 11:59:58, not 12:00:00: held by topic legs`; empty: it is settled.
+
+    Raises:
+        Misconfigured: no pipe writes what it reads.
+    """
+    chain = row["chain"]
+    if chain is None:
+        raise Misconfigured(f"{row['pipe']} reads no Kafka topic that another pipe writes; leave out --chain")
+    settled_until = chain["settled_until"]
+    if settled_until is not None and datetime.fromisoformat(settled_until) >= moment:
+        return ""
+    reasons = [*chain["because"], *([f"held by {chain['held_by']}"] if chain["held_by"] else [])]
+    where = ", ".join(reasons) or "nothing holds it; observe has not read so far yet"
+    name = f"{row['pipe']} to {row['destination']}"
+    return f"{name}: chain settled until {settled_until or 'an unknown time'}, not {_text(moment)}: {where}"
 
 
 def _text(moment: datetime) -> str:

@@ -33,6 +33,7 @@ def row(
         "event_as_of": settled_until,
         "event_because": [],
         "event_late": {"last_1m": 0, "by_s": 0.0, "open": 0, "newest": []},
+        "chain": None,
         "late_1m": 0,
         "verdict": "current",
         "because": [],
@@ -80,6 +81,21 @@ def test_event_times_are_settled_once_what_was_acknowledged_before_the_wait_is()
         ({"event_until": None, "verdict": "unknown", "because": ["silent"]}, none, "silent"),
     ):
         assert missing(**more) == [f"orders to crm: events until {until}, not {NOON_TEXT}: {reason}"]
+
+
+def test_a_chain_is_settled_once_the_pipes_before_it_are_too() -> None:
+    chain = {"settled_until": NOON_TEXT, "via": ["flights/legs"], "held_by": None, "because": []}
+    assert missing_of([row(chain=chain)], "orders", None, NOON, chain=True) == []
+    early, name = "2026-11-27T11:59:58.100000Z", "orders to crm: chain settled until"
+    for more, until, reason in (
+        ({"settled_until": early, "held_by": "topic legs"}, early, "held by topic legs"),
+        ({"settled_until": None, "because": ["why"]}, "an unknown time", "why"),
+        ({"settled_until": early}, early, "nothing holds it; observe has not read so far yet"),
+    ):
+        lines = missing_of([row(chain=chain | more)], "orders", None, NOON, chain=True)
+        assert lines == [f"{name} {until}, not {NOON_TEXT}: {reason}"]
+    with pytest.raises(Misconfigured, match="orders reads no Kafka topic that another pipe writes"):
+        missing_of([row()], "orders", None, NOON, chain=True)
 
 
 @pytest.mark.parametrize(
@@ -139,3 +155,8 @@ def test_the_table_has_a_row_for_each_destination() -> None:
     text = capture.get()
     assert "11-27 12:00:00" in text
     assert "lake" in text
+    assert "chain" not in text
+    chain = {"settled_until": None, "via": ["flights/legs"], "held_by": "topic legs", "because": ["why"]}
+    with console.capture() as capture:
+        print_table(watermark_table([row(chain=chain)]), console)
+    assert "chain" in capture.get()

@@ -10,6 +10,7 @@ from hifi_observe.ledger.open_events import OpenAt
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.minutes.record_keys import partition_of
 from hifi_observe.pipes import ObservedPipes
+from hifi_observe.watermark.chain_statements import ChainStatements
 from hifi_observe.watermark.part import (
     RecentFailures,
     WatermarkPart,
@@ -35,6 +36,7 @@ class WatermarkPublication:
         pipes: of the stream.
         partitions: that this instance observes.
         publisher: writes to Kafka.
+        chains: of the stream.
     """
 
     def __init__(
@@ -44,8 +46,10 @@ class WatermarkPublication:
         pipes: ObservedPipes,
         partitions: ObservedPartitions,
         publisher: Publisher,
+        chains: ChainStatements,
     ) -> None:
         self._store = store
+        self._chains = chains
         self._minutes = minutes
         self._pipes = pipes
         self._partitions = partitions
@@ -58,6 +62,7 @@ class WatermarkPublication:
         while True:
             await asyncio.sleep(interval_s if len(statements) < _MANY else max(interval_s, 1))
             declared = self._pipes.destinations()
+            self._chains.declare(self._pipes.links())
             parts = self._look(declared)
             totals = add_up(self._store.parts.values())
             self._raise_floors(declared, totals, parts)
@@ -110,6 +115,7 @@ class WatermarkPublication:
         lost = self._minutes.losses
         keys = self._owned(declared)
         statements: dict[bytes, Watermark | None] = {}
+        settled_us: dict[str, int] = {}
         for pipe, destination in keys:
             statement = state(
                 pipe,
@@ -121,10 +127,15 @@ class WatermarkPublication:
                 now_us,
                 sum(lost.get(pipe, {}).values()),
             )
+            statement["chain"] = self._chains.state(statement, now_us or 0)
             self._store.take(statement)
             statements[key_of(pipe, destination)] = statement
+            own_us = microseconds(statement["settled_until"])
+            settled_us[pipe] = min(settled_us.get(pipe, own_us), own_us)
+        for pipe, us in settled_us.items():
+            self._chains.note_settled(pipe, us)
         for key in set(self._store.keys()) - keys:
-            if self._owns(key[0]):
+            if self.owns(key[0]):
                 self._store.drop(key)
                 statements[key_of(*key)] = None
         return statements
@@ -134,8 +145,9 @@ class WatermarkPublication:
         keys = {(pipe, destination) for pipe, names in declared.items() for destination in names}
         for part in self._store.parts.values():
             keys.update((pipe, destination) for pipe, destination, *_ in part["open"])
-        return {key for key in keys if self._owns(key[0])}
+        return {key for key in keys if self.owns(key[0])}
 
-    def _owns(self, pipe: str) -> bool:
+    def owns(self, pipe: str) -> bool:
+        """Whether this instance states the watermarks of a pipe."""
         count = self._partitions.count
         return bool(count) and partition_of(pipe, count) in self._partitions.numbers

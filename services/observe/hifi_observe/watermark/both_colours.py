@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from hifi_observe.watermark.chains import ChainJson
 from hifi_observe.watermark.statement import (
     CURRENT,
     DEGRADED,
@@ -84,6 +85,7 @@ def _merged(colours: Mapping[str, Watermark], missing: Sequence[str], now_us: in
             "open": sum(row["open"] for row in event_late),
             "newest": [event for row in event_late for event in row["newest"]],
         },
+        "chain": _chain({name: row["chain"] for name, row in colours.items()}, missing),
         "withheld": [],
         "as_of": as_of,
         "valid_until": valid_until,
@@ -91,6 +93,24 @@ def _merged(colours: Mapping[str, Watermark], missing: Sequence[str], now_us: in
         "because": [
             *missing,
             *(f"{name}: {reason}" for name, row in colours.items() for reason in row["because"]),
+        ],
+    }
+
+
+def _chain(chains: Mapping[str, ChainJson | None], missing: Sequence[str]) -> ChainJson | None:
+    """The chain over all colours, each of which has a topic of its own or reads the same one."""
+    stated = {name: chain for name, chain in chains.items() if chain is not None}
+    if not stated:
+        return None
+    rows = list(stated.values())
+    held = min(rows, key=lambda row: row["settled_until"] or "")
+    return {
+        "settled_until": _earliest([row["settled_until"] for row in rows], missing),
+        "via": sorted({pipe for row in rows for pipe in row["via"]}),
+        "held_by": held["held_by"],
+        "because": [
+            *missing,
+            *(f"{name}: {reason}" for name, row in stated.items() for reason in row["because"]),
         ],
     }
 

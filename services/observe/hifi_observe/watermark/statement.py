@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 from hifi.runtime.clock import MICROSECONDS
 from hifi_observe.ledger.event_times import UNKNOWN_US
 from hifi_observe.ledger.open_events import IN_FLIGHT, INGEST, PARKED_STATE, WAITING, OpenAt
+from hifi_observe.watermark.chains import ChainJson
 from hifi_observe.watermark.part import LATE_IDS, EventLatePart, WatermarkPart, event_until, reached_by_all
 
 VALID_US: Final = 3 * MICROSECONDS
@@ -76,6 +77,8 @@ class Watermark(TypedDict):
     event_because: list[str]
     """Why `event_until` is unknown, or stands still."""
     event_late: EventLateJson
+    chain: ChainJson | None
+    """The same over the pipes that write what this one reads; None: there are none."""
     withheld: list[str | None]
     """`settled_until` and `first_pass_until`, `event_until` and `event_as_of` as published before a clock was set back;
     empty: it was not. They are null until the clock has caught up."""
@@ -195,6 +198,7 @@ def state(
         "event_as_of": _iso(event_as_of_us),
         "event_because": _event_reasons(times, counted_event_us, open_at, blind=bool(blind)),
         "event_late": _event_late([part["event_late"].get(pipe) for part in parts.values()], open_at.late),
+        "chain": None,
         "withheld": _withheld(times),
         "as_of": iso(at_us),
         "valid_until": iso(at_us + VALID_US),

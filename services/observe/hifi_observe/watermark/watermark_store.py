@@ -79,6 +79,10 @@ class WatermarkStore:
         times = times_of(self._statements.get(key))
         return times._replace(withheld=True, event_withheld=True) if key in self._withheld else times
 
+    def statement(self, key: Key) -> Watermark | None:
+        """What was published last of a pipe and destination; None: nothing, or by a clock that was set back since."""
+        return None if key in self._withheld else self._statements.get(key)
+
     def settled_us(self) -> dict[str, int]:
         """Pipe to the latest time that is published as settled at any of its destinations."""
         latest: dict[str, int] = {}

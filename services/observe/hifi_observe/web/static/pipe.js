@@ -137,14 +137,17 @@ function showWatermarks({ watermarks }) {
     const element = document.querySelector(`[data-watermark="${CSS.escape(row.destination)}"]`);
     if (!element) continue;
     element.querySelector('[data-is="verdict"]').replaceChildren(badge(row.verdict, { current: "good", degraded: "bad" }[row.verdict]));
-    for (const name of ["settled_until", "first_pass_until", "event_until"]) {
+    const times = { ...row, chain_until: row.chain?.settled_until };
+    for (const name of ["settled_until", "first_pass_until", "event_until", "chain_until"]) {
       const cell = element.querySelector(`[data-is="${name}"]`);
-      cell.replaceChildren(row[name] ? timeElement(Date.parse(row[name]), "second") : "–");
+      cell.replaceChildren(times[name] ? timeElement(Date.parse(times[name]), "second") : "–");
     }
     for (const name of ["in_flight", "waiting", "parked"]) setText(element, name, format.number(row.open[name]));
     setText(element, "late", format.number(row.late_1m));
     setText(element, "event_late", format.number(row.event_late.last_1m));
-    setText(element, "because", [...row.because, ...row.event_because].join("; "));
+    const held = row.chain?.held_by ? [`chain held by ${row.chain.held_by}`] : [];
+    const reasons = [...row.because, ...row.event_because, ...(row.chain?.because ?? []), ...held];
+    setText(element, "because", [...new Set(reasons)].join("; "));
   }
 }
 
