@@ -60,11 +60,11 @@ class ChainReader:
         """
         while not self._pipes():
             await asyncio.sleep(_IDLE_S)
-        options = client_options(self._settings.kafka)
-        admin = AIOKafkaAdminClient(**options)
-        ends = AIOKafkaConsumer(**options, enable_auto_commit=False)
+        bootstrap = self._settings.kafka
+        admin = AIOKafkaAdminClient(**client_options(bootstrap))
+        ends = AIOKafkaConsumer(**client_options(bootstrap), enable_auto_commit=False)
         markers = AIOKafkaConsumer(
-            **options,
+            **client_options(bootstrap),
             enable_auto_commit=False,
             isolation_level="read_committed",
             auto_offset_reset="none",
