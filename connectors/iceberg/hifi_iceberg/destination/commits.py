@@ -52,13 +52,13 @@ class TableCommits:
         Raises:
             Retryable: others committed at each attempt.
         """
-        self._settled_until = settled_until
         self.table: Final = table
         self._offsets = OFFSETS + log
         self._writer_name = WRITER + log
-        self._settled_name = SETTLED_UNTIL + log
         self._writer = writer
         self._attempts = attempts
+        self._settled_until = settled_until
+        self._settled_name = SETTLED_UNTIL + log
         self.progress = TableProgress()
         self._take_over()
 
