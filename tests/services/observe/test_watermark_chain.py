@@ -154,6 +154,7 @@ async def test_a_topic_that_observe_does_not_read_is_named(kafka: str, tmp_path:
                     "settled_until": None,
                     "via": ["flights/crm"],
                     "held_by": "topic legs",
+                    "deleted_at": None,
                     "because": [
                         "topic legs: it is on another Kafka (127.0.0.1:9), which observe does not read"
                     ],

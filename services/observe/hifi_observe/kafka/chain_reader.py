@@ -13,10 +13,10 @@ from aiokafka.errors import KafkaError
 
 from hifi.kafka.security import client_options
 from hifi.kafka.topics import Topics
-from hifi.runtime.clock import monotonic_s
+from hifi.runtime.clock import monotonic_s, now_us
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.watermark.chain_statements import ChainStatements
-from hifi_observe.watermark.chains import Reading, TopicEnd, servers_of
+from hifi_observe.watermark.chains import Chain, Reading, TopicEnd, servers_of
 from hifi_observe.watermark.trusted_clock import TrustedClock, read_clocks
 
 _INTERVAL_S: Final = 0.5
@@ -94,9 +94,7 @@ class ChainReader:
             return
         try:
             _, upstream_us = self._chains.upstream(pipe)
-            reading = await self._reading(
-                pipe, chain.topic.topic, upstream_us, chain.oldest_ends, admin, ends, markers
-            )
+            reading = await self._reading(pipe, chain, upstream_us, admin, ends, markers)
         except KafkaError as error:
             chain.forget(f"its offsets cannot be read ({type(error).__name__})")
             return
@@ -114,14 +112,14 @@ class ChainReader:
     async def _reading(
         self,
         pipe: str,
-        topic: str,
+        chain: Chain,
         upstream_us: int,
-        waits_for: Mapping[int, int],
         admin: Any,
         ends: Any,
         markers: Any,
     ) -> Reading | str:
         """What there is to know of a topic now, or why that is nothing."""
+        topic, waits_for = chain.topic.topic, chain.oldest_ends
         described = await admin.describe_topics([topic])
         numbers = sorted(row["partition"] for row in described[0]["partitions"])
         if not numbers:
@@ -135,9 +133,13 @@ class ChainReader:
             committed = group[tp].offset if tp in group else -1
             if committed > end_offsets[tp]:
                 return f"partition {tp.partition} ends before the offset that collect has committed"
-            if 0 <= committed < first_offsets[tp]:
-                return f"records of partition {tp.partition} were deleted before collect read them"
             read[tp.partition] = max(0, committed)
+        has_committed = {
+            tp.partition: group[tp].offset for tp in tps if tp in group and group[tp].offset >= 0
+        }
+        first = {tp.partition: offset for tp, offset in first_offsets.items()}
+        if chain.note_offsets(first, has_committed, now_us()):
+            return "records were deleted before collect read them"
         behind = [tp for tp in tps if 0 < read[tp.partition] < waits_for.get(tp.partition, 0)]
         read |= await _behind_markers(markers, {tp: read[tp.partition] for tp in behind}, waits_for)
         latest_us = self._clock.latest_us(read_clocks())

@@ -108,6 +108,7 @@ def _chain(chains: Mapping[str, ChainJson | None], missing: Sequence[str]) -> Ch
         "settled_until": _earliest([row["settled_until"] for row in rows], missing),
         "via": sorted({pipe for row in rows for pipe in row["via"]}),
         "held_by": held["held_by"],
+        "deleted_at": max((row["deleted_at"] for row in rows if row["deleted_at"]), default=None),
         "because": [
             *missing,
             *(f"{name}: {reason}" for name, row in stated.items() for reason in row["because"]),

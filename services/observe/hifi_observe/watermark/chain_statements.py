@@ -1,10 +1,14 @@
 """What is said of chains, from the watermarks of their pipes and what was read of the topics in between. Pure."""
 
 from collections.abc import Mapping
+from typing import Final
 
+from hifi.runtime.clock import MICROSECONDS
 from hifi_observe.watermark.chains import Chain, ChainJson, Key, Link, Part, circle, held_by, via
 from hifi_observe.watermark.statement import Watermark, iso, microseconds
 from hifi_observe.watermark.watermark_store import WatermarkStore
+
+_DELETED_US: Final = 7 * 24 * 3600 * MICROSECONDS
 
 
 class ChainStatements:
@@ -65,6 +69,11 @@ class ChainStatements:
         )
         settled_us = max(published_us, chain.settled_us(own_us)) if own_us else 0
         because = self._because(pipe, chain, statement)
+        deleted_us = max(chain.deleted_us, microseconds(published["deleted_at"]) if published else 0)
+        if now_us - deleted_us < _DELETED_US:
+            settled_us = published_us if own_us else 0
+            name = chain.topic.topic
+            because = [*because, f"topic {name}: records were deleted before collect read them"]
         key, upstream_us = self.upstream(pipe)
         parts = [
             Part(self._held_upstream(key), upstream_us),
@@ -75,6 +84,7 @@ class ChainStatements:
             "settled_until": iso(settled_us) if settled_us else None,
             "via": list(chain.via),
             "held_by": held_by(parts, now_us),
+            "deleted_at": iso(deleted_us) if deleted_us else None,
             "because": because,
         }
 

@@ -101,6 +101,9 @@ class ChainJson(TypedDict):
     """What is before this pipe, as `<pipe>/<destination>`. While it stays the same, the time never goes back."""
     held_by: str | None
     """The part that is furthest behind; None: none is by more than a few seconds."""
+    deleted_at: str | None
+    """When it was noticed last that Kafka had deleted records of the topic before collect read them. For a week the
+    time stands still."""
     because: list[str]
     """Why nothing can be said, or not more."""
 
@@ -137,6 +140,9 @@ class Chain:
         """See `via`: marks hold for these alone."""
         self.problem = "its offsets have not been read yet"
         """Why its topic cannot be read; empty: it was."""
+        self.deleted_us = 0
+        """When it was noticed last that records were deleted unread, microseconds since 1970 UTC; 0: never."""
+        self._offsets: Mapping[int, int] = {}
         self._waiting: deque[_Mark] = deque()
         self._read: deque[_ReadMark] = deque()
         self._newest_read_us = 0
@@ -159,6 +165,26 @@ class Chain:
         self._waiting.clear()
         self._read.clear()
         self._newest_read_us = 0
+
+    def note_offsets(self, first: Mapping[int, int], read: Mapping[int, int], now_us: int) -> bool:
+        """Compare what Kafka still has with what collect had read at the look before.
+
+        Args:
+            first: partition to the first offset that Kafka has.
+            read: partition to the offset that collect has committed; those without are left out.
+            now_us: microseconds since 1970 UTC.
+
+        Returns:
+            Whether records may have been deleted before they were read.
+        """
+        before = dict(read) | dict(self._offsets)
+        deleted = any(first.get(partition, 0) > offset for partition, offset in before.items())
+        if deleted:
+            self.deleted_us = now_us
+        self._offsets = {
+            partition: max(offset, first.get(partition, 0)) for partition, offset in read.items()
+        }
+        return deleted
 
     @property
     def oldest_ends(self) -> Mapping[int, int]:

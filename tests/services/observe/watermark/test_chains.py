@@ -222,6 +222,7 @@ def test_a_chain_of_three_pipes_has_the_time_of_the_first_once_it_passed_all() -
         "settled_until": iso(NOW_US - 60 * S),
         "via": ["carriers/delays", "flights/legs"],
         "held_by": "flights to legs",
+        "deleted_at": None,
         "because": [],
     }
     assert chains.state(statement("flights", "legs"), NOW_US) is None
@@ -262,6 +263,34 @@ def test_after_a_clock_was_set_back_nothing_of_before_is_stated() -> None:
     chain = chains.state(statement("carriers", "delays"), NOW_US)
     assert chain is not None
     assert (chain["settled_until"], chain["because"]) == (None, ["topic legs: a clock was set back"])
+
+
+def test_records_that_were_deleted_unread_hold_the_chain_for_a_week_also_after_a_restart() -> None:
+    store, chains = chains_of_three(behind_s=60)
+    before = pass_on(store, chains, "carriers", "delays", read=5)
+    chain = chains.chain("carriers")
+    assert not chain.note_offsets({0: 3}, {0: 5}, NOW_US)
+    assert not chain.note_offsets({0: 5, 1: 9}, {0: 9, 1: 9}, NOW_US), "they were read before"
+    assert chain.note_offsets({0: 12, 1: 9}, {0: 15, 1: 9}, NOW_US), "9 to 11 may not have been read"
+    assert not chain.note_offsets({0: 12, 1: 9}, {0: 15, 1: 9}, NOW_US + S)
+    store.take(statement("flights", "legs"))
+    held = pass_on(store, chains, "carriers", "delays", read=5)
+    assert held["settled_until"] == before["settled_until"]
+    assert held["deleted_at"] == iso(NOW_US)
+    assert held["because"] == ["topic legs: records were deleted before collect read them"]
+    again = ChainStatements(store)
+    again.declare(chains.links)
+    assert pass_on(store, again, "carriers", "delays", read=5)["settled_until"] == before["settled_until"]
+    fresh = statement("carriers", "delays")
+    after_week = again.state(fresh, NOW_US + 8 * 24 * 3600 * S)
+    assert after_week is not None
+    assert (after_week["settled_until"], after_week["because"]) == (iso(NOW_US - S), [])
+
+
+def test_a_pipe_that_collect_reads_behind_what_kafka_has_is_held() -> None:
+    chain = Chain(LEGS, [])
+    assert chain.note_offsets({0: 12}, {0: 10}, NOW_US)
+    assert not Chain(LEGS, []).note_offsets({0: 12}, {}, NOW_US), "nothing was committed yet"
 
 
 def test_in_a_circle_nothing_is_stated() -> None:
