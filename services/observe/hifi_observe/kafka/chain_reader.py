@@ -51,6 +51,8 @@ class ChainReader:
         self._chains = chains
         self._owns = owns
         self._clock = clock
+        self._markers: dict[TopicPartition, tuple[int, int]] = {}
+        """Partition to two offsets with nothing but markers in between, as found last."""
 
     async def run(self) -> None:
         """Read until cancelled, or until there is no chain any more.
@@ -139,9 +141,19 @@ class ChainReader:
         }
         first = {tp.partition: offset for tp, offset in first_offsets.items()}
         if chain.note_offsets(first, has_committed, now_us()):
-            return "records were deleted before collect read them"
-        behind = [tp for tp in tps if 0 < read[tp.partition] < waits_for.get(tp.partition, 0)]
-        read |= await _behind_markers(markers, {tp: read[tp.partition] for tp in behind}, waits_for)
+            return "records were deleted, which collect may not have read"
+        for tp in tps:
+            committed, end = read[tp.partition], waits_for.get(tp.partition, 0)
+            if 0 < committed < end and self._markers.get(tp) == (committed, end):
+                read[tp.partition] = end
+        behind = {
+            tp: read[tp.partition] for tp in tps if 0 < read[tp.partition] < waits_for.get(tp.partition, 0)
+        }
+        passed = await _behind_markers(markers, behind, waits_for)
+        self._markers |= {
+            tp: (behind[tp], waits_for[tp.partition]) for tp in behind if tp.partition in passed
+        }
+        read |= passed
         latest_us = self._clock.latest_us(read_clocks())
         if latest_us is None:
             return "Kafka has not confirmed the clock yet"

@@ -73,7 +73,7 @@ class ChainStatements:
         if now_us - deleted_us < _DELETED_US:
             settled_us = published_us if own_us else 0
             name = chain.topic.topic
-            because = [*because, f"topic {name}: records were deleted before collect read them"]
+            because = [*because, f"topic {name}: records were deleted, which collect may not have read"]
         key, upstream_us = self.upstream(pipe)
         parts = [
             Part(self._held_upstream(key), upstream_us),

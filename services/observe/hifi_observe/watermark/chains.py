@@ -157,6 +157,10 @@ class Chain:
             mark = self._waiting.popleft()
             self._read.append(_ReadMark(mark.upstream_us, reading.read_us))
             self._newest_read_us = mark.upstream_us
+        offsets = {partition: offset for partition, offset in reading.read.items() if offset}
+        self._offsets = {
+            partition: max(offset, self._offsets.get(partition, 0)) for partition, offset in offsets.items()
+        }
         self._waiting, self._read = _thinned(self._waiting), _thinned(self._read)
 
     def forget(self, problem: str) -> None:
