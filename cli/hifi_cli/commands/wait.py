@@ -39,6 +39,13 @@ def wait(
             "--destination", metavar="NAME", help="Only this destination. Default: all of the pipe."
         ),
     ] = None,
+    event_time: Annotated[
+        bool, typer.Option("--event-time", help="TIME is an event time, not that of acknowledgement.")
+    ] = False,
+    chain: Annotated[
+        bool,
+        typer.Option("--chain", help="Also events of the pipes that write the Kafka topic which PIPE reads."),
+    ] = False,
     data: Data = DEFAULT_DATA,
     url: ObserveUrl = None,
 ) -> None:
@@ -48,14 +55,23 @@ def wait(
     sent before. Exit status: 0 once that is so, 3 if something is missing after
     DURATION; it says what, and where.
 
+    With --event-time: until an event with that event time or a later one was
+    accepted, and all with earlier ones, as acknowledged until now, have their
+    outcome, also late ones.
+
     Examples:
       hifi wait orders --until 2026-11-27T12:00Z --within 2m
       hifi wait orders --destination warehouse
+      hifi wait orders --event-time --until 2026-11-27T12:00Z
+      hifi wait carriers --chain
     """
+    if chain and event_time:
+        raise Misconfigured("--chain and --event-time: there is no event time of a chain; leave out either")
     moment, within_s = moment_of(until), duration_of(within)
+    since = datetime.now(UTC) if event_time else None
     api, end_s = observe_api(data, url), monotonic_s() + within_s
     while True:
-        missing = missing_of(watermarks_of(api, pipe), pipe, destination, moment)
+        missing = missing_of(watermarks_of(api, pipe), pipe, destination, moment, since, chain=chain)
         if not missing:
             return
         if monotonic_s() >= end_s:
@@ -98,9 +114,23 @@ def duration_of(text: str) -> float:
 
 
 def missing_of(
-    rows: Sequence[Mapping[str, Any]], pipe: str, destination: str | None, moment: datetime
+    rows: Sequence[Mapping[str, Any]],
+    pipe: str,
+    destination: str | None,
+    moment: datetime,
+    since: datetime | None = None,
+    *,
+    chain: bool = False,
 ) -> list[str]:
     """What is missing where, one line a destination; nothing once all is settled.
+
+    Args:
+        rows: as observe answers.
+        pipe: its name.
+        destination: its name; None: all.
+        moment: until which time.
+        since: for a `moment` in event time, when the wait began: what was acknowledged until then counts.
+        chain: whether the pipes before it count.
 
     Raises:
         Misconfigured: the pipe has no such destination.
@@ -110,11 +140,12 @@ def missing_of(
         raise Misconfigured(f"{pipe} has no destination {destination!r}; it has {', '.join(names)}")
     if not rows:
         return [f"{pipe}: nothing is stated yet"]
-    return [
-        _line(row, moment)
-        for row in rows
-        if destination in (None, row["destination"]) and not _is_settled(row, moment)
-    ]
+    rows = [row for row in rows if destination in (None, row["destination"])]
+    if since is not None:
+        return [_event_line(row, moment) for row in rows if not _are_events_settled(row, moment, since)]
+    if chain:
+        return [line for row in rows if (line := _chain_line(row, moment))]
+    return [_line(row, moment) for row in rows if not _is_settled(row, moment)]
 
 
 def _is_settled(row: Mapping[str, Any], moment: datetime) -> bool:
@@ -122,15 +153,68 @@ def _is_settled(row: Mapping[str, Any], moment: datetime) -> bool:
     return settled_until is not None and datetime.fromisoformat(settled_until) >= moment
 
 
-def _line(row: Mapping[str, Any], moment: datetime) -> str:
-    """Such as `orders to crm: settled until 11:59:58, not 12:00:00: 3 at egest, 2 waiting for a retry`."""
+def _are_events_settled(row: Mapping[str, Any], moment: datetime, since: datetime) -> bool:
+    event_until, as_of = row["event_until"], row["event_as_of"]
+    return (
+        event_until is not None
+        and datetime.fromisoformat(event_until) >= moment
+        and datetime.fromisoformat(as_of) >= since
+        and not row["event_late"]["open"]
+    )
+
+
+def _event_line(row: Mapping[str, Any], moment: datetime) -> str:
+    """Such as `orders to crm: events until 11:59:58, not 12:00:00: 2 late ones are open`."""
+    reasons = (
+        list(row["because"]) if row["verdict"] == "unknown" else [*_open_numbers(row), *row["event_because"]]
+    )
+    if row["event_late"]["open"]:
+        reasons.append(f"{row['event_late']['open']} late ones are open")
+    event_until = row["event_until"] or "an unknown time"
+    reached = row["event_until"] is not None and datetime.fromisoformat(event_until) >= moment
+    unread = (
+        "observe has not read so far yet" if reached else "no event with that time or a later one was read"
+    )
+    where = ", ".join(reasons) or f"nothing is open; {unread}"
+    return f"{row['pipe']} to {row['destination']}: events until {event_until}, not {_text(moment)}: {where}"
+
+
+def _chain_line(row: Mapping[str, Any], moment: datetime) -> str:
+    """Such as `alerts to desk: chain settled until 11:59:58, not 12:00:00: held by topic legs`; empty: it is settled.
+
+    Raises:
+        Misconfigured: no pipe writes what it reads.
+    """
+    chain = row["chain"]
+    if chain is None:
+        raise Misconfigured(f"{row['pipe']} reads no Kafka topic that another pipe writes; leave out --chain")
+    settled_until = chain["settled_until"]
+    if settled_until is not None and datetime.fromisoformat(settled_until) >= moment:
+        return ""
+    reasons = [*chain["because"], *([f"held by {chain['held_by']}"] if chain["held_by"] else [])]
+    where = ", ".join(reasons) or "nothing holds it; observe has not read so far yet"
+    name = f"{row['pipe']} to {row['destination']}"
+    return f"{name}: chain settled until {settled_until or 'an unknown time'}, not {_text(moment)}: {where}"
+
+
+def _text(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _open_numbers(row: Mapping[str, Any]) -> list[str]:
+    """What is open, such as `3 at egest`."""
     numbers = [f"{number} at {service}" for service, number in row["open"]["services"].items()]
     for name, text in (("waiting", "waiting for a retry"), ("parked", "parked")):
         if row["open"][name]:
             numbers.append(f"{row['open'][name]} {text}")
-    if row["verdict"] == "unknown":
-        numbers = list(row["because"])
+    return numbers
+
+
+def _line(row: Mapping[str, Any], moment: datetime) -> str:
+    """Such as `orders to crm: settled until 11:59:58, not 12:00:00: 3 at egest, 2 waiting for a retry`."""
+    numbers = list(row["because"]) if row["verdict"] == "unknown" else _open_numbers(row)
     settled_until = row["settled_until"] or "an unknown time"
     where = ", ".join(numbers) or "nothing is open; observe has not read so far yet"
-    at = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return f"{row['pipe']} to {row['destination']}: settled until {settled_until}, not {at}: {where}"
+    return (
+        f"{row['pipe']} to {row['destination']}: settled until {settled_until}, not {_text(moment)}: {where}"
+    )

@@ -27,7 +27,10 @@ def watermark(
 ) -> None:
     """Show until when all acknowledged events have their outcome at each destination.
 
-    On first pass: deliveries that wait for a retry count as settled, too. Times are in UTC.
+    On first pass: deliveries that wait for a retry count as settled, too.
+    Events until: the same by event time; late events arrived afterwards. Chain:
+    also events of the pipes that write the Kafka topic which it reads. Times
+    are in UTC.
 
     Examples:
       hifi watermark
@@ -51,16 +54,20 @@ def watermarks_of(api: ObserveApi, pipe: str | None) -> Sequence[Mapping[str, An
 
 def watermark_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Make the table."""
+    chains = any(row["chain"] for row in rows)
     printed = table(
         "pipe",
         "destination",
         "state",
         "=settled\nuntil, UTC",
         "=first pass\nuntil, UTC",
+        "=events\nuntil, UTC",
+        *(["=chain\nuntil, UTC"] if chains else []),
         ">in\nflight",
         ">waiting\nfor a retry",
         ">parked",
         ">late\nlast minute",
+        ">late by\nevent time",
         "because",
     )
     for row in rows:
@@ -70,13 +77,22 @@ def watermark_table(rows: Sequence[Mapping[str, Any]]) -> Table:
             row["verdict"],
             _moment(row["settled_until"]),
             _moment(row["first_pass_until"]),
+            _moment(row["event_until"]),
+            *([_moment(row["chain"] and row["chain"]["settled_until"])] if chains else []),
             count(row["open"]["in_flight"]),
             count(row["open"]["waiting"]),
             count(row["open"]["parked"]),
             count(row["late_1m"]),
-            escape("; ".join(row["because"])),
+            count(row["event_late"]["last_1m"]),
+            escape("; ".join(_reasons(row))),
         )
     return printed
+
+
+def _reasons(row: Mapping[str, Any]) -> Sequence[str]:
+    chain = row["chain"] or {"because": [], "held_by": None}
+    held = [f"chain held by {chain['held_by']}"] if chain["held_by"] else []
+    return list(dict.fromkeys([*row["because"], *row["event_because"], *chain["because"], *held]))
 
 
 def _moment(text: str | None) -> str:

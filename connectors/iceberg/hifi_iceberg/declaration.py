@@ -73,6 +73,10 @@ class IcebergSettings(StrictModel):
     partition: Literal["day", "none"] = Field(
         "day", description="Partition by the day of acceptance (UTC), or not."
     )
+    watermark: bool = Field(
+        False,
+        description="Write the [watermark](observe.md#snapshots-of-iceberg-tables) to the properties of snapshots.",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> "IcebergSettings":

@@ -16,6 +16,7 @@ from hifi_lake.query.session import start_session
 from hifi_lake.query.supervisor import QuerySupervisor
 from hifi_lake.settings import LakeSettings
 from hifi_lake.stream import LakeStream
+from hifi_lake.watermarks import PublishedWatermarks
 
 
 async def lake(service: Service, settings: LakeSettings) -> None:
@@ -24,14 +25,21 @@ async def lake(service: Service, settings: LakeSettings) -> None:
     with scratch_folder(settings.lake_temp) as scratch:
         registry = PipeRegistry(settings.kafka, topics, service.health, ("destinations",))
         stream_log = StreamLog(settings.kafka, topics, service.health)
+        watermarks = PublishedWatermarks(settings.kafka, settings.instance, topics)
         election = LeaderElection(settings, topics.group("lake-leader"), topics.lake_leader)
         service.health.block("spark", "Spark is starting")
-        async with running(service, registry, stream_log):
+        async with running(service, registry, stream_log, watermarks):
             spark = await asyncio.to_thread(start_session, settings, scratch)
             try:
                 service.health.unblock("spark")
                 stream = LakeStream(
-                    settings.kafka, topics, registry, stream_log.identity, election, service.health
+                    settings.kafka,
+                    topics,
+                    registry,
+                    stream_log.identity,
+                    election,
+                    service.health,
+                    watermarks,
                 )
                 partitions = registry.partition_count()
                 await QuerySupervisor(service, settings, spark, stream, election, partitions, scratch).run()

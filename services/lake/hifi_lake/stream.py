@@ -27,6 +27,7 @@ from hifi.record.receipt import parse_source
 from hifi.runtime.errors import Fenced, NotAnEvent, Retryable
 from hifi.runtime.health import Health
 from hifi_iceberg.declaration import LakeTable, lake_table
+from hifi_lake.watermarks import PublishedWatermarks
 
 T = TypeVar("T")
 TableName = tuple[str, str]
@@ -48,6 +49,7 @@ class LakeStream:
         log: Callable[[], str],
         election: LeaderElection,
         health: Health,
+        watermarks: PublishedWatermarks,
     ) -> None:
         """Connect nothing yet.
 
@@ -58,6 +60,7 @@ class LakeStream:
             log: identity of the stream's log; raises `Misconfigured` where Kafka does not say it.
             election: says whether this instance may still write.
             health: shows tables whose declaration is wrong, and revisions of pipes that do not arrive.
+            watermarks: of the stream, for tables that state theirs.
         """
         self._bootstrap = bootstrap
         self._topics = topics
@@ -65,6 +68,7 @@ class LakeStream:
         self.log: Final = log
         self._election = election
         self._health = health
+        self._watermarks = watermarks
         self._loop = asyncio.get_running_loop()
         self._tables: dict[TableName, LakeTable] = {}
 
@@ -101,6 +105,13 @@ class LakeStream:
                 self._tables[name] = lake_table(revision.pipe, declared_destination)
                 break
         return self._tables[name]
+
+    def settled_until(self, table: LakeTable) -> str | None:
+        """The watermark of a table that states it; None: it does not, or the watermark is unknown."""
+        if not table.settings.watermark:
+            return None
+        self._loop.call_soon_threadsafe(self._watermarks.follow)
+        return self._watermarks.settled_until(table.pipe, table.destination)
 
     def require_offset(self, offset: int) -> None:
         """Wait until the topic of the pipes has been read to an offset.

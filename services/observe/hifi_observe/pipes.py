@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 
-from hifi.pipe.model import Pipe
+from hifi.pipe.model import ConnectorDestination, Pipe
 from hifi.pipe.owner import Owner
 from hifi.pipe.reader import reader
 from hifi.pipe.registry import PipeRegistry
+from hifi.pipe.sources.topic import TopicSource
 from hifi.pipe.watched_field import WatchedField
 from hifi_observe.minutes.availability import DestinationLimits, SloLimits
 from hifi_observe.minutes.minute_store import MinuteStore
+from hifi_observe.watermark.chains import Link, TopicEnd, links_of, servers_of
 
 
 class ObservedPipes:
@@ -79,6 +81,26 @@ class ObservedPipes:
             published.pipe.pipe: {destination.name for destination in published.pipe.destinations}
             for published in self.registry.all()
         }
+
+    def links(self) -> dict[str, Link]:
+        """Pipe to its link, of pipes that read a Kafka topic which other pipes write."""
+        pipes = [published.pipe for published in self.registry.all()]
+        reads = {
+            pipe.pipe: TopicEnd(servers_of(pipe.source.bootstrap), pipe.source.topic)
+            for pipe in pipes
+            if isinstance(pipe.source, TopicSource) and pipe.source.kind == "kafka"
+        }
+        if not reads:
+            return {}
+        writes = {
+            (pipe.pipe, destination.name): TopicEnd(
+                servers_of(str(destination.settings.get("bootstrap"))), str(destination.settings.get("topic"))
+            )
+            for pipe in pipes
+            for destination in pipe.destinations
+            if isinstance(destination, ConnectorDestination) and destination.kind == "kafka"
+        }
+        return links_of(writes, reads)
 
     def lake_destinations(self) -> frozenset[tuple[str, str]]:
         """Pipe and name of the destinations that the service lake delivers to."""

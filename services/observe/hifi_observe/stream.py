@@ -7,6 +7,7 @@ from collections.abc import Callable
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime.health import Health
+from hifi_observe.kafka.chain_reader import ChainReader
 from hifi_observe.kafka.id_names import IdNames
 from hifi_observe.kafka.minutes_follower import MinutesFollower
 from hifi_observe.kafka.observed_partitions import ObservedPartitions
@@ -21,6 +22,7 @@ from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.pipes import ObservedPipes
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.traces.tracing import Tracing
+from hifi_observe.watermark.chain_statements import ChainStatements
 from hifi_observe.watermark.watermark_store import WatermarkStore
 
 
@@ -83,10 +85,13 @@ class ObservedStream:
             amend_s=settings.observe_amend_s,
             keep_lags=keep_lags,
         )
+        chains = ChainStatements(self.watermarks)
         watermarks = WatermarkPublication(
-            self.watermarks, self.store, self.pipes, self.partitions, self.publisher
+            self.watermarks, self.store, self.pipes, self.partitions, self.publisher, chains
         )
         tasks.create_task(watermarks.run(settings.observe_watermark_interval_s))
+        chain_reader = ChainReader(settings, settings.topics, chains, watermarks.owns, self.watermarks.clock)
+        tasks.create_task(reconnect("chains", chain_reader.run))
         figures = FiguresPublication(self.pipes, self.partitions, self.publisher)
         tasks.create_task(reconnect("reader", self.partitions.run))
         tasks.create_task(

@@ -29,6 +29,11 @@ def row(
         "settled_until": settled_until,
         "first_pass_until": settled_until,
         "open": numbers,
+        "event_until": settled_until,
+        "event_as_of": settled_until,
+        "event_because": [],
+        "event_late": {"last_1m": 0, "by_s": 0.0, "open": 0, "newest": []},
+        "chain": None,
         "late_1m": 0,
         "verdict": "current",
         "because": [],
@@ -56,6 +61,41 @@ def test_without_a_statement_it_says_why() -> None:
 
 def test_what_was_settled_stays_settled_although_observe_says_nothing_new() -> None:
     assert missing_of([row(verdict="unknown", because=["silent"])], "orders", None, NOON) == []
+
+
+def test_event_times_are_settled_once_what_was_acknowledged_before_the_wait_is() -> None:
+    early, none = "2026-11-27T11:59:58.100000Z", "an unknown time"
+    open_json = {"services": {"egest": 3}, "waiting": 2, "parked": 0}
+    late = {"last_1m": 1, "by_s": 7.5, "open": 1, "newest": [{"event": "e:1", "by_s": 7.5}]}
+
+    def missing(**more: Any) -> list[str]:
+        return missing_of([row(**more)], "orders", None, NOON, since=NOON)
+
+    assert missing() == []
+    for more, until, reason in (
+        ({"event_until": early, "open": open_json}, early, WHERE),
+        ({"event_until": early}, early, "nothing is open; no event with that time or a later one was read"),
+        ({"event_as_of": early}, row()["event_until"], "nothing is open; observe has not read so far yet"),
+        ({"event_late": late}, row()["event_until"], "1 late ones are open"),
+        ({"event_until": None, "event_as_of": None, "event_because": ["why"]}, none, "why"),
+        ({"event_until": None, "verdict": "unknown", "because": ["silent"]}, none, "silent"),
+    ):
+        assert missing(**more) == [f"orders to crm: events until {until}, not {NOON_TEXT}: {reason}"]
+
+
+def test_a_chain_is_settled_once_the_pipes_before_it_are_too() -> None:
+    chain = {"settled_until": NOON_TEXT, "via": ["flights/legs"], "held_by": None, "because": []}
+    assert missing_of([row(chain=chain)], "orders", None, NOON, chain=True) == []
+    early, name = "2026-11-27T11:59:58.100000Z", "orders to crm: chain settled until"
+    for more, until, reason in (
+        ({"settled_until": early, "held_by": "topic legs"}, early, "held by topic legs"),
+        ({"settled_until": None, "because": ["why"]}, "an unknown time", "why"),
+        ({"settled_until": early}, early, "nothing holds it; observe has not read so far yet"),
+    ):
+        lines = missing_of([row(chain=chain | more)], "orders", None, NOON, chain=True)
+        assert lines == [f"{name} {until}, not {NOON_TEXT}: {reason}"]
+    with pytest.raises(Misconfigured, match="orders reads no Kafka topic that another pipe writes"):
+        missing_of([row()], "orders", None, NOON, chain=True)
 
 
 @pytest.mark.parametrize(
@@ -115,3 +155,8 @@ def test_the_table_has_a_row_for_each_destination() -> None:
     text = capture.get()
     assert "11-27 12:00:00" in text
     assert "lake" in text
+    assert "chain" not in text
+    chain = {"settled_until": None, "via": ["flights/legs"], "held_by": "topic legs", "because": ["why"]}
+    with console.capture() as capture:
+        print_table(watermark_table([row(chain=chain)]), console)
+    assert "chain" in capture.get()

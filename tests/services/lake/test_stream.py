@@ -11,6 +11,7 @@ from hifi.pipe.revision import PipeRevision
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
 from hifi_lake.stream import LakeStream
+from hifi_lake.watermarks import PublishedWatermarks
 
 PIPE = Pipe.model_validate(
     {
@@ -31,7 +32,11 @@ PIPE = Pipe.model_validate(
 async def test_no_table_with_a_row_for_each_key_is_opened_in_a_stream_with_colours() -> None:
     registry: Any = SimpleNamespace(coloured=False, in_use=lambda: [PipeRevision(PIPE, 1, 1)])
     election: Any = None
-    stream = LakeStream("127.0.0.1:1", Topics("s"), registry, lambda: "", election, Health("lake", "i"))
+    topics = Topics("s")
+    watermarks = PublishedWatermarks("127.0.0.1:1", "i", topics)
+    stream = LakeStream(
+        "127.0.0.1:1", topics, registry, lambda: "", election, Health("lake", "i"), watermarks
+    )
     assert stream.table(("p", "lake")).settings.table == "a.b"
     registry.coloured = True
     with pytest.raises(Misconfigured, match=r"the stream has two colours.*its deliveries wait"):

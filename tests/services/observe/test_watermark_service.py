@@ -6,6 +6,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from tests.support.observe.api_requests import past_minute, until
 from tests.support.observe.stream_double import Stream, added, new_stream
 
+from hifi.record.headers import SEQ
 from hifi.runtime.clock import now_us
 from hifi_observe.watermark.statement import Watermark, iso, microseconds
 
@@ -64,3 +65,50 @@ async def test_it_advances_until_an_event_is_open_and_never_goes_back(kafka: str
             await stream.write("receipts", 1, [lost | added(b"%d" % now_us())["receipts"]])
             answered_us = now_us()
             await stated(url, lambda row: microseconds(row["settled_until"]) > answered_us)
+
+
+async def test_the_event_time_covers_all_but_late_events_which_are_named(kafka: str) -> None:
+    async with new_stream(kafka) as stream:
+        minute, second_us = past_minute(), 1_000_000
+        noon_us = minute * 60_000_000
+        async with stream.observing() as (_, url):
+            await stream.events(
+                0, minute, 3, times_us=[noon_us, noon_us + second_us, noon_us + 5 * second_us]
+            )
+            watermark = await stated(url, lambda row: row["event_until"] == iso(noon_us + 5 * second_us))
+            assert watermark["event_because"] == []
+            assert microseconds(watermark["event_as_of"]) >= microseconds(watermark["settled_until"])
+
+            (open_event,) = await stream.events(
+                1, minute, 1, times_us=[noon_us + 6 * second_us], lose={"receipts": [0]}
+            )
+            await stated(url, lambda row: row["event_until"] == iso(noon_us + 6 * second_us))
+            (late,) = await stream.events(
+                0, minute, 1, times_us=[noon_us + 2 * second_us], lose={"receipts": [0]}
+            )
+            await stream.events(0, minute, 1, times_us=[noon_us + 9 * second_us])
+            watermark = await stated(
+                url,
+                lambda row: row["event_until"] == iso(noon_us + 6 * second_us) and row["event_late"]["open"],
+            )
+            name = late[SEQ].decode()
+            assert watermark["event_late"] == {
+                "last_1m": 1,
+                "by_s": 4.0,
+                "open": 1,
+                "newest": [{"event": name, "by_s": 4.0}],
+            }
+            assert watermark["open"]["in_flight"] == 2
+        async with stream.observing() as (_, url):
+            restarted_us = now_us()
+            watermark = await stated(
+                url, lambda row: row["verdict"] != "unknown" and row["as_of"] > iso(restarted_us)
+            )
+            assert watermark["event_until"] == iso(noon_us + 6 * second_us), "as published before"
+            assert watermark["event_because"], "what is open was read before the restart"
+            receipt = added(b"%d" % now_us())["receipts"]
+            await stream.write("receipts", 1, [open_event | receipt])
+            await stream.write("receipts", 0, [late | receipt])
+            await stream.events(1, minute, 1, times_us=[noon_us + 11 * second_us])
+            watermark = await stated(url, lambda row: row["event_until"] == iso(noon_us + 11 * second_us))
+            assert watermark["event_because"] == []

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from hifi.record.cloudevents.timestamps import format_us
 from hifi.record.fields import fields, packed
 from hifi.record.headers import (
     ACCEPTED,
@@ -23,6 +24,7 @@ from hifi.record.headers import (
     SENT,
     SEQ,
     SERVICE,
+    TIME,
     TO,
     WATCH,
 )
@@ -84,6 +86,8 @@ class Mesh:
     drop: float = 0.02
     copy: float = 0.02
     crash: float = 0.1
+    event_times: bool = False
+    """Whether events have event times, in any order: some old, some in the future."""
     now_ms: int = 1_700_000_000_000
     logs: dict[str, list[Row]] = field(default_factory=lambda: {topic: [] for topic in TOPICS})
     position: dict[str, int] = field(default_factory=lambda: dict.fromkeys(READS, 0))
@@ -94,6 +98,7 @@ class Mesh:
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
+        self._event_time = random.Random(self.seed + 2)
         self._epoch = ""
         self._sequence = 0
         self._untold: list[tuple[str, int, int]] = []
@@ -119,6 +124,8 @@ class Mesh:
                 ACCEPTED: b"%d" % (accepted_ms * 1000),
                 IN: b"%d" % (accepted_ms * 1000 - 500),
             }
+            if self.event_times:
+                headers[TIME] = self._time_text(accepted_ms)
             self._sequence += 1
             lost = self.random.random() < self.drop
             if lost:
@@ -129,6 +136,10 @@ class Mesh:
             if lost or self.random.random() > 0.02:
                 self._untold.append((pipe, minute, known_as[1]))
                 self.acknowledged.add((pipe, minute, known_as))
+
+    def _time_text(self, accepted_ms: int) -> bytes:
+        late_ms = self._event_time.choice((0, 0, 0, 40, 900, 4_000, 60_000, 86_400_000, -3_600_000))
+        return format_us((accepted_ms - late_ms) * 1000)
 
     def tell(self, *, closed: bool = False) -> None:
         pipes: dict[str, dict[str, list[list[int]]]] = {}

@@ -18,6 +18,7 @@ from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish, stream_record
 from hifi.pipe.revision import pipe_record
+from hifi.record.cloudevents.timestamps import format_us
 from hifi.record.fields import packed
 from hifi.record.headers import (
     ACCEPTED,
@@ -33,6 +34,7 @@ from hifi.record.headers import (
     SEQ,
     SOURCE,
     STATUS,
+    TIME,
     TO,
     WATCH,
 )
@@ -133,13 +135,17 @@ class Stream:
         lose: dict[str, Collection[int]] | None = None,
         name: str = "flights",
         watch: list[bytes] | None = None,
+        times_us: list[int] | None = None,
     ) -> list[Fields]:
         """Bring events to the destination.
 
-        `lose`: topic to the positions of events that never reach it; `watch`: what enrich adds for watched fields.
+        `lose`: topic to the positions of events that never reach it; `watch`: what enrich adds for watched fields;
+        `times_us`: event times, microseconds since 1970 UTC.
         """
         lose = lose or {}
         batch = [self.fields(partition, minute, name) for _ in range(count)]
+        for event_fields, time_us in zip(batch, times_us or (), strict=bool(times_us)):
+            event_fields[TIME] = format_us(time_us)
         first = int(batch[0][SEQ].partition(b":")[2])
         tally = {
             "epoch": self.epoch,

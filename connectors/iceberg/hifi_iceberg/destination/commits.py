@@ -21,7 +21,7 @@ from pyiceberg.table.snapshots import Snapshot
 from hifi.runtime import log, metrics
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.errors import Fenced, Retryable
-from hifi_iceberg.destination.progress import OFFSETS, WRITER, TableProgress, progress_at
+from hifi_iceberg.destination.progress import OFFSETS, SETTLED_UNTIL, WRITER, TableProgress, progress_at
 
 _BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 
@@ -31,7 +31,14 @@ logger = log.get(__name__)
 class TableCommits:
     """Commits to one table, as long as no other instance takes it over."""
 
-    def __init__(self, table: Table, log: str, writer: str, attempts: int) -> None:
+    def __init__(
+        self,
+        table: Table,
+        log: str,
+        writer: str,
+        attempts: int,
+        settled_until: Callable[[], str | None] = lambda: None,
+    ) -> None:
         """Take the table over.
 
         Args:
@@ -39,6 +46,8 @@ class TableCommits:
             log: identity of the stream's log.
             writer: a name that was never used before.
             attempts: to commit while others do.
+            settled_until: returns the time before which every acknowledged event has its outcome, so that its row, if
+                it has any, is in the table; None: it is unknown, or not asked for.
 
         Raises:
             Retryable: others committed at each attempt.
@@ -48,6 +57,8 @@ class TableCommits:
         self._writer_name = WRITER + log
         self._writer = writer
         self._attempts = attempts
+        self._settled_until = settled_until
+        self._settled_name = SETTLED_UNTIL + log
         self.progress = TableProgress()
         self._take_over()
 
@@ -174,9 +185,14 @@ class TableCommits:
             snapshot = None if parent is None else self.table.snapshot_by_id(parent)
 
     def _properties(self, progress: TableProgress) -> dict[str, str]:
-        """Those of a new snapshot: the progress of this log, and what is known of the others."""
+        """Those of a new snapshot: the progress of this log, what is known of the others, and until when it is settled.
+
+        To be called before the commit: what had its outcome then is in the table that the commit changes.
+        """
         of_logs = next((logs for snapshot in self._history() if (logs := _of_logs(snapshot))), {})
-        return of_logs | {self._offsets: progress.dump(), self._writer_name: self._writer}
+        properties = of_logs | {self._offsets: progress.dump(), self._writer_name: self._writer}
+        settled_until = self._settled_until()
+        return properties if settled_until is None else properties | {self._settled_name: settled_until}
 
 
 def _of_logs(snapshot: Snapshot) -> dict[str, str]:

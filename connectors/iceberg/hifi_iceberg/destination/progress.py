@@ -16,6 +16,8 @@ OFFSETS: Final = "hifi.offsets."
 """What the name of a property of a snapshot begins with, before the log: JSON object, partition to `[next, raw]`."""
 WRITER: Final = "hifi.writer."
 """The same, of the run of the service that committed last for the log."""
+SETTLED_UNTIL: Final = "hifi.settled-until."
+"""The same, of the pipe's watermark before the snapshot; snapshots that do not state it have none."""
 
 
 class PartitionProgress(NamedTuple):

@@ -329,7 +329,7 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
         ),
         "lake": Access(
             # After an interruption it writes the receipts that are missing.
-            reads=[topics.enriched, topics.pipes, topics.lake_leader, topics.receipts],
+            reads=[topics.enriched, topics.pipes, topics.lake_leader, topics.receipts, topics.watermarks],
             writes=[topics.receipts, topics.dead_letter],
             describes=[topics.raw],
             groups=[topics.group("lake"), topics.group("lake-leader"), topics.spark_group_prefix + ANY],

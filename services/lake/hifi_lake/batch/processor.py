@@ -6,6 +6,7 @@ written again, and what has a receipt gets no other one.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -169,7 +170,14 @@ class BatchProcessor:
         declared = self._stream.table(name)
         writer = self._writers.get(name)
         if writer is None or writer.declared != declared:
-            writer = TableWriter(declared, self._stream.log(), self._settings, self._spark, self._scratch)
+            writer = TableWriter(
+                declared,
+                self._stream.log(),
+                self._settings,
+                self._spark,
+                self._scratch,
+                partial(self._stream.settled_until, declared),
+            )
             self._writers[name] = writer
         return writer
 

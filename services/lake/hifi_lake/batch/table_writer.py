@@ -1,6 +1,6 @@
 """Writes the deliveries of one table: Spark writes the files, the driver commits them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -31,7 +31,13 @@ class TableWriter:
     """Writes one table, as long as no other instance takes it over."""
 
     def __init__(
-        self, declared: LakeTable, log: str, settings: LakeSettings, spark: SparkSession, scratch: Path
+        self,
+        declared: LakeTable,
+        log: str,
+        settings: LakeSettings,
+        spark: SparkSession,
+        scratch: Path,
+        settled_until: Callable[[], str | None],
     ) -> None:
         """Open the table, take it over, and delete the files that a killed instance left behind.
 
@@ -41,6 +47,7 @@ class TableWriter:
             settings: of the service.
             spark: session.
             scratch: folder for temporary files.
+            settled_until: see `TableCommits`.
 
         Raises:
             Misconfigured: see `open_table`.
@@ -50,7 +57,9 @@ class TableWriter:
         self._log = log
         self._settings = settings
         writer = uuid4().hex
-        self._commits: Final = TableCommits(open_table(declared), log, writer, settings.lake_commit_attempts)
+        self._commits: Final = TableCommits(
+            open_table(declared), log, writer, settings.lake_commit_attempts, settled_until
+        )
         self._store = FileStore(self._commits.table, log, writer, scratch)
         self._files = StoredFiles(spark, self._commits, self._store, settings.lake_file_rows)
         deleted = self._store.delete_unreferenced()

@@ -6,10 +6,19 @@ from typing import Final
 from hifi_observe import metrics
 from hifi_observe.kafka.observed_partitions import ObservedPartitions
 from hifi_observe.kafka.publisher import Publisher
+from hifi_observe.ledger.open_events import OpenAt
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.minutes.record_keys import partition_of
 from hifi_observe.pipes import ObservedPipes
-from hifi_observe.watermark.part import RecentFailures, WatermarkPart, add_up, part_of
+from hifi_observe.watermark.chain_statements import ChainStatements
+from hifi_observe.watermark.part import (
+    RecentFailures,
+    WatermarkPart,
+    add_up,
+    event_floors,
+    part_of,
+    raise_floors,
+)
 from hifi_observe.watermark.statement import Watermark, microseconds, state
 from hifi_observe.watermark.trusted_clock import read_clocks
 from hifi_observe.watermark.watermark_store import Key, WatermarkStore, key_of
@@ -27,6 +36,7 @@ class WatermarkPublication:
         pipes: of the stream.
         partitions: that this instance observes.
         publisher: writes to Kafka.
+        chains: of the stream.
     """
 
     def __init__(
@@ -36,8 +46,10 @@ class WatermarkPublication:
         pipes: ObservedPipes,
         partitions: ObservedPartitions,
         publisher: Publisher,
+        chains: ChainStatements,
     ) -> None:
         self._store = store
+        self._chains = chains
         self._minutes = minutes
         self._pipes = pipes
         self._partitions = partitions
@@ -50,11 +62,12 @@ class WatermarkPublication:
         while True:
             await asyncio.sleep(interval_s if len(statements) < _MANY else max(interval_s, 1))
             declared = self._pipes.destinations()
-            written = [
-                self._publisher.watermark_part(partition, part)
-                for partition, part in self._look(declared).items()
-            ]
-            statements = self._state(declared)
+            self._chains.declare(self._pipes.links())
+            parts = self._look(declared)
+            totals = add_up(self._store.parts.values())
+            self._raise_floors(declared, totals, parts)
+            written = [self._publisher.watermark_part(partition, part) for partition, part in parts.items()]
+            statements = self._state(declared, totals)
             if statements:
                 written.append(self._publisher.watermarks(statements, self._store.writer))
             await asyncio.gather(*written)
@@ -82,12 +95,27 @@ class WatermarkPublication:
             self._store.take_part(partition, part)
         return parts
 
-    def _state(self, declared: dict[str, set[str]]) -> dict[bytes, Watermark | None]:
+    def _raise_floors(
+        self, declared: dict[str, set[str]], totals: dict[Key, OpenAt], parts: dict[int, WatermarkPart]
+    ) -> None:
+        """Raise the floors of event times, in the ledgers and in the parts that were made of them just now.
+
+        Nothing may be read in between: what is read after the floor was raised counts as late.
+        """
+        keys = {(pipe, name) for pipe, names in declared.items() for name in names} | totals.keys()
+        floors_us = event_floors(self._store.parts.values(), keys, totals, self._store.event_us())
+        for partition, part in parts.items():
+            raise_floors(self._partitions.ledgers[partition].open_events.event_times, part, floors_us)
+
+    def _state(
+        self, declared: dict[str, set[str]], totals: dict[Key, OpenAt]
+    ) -> dict[bytes, Watermark | None]:
         """The statements about the pipes that this instance owns; None of those that are gone."""
         parts, now_us = self._store.parts, self._store.clock.time_us(read_clocks())
-        totals, lost = add_up(parts.values()), self._minutes.losses
+        lost = self._minutes.losses
         keys = self._owned(declared)
         statements: dict[bytes, Watermark | None] = {}
+        settled_us: dict[str, int] = {}
         for pipe, destination in keys:
             statement = state(
                 pipe,
@@ -99,10 +127,15 @@ class WatermarkPublication:
                 now_us,
                 sum(lost.get(pipe, {}).values()),
             )
+            statement["chain"] = self._chains.state(statement, now_us or 0)
             self._store.take(statement)
             statements[key_of(pipe, destination)] = statement
+            own_us = microseconds(statement["settled_until"])
+            settled_us[pipe] = min(settled_us.get(pipe, own_us), own_us)
+        for pipe, us in settled_us.items():
+            self._chains.note_settled(pipe, us)
         for key in set(self._store.keys()) - keys:
-            if self._owns(key[0]):
+            if self.owns(key[0]):
                 self._store.drop(key)
                 statements[key_of(*key)] = None
         return statements
@@ -112,8 +145,9 @@ class WatermarkPublication:
         keys = {(pipe, destination) for pipe, names in declared.items() for destination in names}
         for part in self._store.parts.values():
             keys.update((pipe, destination) for pipe, destination, *_ in part["open"])
-        return {key for key in keys if self._owns(key[0])}
+        return {key for key in keys if self.owns(key[0])}
 
-    def _owns(self, pipe: str) -> bool:
+    def owns(self, pipe: str) -> bool:
+        """Whether this instance states the watermarks of a pipe."""
         count = self._partitions.count
         return bool(count) and partition_of(pipe, count) in self._partitions.numbers

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from hifi_observe.ledger.event_times import NEVER_US, UNKNOWN_US, EventTimes
 from hifi_observe.ledger.frontier import Frontier
 from hifi_observe.ledger.hops import FINAL
 from hifi_observe.ledger.id_set import IdSet
@@ -41,7 +42,6 @@ IN_FLIGHT: Final = (INGEST, NORMALIZE, ENRICH, EGEST)
 _OF_EVENT: Final = frozenset(("dead-event", "filtered", "duplicate"))
 """Kinds of stages that settle an event at every destination, if they name none or are of the whole event."""
 _NO_IDS: Final = IdSet()
-_NEVER_US: Final = 2**62
 
 
 class LateEvent(NamedTuple):
@@ -64,6 +64,10 @@ class OpenAt:
     """The same, but a delivery that was handed to the retrier counts as settled."""
     numbers: Counter[str] = field(default_factory=Counter)
     """Service that an event in flight waits for, `waiting` or `parked`, to events."""
+    event_us: int = NEVER_US
+    """No open event that is not late has an earlier event time; `UNKNOWN_US`: the time of one is not known."""
+    late: int = 0
+    """Open events that are late by their event time."""
 
 
 class PipeMinuteStages:
@@ -137,17 +141,32 @@ class PipeMinuteStages:
         return bool(left)
 
 
+class _Counted(NamedTuple):
+    """What a share has open at a destination."""
+
+    numbers: Counter[str]
+    on_first_pass: bool
+    """Whether any of it was never handed to the retrier."""
+    late: int
+    """Of it, late by event time."""
+    in_time: bool
+    """Whether any of it is not late."""
+
+
 class _Share:
     """The events of one pipe minute in a piece of `raw`."""
 
-    __slots__ = ("_state", "counted", "ids", "settled")
+    __slots__ = ("_state", "counted", "event_us", "ids", "late", "settled")
 
     def __init__(self) -> None:
         self.ids = IdSet()
+        self.event_us = NEVER_US
+        """The lowest event time of those that are not late; `UNKNOWN_US`: it is not known."""
+        self.late = IdSet()
+        """Those that are late by their event time."""
         self.settled: set[str] = set()
         """Destinations at which all of them are settled."""
-        self.counted: dict[str, tuple[Counter[str], bool]] = {}
-        """Destination to what is open there, and whether any of it is on its first pass."""
+        self.counted: dict[str, _Counted] = {}
         self._state = (-1, -1, -1)
 
     def keep_counts(self, of_state: tuple[int, int, int]) -> None:
@@ -165,6 +184,8 @@ class _Share:
     def join(self, other: "_Share") -> None:
         """Take in another one of the same minute."""
         self.ids.update(other.ids)
+        self.late.update(other.late)
+        self.event_us = min(self.event_us, other.event_us)
         self.settled &= other.settled
         self.counted.clear()
 
@@ -208,6 +229,7 @@ class OpenEvents:
         """Pipe to the latest time that was published as settled at any destination."""
         self.late: defaultdict[str, deque[LateEvent]] = defaultdict(lambda: deque(maxlen=_LATE_EVENTS))
         """Pipe to its newest late events."""
+        self.event_times = EventTimes()
         self._pieces: dict[str, deque[_Piece]] = {}
         self._stages: dict[str, dict[PipeMinute, PipeMinuteStages]] = {}
         self._reading: list[tuple[int, int]] = []
@@ -220,7 +242,9 @@ class OpenEvents:
         """Add what is open in closed minutes, after a restart. When it was acknowledged is unknown."""
         for pipe_minute in pipe_minutes:
             if pipe_minute.unresolved:
-                self._last_piece(pipe_minute.pipe, 0).share(pipe_minute).ids.update(pipe_minute.unresolved)
+                share = self._last_piece(pipe_minute.pipe, 0).share(pipe_minute)
+                share.ids.update(pipe_minute.unresolved)
+                share.event_us = UNKNOWN_US
 
     def begin(self, first: int, stop: int) -> None:
         """Read records of `raw` from an offset to before another."""
@@ -234,6 +258,7 @@ class OpenEvents:
             if stop > start:
                 share = self._last_piece(pipe_minute.pipe, since_us).share(pipe_minute)
                 share.add(group.epoch, group.sequences[start:stop])
+                self._note_times(share, pipe_minute, group, range(start, stop), since_us)
                 if group.times is not None:
                     self._note_late(pipe_minute.pipe, group, range(start, stop), since_us)
             start = stop
@@ -266,6 +291,22 @@ class OpenEvents:
         if len(pieces) > _PIECES:
             self._pieces[pipe] = _joined(pieces)
         return piece
+
+    def _note_times(
+        self, share: _Share, pipe_minute: PipeMinute, group: RecordGroup, indexes: range, since_us: int
+    ) -> None:
+        """Take in the event times of events that were added to a share."""
+        epoch = group.epoch
+        read = self.event_times.read(
+            pipe_minute.pipe,
+            group,
+            indexes,
+            since_us,
+            lambda sequence: pipe_minute.has(RAW, epoch, sequence),
+        )
+        share.event_us = min(share.event_us, read.oldest_us)
+        if read.late:
+            share.late.add(epoch, read.late)
 
     def _note_late(self, pipe: str, group: RecordGroup, indexes: range, since_us: int) -> None:
         before_us = min(self.published_us.get(pipe, 0), since_us)
@@ -308,6 +349,7 @@ class OpenEvents:
                 for name in {*opens, *destinations(pipe)}:
                     open_at = opens.setdefault(name, OpenAt(0, 0))
                     open_at.settled_us = open_at.first_pass_us = 0
+                    open_at.event_us = UNKNOWN_US
                     open_at.numbers[INGEST] += held
             if opens:
                 looks[pipe] = opens
@@ -376,15 +418,20 @@ def _look_at(
         if not left:
             share.settled.add(name)
             return
-        counted = share.counted[name] = stages.count(left, name), stages.on_first_pass(left, name)
-    numbers, on_first_pass = counted
+        late = len(left & share.late) if share.late else 0
+        counted = share.counted[name] = _Counted(
+            stages.count(left, name), stages.on_first_pass(left, name), late, late < len(left)
+        )
     open_at = opens.get(name)
     if open_at is None:
-        open_at = opens[name] = OpenAt(since_us, _NEVER_US)
+        open_at = opens[name] = OpenAt(since_us, NEVER_US)
     open_at.settled_us = min(open_at.settled_us, since_us)
-    if on_first_pass:
+    if counted.on_first_pass:
         open_at.first_pass_us = min(open_at.first_pass_us, since_us)
-    for where, number in numbers.items():
+    if counted.in_time:
+        open_at.event_us = min(open_at.event_us, share.event_us)
+    open_at.late += counted.late
+    for where, number in counted.numbers.items():
         open_at.numbers[where] += number
 
 

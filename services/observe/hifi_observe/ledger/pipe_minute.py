@@ -90,7 +90,7 @@ class PipeMinute:
         """
         fresh: dict[int, bytes] = {}
         for sequence, text in zip(sequences, texts, strict=True):
-            if not self._has(ENRICHED, epoch, sequence):
+            if not self.has(ENRICHED, epoch, sequence):
                 fresh.setdefault(sequence, text)
         self.watched.add(revision, fresh.values())
 
@@ -104,7 +104,7 @@ class PipeMinute:
         """
         fresh: dict[int, int] = {}
         for sequence, size in zip(sequences, sizes, strict=True):
-            if not self._has(RAW, epoch, sequence):
+            if not self.has(RAW, epoch, sequence):
                 fresh.setdefault(sequence, size)
         self.bytes += sum(fresh.values())
 
@@ -206,6 +206,14 @@ class PipeMinute:
         """Records of a topic below this offset are in the published result; after a restart they are read again."""
         return self._through.get(topic, -1) if not self.open else -1
 
+    def has(self, kind: str, epoch: str, sequence: int) -> bool:
+        """Whether the record of an event on a topic was counted before."""
+        identity = (epoch, sequence)
+        seen = self.seen.get(EventStage(kind))
+        return (seen is not None and identity in seen) or (
+            identity in self.known and identity not in self.unresolved
+        )
+
     def size_bytes(self) -> int:
         """Approximate size of the bitmaps, bytes."""
         sets = [*self.seen.values(), *self.passed.values(), self.known, self.unresolved, self.backfill]
@@ -267,14 +275,6 @@ class PipeMinute:
         pipe_minute.unreported = (dumped["unreported"][0], dumped["unreported"][1])
         pipe_minute.bytes = dumped.get("bytes", 0)
         return pipe_minute
-
-    def _has(self, kind: str, epoch: str, sequence: int) -> bool:
-        """Whether the record of an event on a topic was counted before."""
-        identity = (epoch, sequence)
-        seen = self.seen.get(EventStage(kind))
-        return (seen is not None and identity in seen) or (
-            identity in self.known and identity not in self.unresolved
-        )
 
     def _late(self, stages: Iterable[EventStage], epoch: str, sequences: list[int]) -> list[int]:
         """After closing: keep unresolved and new identities, count every other one as a copy."""

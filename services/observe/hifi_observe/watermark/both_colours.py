@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from hifi_observe.watermark.chains import ChainJson
 from hifi_observe.watermark.statement import (
     CURRENT,
     DEGRADED,
@@ -46,6 +47,7 @@ def _absent(colours: Mapping[str, Sequence[Watermark] | str], stated: Mapping[st
 def _merged(colours: Mapping[str, Watermark], missing: Sequence[str], now_us: int) -> Watermark:
     watermarks = list(colours.values())
     opens = [watermark["open"] for watermark in watermarks]
+    event_late = [watermark["event_late"] for watermark in watermarks]
     services: dict[str, int] = {}
     failures: dict[str, float] = {}
     for watermark in watermarks:
@@ -71,6 +73,19 @@ def _merged(colours: Mapping[str, Watermark], missing: Sequence[str], now_us: in
         "late_1m": sum(watermark["late_1m"] for watermark in watermarks),
         "late_oldest_s": max(watermark["late_oldest_s"] for watermark in watermarks),
         "late_ids": [identity for watermark in watermarks for identity in watermark["late_ids"]],
+        "event_until": _earliest([watermark["event_until"] for watermark in watermarks], missing),
+        "event_as_of": _earliest([watermark["event_as_of"] for watermark in watermarks], missing),
+        "event_because": [
+            *missing,
+            *(f"{name}: {reason}" for name, row in colours.items() for reason in row["event_because"]),
+        ],
+        "event_late": {
+            "last_1m": sum(row["last_1m"] for row in event_late),
+            "by_s": max(row["by_s"] for row in event_late),
+            "open": sum(row["open"] for row in event_late),
+            "newest": [event for row in event_late for event in row["newest"]],
+        },
+        "chain": _chain({name: row["chain"] for name, row in colours.items()}, missing),
         "withheld": [],
         "as_of": as_of,
         "valid_until": valid_until,
@@ -78,6 +93,25 @@ def _merged(colours: Mapping[str, Watermark], missing: Sequence[str], now_us: in
         "because": [
             *missing,
             *(f"{name}: {reason}" for name, row in colours.items() for reason in row["because"]),
+        ],
+    }
+
+
+def _chain(chains: Mapping[str, ChainJson | None], missing: Sequence[str]) -> ChainJson | None:
+    """The chain over all colours, each of which has a topic of its own or reads the same one."""
+    stated = {name: chain for name, chain in chains.items() if chain is not None}
+    if not stated:
+        return None
+    rows = list(stated.values())
+    held = min(rows, key=lambda row: row["settled_until"] or "")
+    return {
+        "settled_until": _earliest([row["settled_until"] for row in rows], missing),
+        "via": sorted({pipe for row in rows for pipe in row["via"]}),
+        "held_by": held["held_by"],
+        "deleted_at": max((row["deleted_at"] for row in rows if row["deleted_at"]), default=None),
+        "because": [
+            *missing,
+            *(f"{name}: {reason}" for name, row in stated.items() for reason in row["because"]),
         ],
     }
 

@@ -1,13 +1,14 @@
 """What one partition number adds to the watermarks; the topic `minutes` takes it to the owner of each pipe. Pure."""
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from typing_extensions import TypedDict
 
 from hifi.runtime.clock import MICROSECONDS
 from hifi_observe.ledger import stage
+from hifi_observe.ledger.event_times import EventTimes
 from hifi_observe.ledger.open_events import EGEST, ENRICH, NORMALIZE, OpenAt, OpenEvents
 from hifi_observe.ledger.recent_activity import RecentActivity
 from hifi_observe.watermark.trusted_clock import ClockReading, TrustedClock
@@ -32,6 +33,16 @@ class LatePart(TypedDict):
     """Of the newest: `<epoch>:<sequence>`."""
 
 
+class EventLatePart(TypedDict):
+    """Events of a pipe in the last minute that were late by their event time."""
+
+    events: int
+    by_us: int
+    """The furthest that an event time was below what was stated."""
+    newest: list[tuple[str, int]]
+    """`<epoch>:<sequence>`, and by how much it was late."""
+
+
 class WatermarkPart(TypedDict):
     """What is open on a partition number. Times in microseconds since 1970 UTC."""
 
@@ -47,10 +58,13 @@ class WatermarkPart(TypedDict):
     """Everything that was acknowledged before this time has been read; 0: unknown."""
     unread: int
     """Records of `raw` that Kafka had deleted before they were read."""
-    open: list[tuple[str, str, int, int, dict[str, int]]]
-    """Pipe, destination, `settled_us`, `first_pass_us` and `numbers` of `OpenAt`, where anything is open."""
+    open: list[tuple[str, str, int, int, dict[str, int], int, int]]
+    """Pipe, destination, and the fields of `OpenAt` in order, where anything is open."""
     failures: Failures
     late: dict[str, LatePart]
+    event_times: dict[str, tuple[int, int]]
+    """Pipe to the highest event time that was read, and to the floor (`hifi_observe.ledger.event_times`)."""
+    event_late: dict[str, EventLatePart]
 
 
 class RecentFailures:
@@ -112,13 +126,46 @@ def part_of(
         "reached": open_events.frontier.reached_us,
         "unread": open_events.unread,
         "open": [
-            (pipe, name, open_at.settled_us, open_at.first_pass_us, dict(open_at.numbers))
+            (
+                pipe,
+                name,
+                open_at.settled_us,
+                open_at.first_pass_us,
+                dict(open_at.numbers),
+                open_at.event_us,
+                open_at.late,
+            )
             for pipe, opens in open_events.look(destinations).items()
             for name, open_at in opens.items()
         ],
         "failures": failures,
         "late": _late(open_events, now.wall_us - RECENT_US),
+        "event_times": _event_times(open_events.event_times),
+        "event_late": _event_late(open_events.event_times, now.wall_us - RECENT_US),
     }
+
+
+def _event_times(times: EventTimes) -> dict[str, tuple[int, int]]:
+    return {
+        pipe: (times.newest_us.get(pipe, 0), times.floor_us.get(pipe, 0))
+        for pipe in times.newest_us.keys() | times.floor_us.keys()
+    }
+
+
+def _event_late(times: EventTimes, since_us: int) -> dict[str, EventLatePart]:
+    parts: dict[str, EventLatePart] = {}
+    for pipe, events in list(times.late.items()):
+        recent = [event for event in events if event.appended_us >= since_us]
+        if not recent:
+            del times.late[pipe]
+            continue
+        newest = [(event.identity, event.by_us) for event in recent[-LATE_IDS:]]
+        parts[pipe] = {
+            "events": len(recent),
+            "by_us": max(event.by_us for event in recent),
+            "newest": newest,
+        }
+    return parts
 
 
 def _late(open_events: OpenEvents, since_us: int) -> dict[str, LatePart]:
@@ -139,16 +186,68 @@ def add_up(parts: Collection[WatermarkPart]) -> dict[tuple[str, str], OpenAt]:
     totals: dict[tuple[str, str], OpenAt] = {}
     reached_us = reached_by_all(parts)
     for part in parts:
-        for pipe, destination, settled_us, first_pass_us, numbers in part["open"]:
+        for pipe, destination, settled_us, first_pass_us, numbers, event_us, late in part["open"]:
             total = totals.get((pipe, destination))
             if total is None:
                 total = totals[pipe, destination] = OpenAt(reached_us, reached_us)
             total.settled_us = min(total.settled_us, settled_us)
             total.first_pass_us = min(total.first_pass_us, first_pass_us)
             total.numbers.update(numbers)
+            total.event_us = min(total.event_us, event_us)
+            total.late += late
     return totals
 
 
 def reached_by_all(parts: Collection[WatermarkPart]) -> int:
     """Everything that was acknowledged before this time was read, whatever its partition; 0: unknown."""
     return min((part["reached"] for part in parts), default=0)
+
+
+def event_floors(
+    parts: Collection[WatermarkPart],
+    keys: Iterable[tuple[str, str]],
+    totals: Mapping[tuple[str, str], OpenAt],
+    published_us: Mapping[str, int],
+) -> dict[str, int]:
+    """Pipe to the event time to which its floor can be raised: that of its newest event, or of an open one.
+
+    It is not above the time up to which `raw` was read, because an event with a later time was not accepted then,
+    whatever its sender's clock says.
+
+    Args:
+        parts: of all partition numbers.
+        keys: pipe and destination of all statements.
+        totals: what is open over all parts, by pipe and destination.
+        published_us: pipe to the latest event time that was published.
+    """
+    newest_us: dict[str, int] = {}
+    for part in parts:
+        for pipe, (time_us, _) in part["event_times"].items():
+            newest_us[pipe] = max(newest_us.get(pipe, 0), time_us)
+    reached_us, floors_us = reached_by_all(parts), dict(published_us)
+    for key in keys:
+        pipe, open_at = key[0], totals.get(key)
+        floor_us = min(newest_us.get(pipe, 0), reached_us)
+        if open_at is not None:
+            floor_us = min(floor_us, open_at.event_us)
+        floors_us[pipe] = max(floors_us.get(pipe, 0), floor_us)
+    return floors_us
+
+
+def raise_floors(times: EventTimes, part: WatermarkPart, floors_us: Mapping[str, int]) -> None:
+    """Raise the floors of a partition, and show them in the part that was made of it just now."""
+    for pipe, floor_us in floors_us.items():
+        times.raise_floor(pipe, floor_us)
+        part["event_times"][pipe] = times.newest_us.get(pipe, 0), times.floor_us.get(pipe, 0)
+
+
+def event_until(parts: Collection[WatermarkPart], pipe: str, open_at: OpenAt | None) -> int:
+    """No event that was read has an earlier event time, is open at the destination and is not late; 0: unknown.
+
+    Args:
+        parts: of all partition numbers.
+        pipe: its name.
+        open_at: what is open at the destination over all parts.
+    """
+    floor_us = min((part["event_times"].get(pipe, (0, 0))[1] for part in parts), default=0)
+    return floor_us if open_at is None else min(floor_us, open_at.event_us)

@@ -7,8 +7,10 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from typing_extensions import TypedDict
 
 from hifi.runtime.clock import MICROSECONDS
+from hifi_observe.ledger.event_times import UNKNOWN_US
 from hifi_observe.ledger.open_events import IN_FLIGHT, INGEST, PARKED_STATE, WAITING, OpenAt
-from hifi_observe.watermark.part import LATE_IDS, WatermarkPart, reached_by_all
+from hifi_observe.watermark.chains import ChainJson
+from hifi_observe.watermark.part import LATE_IDS, EventLatePart, WatermarkPart, event_until, reached_by_all
 
 VALID_US: Final = 3 * MICROSECONDS
 """What is stated holds for this long; so long a part of a partition number counts, too."""
@@ -31,6 +33,26 @@ class OpenJson(TypedDict):
     """Service that events in flight wait for, to events."""
 
 
+class LateEventJson(TypedDict):
+    """An event that arrived after its event time had been stated as settled."""
+
+    event: str
+    """`<epoch>:<sequence>`."""
+    by_s: float
+    """How far its event time was below."""
+
+
+class EventLateJson(TypedDict):
+    """Late events of the pipe, by their event time. `event_until` does not cover them."""
+
+    last_1m: int
+    by_s: float
+    """The furthest that one of them was below: a reader who leaves so much time misses none."""
+    open: int
+    """Those of any time that have no outcome at the destination yet."""
+    newest: list[LateEventJson]
+
+
 class Watermark(TypedDict):
     """A statement about a pipe and destination. Times are ISO 8601 in UTC."""
 
@@ -48,9 +70,18 @@ class Watermark(TypedDict):
     late_oldest_s: float
     late_ids: list[str]
     """The newest of them, `<epoch>:<sequence>`."""
-    withheld: list[str]
-    """`settled_until` and `first_pass_until` as published before a clock was set back; empty: it was not. Both are null
-    until the clock has caught up."""
+    event_until: str | None
+    """Every event with an earlier event time that was acknowledged before `event_as_of` has its outcome there, or is
+    late. None: unknown. It never goes back."""
+    event_as_of: str | None
+    event_because: list[str]
+    """Why `event_until` is unknown, or stands still."""
+    event_late: EventLateJson
+    chain: ChainJson | None
+    """The same over the pipes that write what this one reads; None: there are none."""
+    withheld: list[str | None]
+    """`settled_until` and `first_pass_until`, `event_until` and `event_as_of` as published before a clock was set back;
+    empty: it was not. They are null until the clock has caught up."""
     as_of: str
     valid_until: str
     """From then on the statement says nothing about what is open."""
@@ -65,12 +96,20 @@ class Times(NamedTuple):
     first_pass_us: int = 0
     withheld: bool = False
     """Whether a clock was set back since: these times were true by the clock before, and are not stated any more."""
+    event_us: int = 0
+    event_as_of_us: int = 0
+    event_withheld: bool = False
+    """Whether both are withheld; this can last longer than `withheld`."""
 
 
 def iso(us: int) -> str:
     """A time, microseconds since 1970 UTC, as text."""
     seconds, fraction = divmod(us, MICROSECONDS)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:06d}Z"
+
+
+def _iso(us: int) -> str | None:
+    return iso(us) if us else None
 
 
 def microseconds(text: str | None) -> int:
@@ -85,10 +124,18 @@ def times_of(watermark: Watermark | None) -> Times:
     """What a statement published."""
     if watermark is None:
         return Times()
-    if watermark["withheld"]:
-        settled_until, first_pass_until = watermark["withheld"]
-        return Times(microseconds(settled_until), microseconds(first_pass_until), withheld=True)
-    return Times(microseconds(watermark["settled_until"]), microseconds(watermark["first_pass_until"]))
+    settled_us, first_pass_us = (
+        microseconds(watermark[name]) for name in ("settled_until", "first_pass_until")
+    )
+    event_us, as_of_us = (microseconds(watermark[name]) for name in ("event_until", "event_as_of"))
+    if not watermark["withheld"]:
+        return Times(settled_us, first_pass_us, event_us=event_us, event_as_of_us=as_of_us)
+    before_us = [microseconds(text) for text in watermark["withheld"]]
+    withheld = bool(before_us[0] or before_us[1])
+    if withheld:
+        settled_us, first_pass_us = before_us[:2]
+    event_us, as_of_us = before_us[2:] if before_us[2] else (event_us, as_of_us)
+    return Times(settled_us, first_pass_us, withheld, event_us, as_of_us, bool(before_us[2]))
 
 
 def state(
@@ -119,10 +166,13 @@ def state(
     numbers = open_at.numbers
     counted = Times() if blind else Times(open_at.settled_us, open_at.first_pass_us)
     times = _next(published, counted, now_us)
-    settled_us, first_pass_us, withheld = times
-    if withheld:
+    counted_event_us = 0 if blind else event_until(parts.values(), pipe, open_at)
+    times = _next_event(times, counted_event_us, reached_by_all(parts.values()))
+    settled_us, first_pass_us = times.settled_us, times.first_pass_us
+    if times.withheld:
         blind = [*blind, f"a clock was set back, and is not at {iso(max(times[:2]))} yet"]
         settled_us = first_pass_us = 0
+    event_us, event_as_of_us = (0, 0) if times.event_withheld else (times.event_us, times.event_as_of_us)
     now_us = now_us or 0
     at_us = min((now_us, *(part["at"] for part in parts.values() if now_us - part["at"] <= VALID_US)))
     services = {name: numbers[name] for name in IN_FLIGHT if numbers[name]}
@@ -137,14 +187,19 @@ def state(
     return {
         "pipe": pipe,
         "destination": destination,
-        "settled_until": iso(settled_us) if settled_us else None,
-        "first_pass_until": iso(first_pass_us) if first_pass_us else None,
+        "settled_until": _iso(settled_us),
+        "first_pass_until": _iso(first_pass_us),
         "open": open_json,
         "failures_1m": _failures(part["failures"].get(pipe, {}) for part in parts.values()),
         "late_1m": sum(row["events"] for row in late),
         "late_oldest_s": round(max((row["oldest_us"] for row in late), default=0) / MICROSECONDS, 3),
         "late_ids": [identity for row in late for identity in row["ids"]][-LATE_IDS:],
-        "withheld": [iso(times.settled_us), iso(times.first_pass_us)] if withheld else [],
+        "event_until": _iso(event_us),
+        "event_as_of": _iso(event_as_of_us),
+        "event_because": _event_reasons(times, counted_event_us, open_at, blind=bool(blind)),
+        "event_late": _event_late([part["event_late"].get(pipe) for part in parts.values()], open_at.late),
+        "chain": None,
+        "withheld": _withheld(times),
         "as_of": iso(at_us),
         "valid_until": iso(at_us + VALID_US),
         "verdict": UNKNOWN if blind else DEGRADED if reasons else CURRENT,
@@ -162,9 +217,63 @@ def _next(published: Times, counted: Times, now_us: int | None) -> Times:
     if published.withheld or ahead:
         if counted.settled_us < published.settled_us or first_pass_us < published.first_pass_us:
             return published._replace(withheld=True)
-        return Times(counted.settled_us, first_pass_us)
+        return published._replace(settled_us=counted.settled_us, first_pass_us=first_pass_us, withheld=False)
     settled_us = max(counted.settled_us, published.settled_us)
-    return Times(settled_us, max(first_pass_us, settled_us, published.first_pass_us))
+    first_pass_us = max(first_pass_us, settled_us, published.first_pass_us)
+    return published._replace(settled_us=settled_us, first_pass_us=first_pass_us)
+
+
+def _next_event(times: Times, counted_us: int, reached_us: int) -> Times:
+    """The event time to publish. What was published stays, with its `event_as_of`, until more can be said.
+
+    Args:
+        times: to publish; those of events as they were published last.
+        counted_us: the event time as of now; 0: unknown.
+        reached_us: everything that was acknowledged before was read.
+    """
+    if times.withheld:
+        return times._replace(event_withheld=bool(times.event_us))
+    if counted_us and counted_us >= times.event_us and reached_us >= times.event_as_of_us:
+        return times._replace(event_us=counted_us, event_as_of_us=reached_us, event_withheld=False)
+    return times._replace(event_withheld=times.event_withheld and bool(times.event_us))
+
+
+def _withheld(times: Times) -> list[str | None]:
+    if not times.withheld and not times.event_withheld:
+        return []
+    settled_us, first_pass_us = times[:2] if times.withheld else (0, 0)
+    event_us, as_of_us = (times.event_us, times.event_as_of_us) if times.event_withheld else (0, 0)
+    return [_iso(us) for us in (settled_us, first_pass_us, event_us, as_of_us)]
+
+
+def _event_reasons(times: Times, counted_us: int, open_at: OpenAt, *, blind: bool) -> list[str]:
+    """Why the event time is unknown, or stands still."""
+    if blind:
+        return ["what is open is not known"]
+    if open_at.event_us == UNKNOWN_US:
+        return ["events whose time is not known are open: backfill, or from before observe started"]
+    if times.event_withheld:
+        return [f"a clock was set back, and is not at {iso(times.event_as_of_us)} yet"]
+    if not counted_us:
+        return ["no event has been read yet"]
+    if counted_us < times.event_us:
+        return ["an event with an earlier time, which arrived while observe did not look, is open"]
+    return []
+
+
+def _event_late(parts: Iterable[EventLatePart | None], open_events: int) -> EventLateJson:
+    late = [part for part in parts if part is not None]
+    newest: list[LateEventJson] = [
+        {"event": identity, "by_s": round(by_us / MICROSECONDS, 3)}
+        for part in late
+        for identity, by_us in part["newest"]
+    ]
+    return {
+        "last_1m": sum(part["events"] for part in late),
+        "by_s": round(max((part["by_us"] for part in late), default=0) / MICROSECONDS, 3),
+        "open": open_events,
+        "newest": newest[-LATE_IDS:],
+    }
 
 
 def expired(watermark: Watermark, now_us: int) -> Watermark:

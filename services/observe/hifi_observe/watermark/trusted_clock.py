@@ -38,6 +38,8 @@ class TrustedClock:
     def __init__(self) -> None:
         self._offsets: deque[int] = deque(maxlen=_KEPT)
         """Wall time less monotonic time, as Kafka confirmed it each time."""
+        self._latest_offsets: deque[int] = deque(maxlen=_KEPT)
+        """The most that Kafka's time can be ahead of monotonic time, as of each stamp."""
         self._newest_offset: int | None = None
         self.set_back = 0
         """How often the time went back, or stood still while the monotonic clock ran: then what was said of a time by
@@ -51,6 +53,7 @@ class TrustedClock:
             append_ms: Kafka's append time, milliseconds since 1970 UTC.
             read_monotonic_us: monotonic clock after it was read back.
         """
+        self._latest_offsets.append((append_ms + 1) * 1000 - written.monotonic_us)
         if written.wall_us - append_ms * 1000 <= _AGREES_US:
             self._offsets.append(written.wall_us - written.monotonic_us)
         else:  # the wall clock is ahead, and the append was before the record was read
@@ -65,3 +68,10 @@ class TrustedClock:
             self.set_back += 1
         self._newest_offset = offset
         return offset + now.monotonic_us
+
+    def latest_us(self, now: ClockReading) -> int | None:
+        """A time that no trusted clock has reached yet, microseconds since 1970 UTC; None: Kafka confirmed none."""
+        if not self._latest_offsets:
+            return None
+        offset = max(now.wall_us - now.monotonic_us, *self._latest_offsets)
+        return offset + now.monotonic_us + 2 * _AGREES_US

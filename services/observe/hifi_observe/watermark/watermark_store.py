@@ -53,8 +53,8 @@ class WatermarkStore:
         """Keep a statement, unless it is older than the one that is kept by the same clock."""
         key = watermark["pipe"], watermark["destination"]
         before = self._statements.get(key)
-        newer = before is None or watermark["as_of"] >= before["as_of"] or before["withheld"]
-        if newer or watermark["withheld"]:
+        newer = before is None or watermark["as_of"] >= before["as_of"] or times_of(before).withheld
+        if newer or times_of(watermark).withheld:
             self._statements[key] = watermark
             self._withheld.discard(key)
 
@@ -77,7 +77,11 @@ class WatermarkStore:
     def published(self, key: Key) -> Times:
         """What was published last of a pipe and destination."""
         times = times_of(self._statements.get(key))
-        return times._replace(withheld=True) if key in self._withheld else times
+        return times._replace(withheld=True, event_withheld=True) if key in self._withheld else times
+
+    def statement(self, key: Key) -> Watermark | None:
+        """What was published last of a pipe and destination; None: nothing, or by a clock that was set back since."""
+        return None if key in self._withheld else self._statements.get(key)
 
     def settled_us(self) -> dict[str, int]:
         """Pipe to the latest time that is published as settled at any of its destinations."""
@@ -86,6 +90,13 @@ class WatermarkStore:
             times = self.published(key)
             if not times.withheld:
                 latest[key[0]] = max(latest.get(key[0], 0), times.settled_us)
+        return latest
+
+    def event_us(self) -> dict[str, int]:
+        """Pipe to the latest event time that is published as settled at any of its destinations."""
+        latest: dict[str, int] = {}
+        for key in self._statements:
+            latest[key[0]] = max(latest.get(key[0], 0), self.published(key).event_us)
         return latest
 
     def keys(self) -> Collection[Key]:

@@ -16,7 +16,7 @@ from hifi_iceberg.declaration import IcebergSettings, LakeTable
 from hifi_iceberg.destination.catalog import open_table
 from hifi_iceberg.destination.commits import TableCommits
 from hifi_iceberg.destination.file_store import FileStore
-from hifi_iceberg.destination.progress import PartitionProgress, TableProgress
+from hifi_iceberg.destination.progress import SETTLED_UNTIL, PartitionProgress, TableProgress
 
 BLUE, GREEN = "0b" * 16, "0e" * 16
 
@@ -103,3 +103,16 @@ def test_files_of_the_other_log_are_deleted_only_when_no_batch_can_use_them(
     assert FileStore(blue.table, BLUE, "w", tmp_path).delete_unreferenced() == 2
     left = sorted(file.parent.name for file in (tmp_path / "lake").rglob("*.parquet"))
     assert left == [f"hifi-{BLUE}-w", f"hifi-{GREEN}-w"]
+
+
+def test_a_snapshot_states_until_when_it_is_settled_and_others_do_not_repeat_it(declared: LakeTable) -> None:
+    times: list[str | None] = [None, "2026-11-27T12:00:00.000000Z", "2026-11-27T12:00:05.000000Z", None]
+    left = list(times)
+    blue = TableCommits(open_table(declared), BLUE, "w", 10, lambda: left.pop(0))
+    for number in range(3):
+        blue.append(file_with(declared, BLUE, range(number, number + 1)), progress(number + 1))
+    green = commits(declared, GREEN)
+    green.append(file_with(declared, GREEN, range(1)), progress(1))
+    summaries = [snapshot.summary for snapshot in open_table(declared).snapshots()]
+    stated = [summary and summary.additional_properties.get(SETTLED_UNTIL + BLUE) for summary in summaries]
+    assert stated == [*times, None, None]

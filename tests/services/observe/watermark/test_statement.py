@@ -26,6 +26,8 @@ def part(**more: Any) -> WatermarkPart:
         "open": [],
         "failures": {},
         "late": {},
+        "event_times": {"p": (NOW_US - 2 * S, NOW_US - 2 * S)},
+        "event_late": {},
     }
     return empty | more  # type: ignore[return-value] # of a TypedDict and a dict
 
@@ -143,6 +145,62 @@ def test_a_clock_that_was_set_back_withholds_all_statements_also_after_they_are_
     assert after["settled_until"] is None
     store.read(b"p/d", orjson.dumps(before), store.writer.encode())
     assert store.of(["p"], NOW_US - 8 * S) == [after]
+
+
+def test_the_event_time_is_that_of_the_lowest_floor_or_of_the_oldest_open_event() -> None:
+    lower = part(event_times={"p": (NOW_US - 9 * S, NOW_US - 5 * S)})
+    watermark = stated(part(), lower)
+    assert watermark["event_until"] == iso(NOW_US - 5 * S)
+    assert watermark["event_as_of"] == iso(NOW_US - S)
+    assert watermark["event_because"] == []
+    open_at = OpenAt(NOW_US - S, NOW_US - S, event_us=NOW_US - 8 * S, late=3)
+    watermark = stated(part(), lower, open_at=open_at)
+    assert watermark["event_until"] == iso(NOW_US - 8 * S)
+    assert watermark["event_late"]["open"] == 3
+
+
+def test_an_event_time_that_cannot_be_stated_says_why_and_the_last_one_stands() -> None:
+    published = Times(event_us=NOW_US - 7 * S, event_as_of_us=NOW_US - 6 * S)
+    unknown = OpenAt(NOW_US - S, NOW_US - S, event_us=0)
+    early = OpenAt(NOW_US - S, NOW_US - S, event_us=NOW_US - 8 * S)
+    for parts, open_at, before, reason in (
+        ([part()], None, published, "what is open is not known"),
+        ([part(), part()], unknown, published, "events whose time is not known are open"),
+        ([part(), part()], early, published, "an event with an earlier time, which arrived while"),
+        ([part(), part(event_times={})], None, Times(), "no event has been read yet"),
+        ([part(reached=NOW_US - 7 * S)] * 2, None, published, None),
+    ):
+        watermark = stated(*parts, open_at=open_at, published=before)
+        if reason is not None:
+            assert watermark["event_because"][0].startswith(reason)
+        expected = (before.event_us, before.event_as_of_us)
+        assert (microseconds(watermark["event_until"]), microseconds(watermark["event_as_of"])) == expected
+
+
+def test_after_the_clock_was_set_back_the_event_time_is_withheld_until_it_is_as_of_later() -> None:
+    published = Times(NOW_US - 9 * S, NOW_US - 9 * S, True, NOW_US - 7 * S, NOW_US + 9 * S, True)
+    watermark = stated(part(), part(), published=published)
+    assert watermark["settled_until"] == iso(NOW_US - S), "it has come as far again"
+    assert watermark["event_until"] is watermark["event_as_of"] is None
+    assert watermark["event_because"] == [f"a clock was set back, and is not at {iso(NOW_US + 9 * S)} yet"]
+    times = times_of(orjson.loads(orjson.dumps(watermark)))
+    assert times[2:] == (False, NOW_US - 7 * S, NOW_US + 9 * S, True)
+    later_us = NOW_US + 20 * S
+    fresh = [part(at=later_us, reached=later_us - S)] * 2
+    watermark = stated(*fresh, published=times, now_us=later_us)
+    assert (watermark["event_until"], watermark["withheld"]) == (iso(NOW_US - 2 * S), [])
+    assert watermark["event_as_of"] == iso(later_us - S)
+
+
+def test_events_that_are_late_by_their_event_time_are_of_all_partitions() -> None:
+    late = {"p": {"events": 2, "by_us": 1_500_000, "newest": [["e:1", 1_500_000], ["e:2", 7_000]]}}
+    watermark = stated(part(event_late=late), part(event_late=late))
+    assert watermark["event_late"] == {
+        "last_1m": 4,
+        "by_s": 1.5,
+        "open": 0,
+        "newest": [{"event": "e:1", "by_s": 1.5}, {"event": "e:2", "by_s": 0.007}] * 2,
+    }
 
 
 def test_a_record_of_another_instance_that_is_older_changes_nothing() -> None:

@@ -85,3 +85,25 @@ def test_answers_of_a_broker_that_stood_still_do_not_count() -> None:
     assert not answers.counts(12 * S, 12 * S + 1)
     assert not answers.counts(21 * S, 21 * S + 1)
     assert answers.counts(22 * S, 22 * S + 1)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3 * S), st.integers(0, S), st.sampled_from((0, -9 * S))), min_size=1),
+    st.sampled_from((0, 30_000, -9 * S)),
+)
+def test_no_other_clock_has_reached_its_latest_time(
+    moments: list[tuple[int, int, int]], skew_us: int
+) -> None:
+    clock, other, true_us = TrustedClock(), TrustedClock(), START_US
+    assert clock.latest_us(ClockReading(0, true_us)) is None
+    for passed_us, delay_us, own_skew_us in moments:
+        written = ClockReading(true_us - START_US, true_us + own_skew_us)
+        clock.confirm(written, (true_us + delay_us) // 1000, true_us + delay_us - START_US)
+        theirs = ClockReading(true_us, true_us + skew_us)
+        other.confirm(theirs, (true_us + delay_us) // 1000, true_us + delay_us)
+        true_us += delay_us + passed_us
+        latest_us = clock.latest_us(ClockReading(true_us - START_US, true_us + own_skew_us))
+        theirs_us = other.time_us(ClockReading(true_us, true_us + skew_us))
+        assert latest_us is not None
+        assert theirs_us is not None
+        assert latest_us > max(theirs_us, true_us)

@@ -131,19 +131,35 @@ function showSource(source) {
   setText(element, "end", expectedEnd(source));
 }
 
+/** Shows a time with seconds, or a dash. */
+function setTime(element, name, text) {
+  const shown = text ? timeElement(Date.parse(text), "second") : "–";
+  element.querySelector(`[data-is="${name}"]`).replaceChildren(shown);
+}
+
+/** Shows the event time and the chain of a watermark. */
+function showEventTime(row) {
+  const element = document.querySelector(`[data-event-time="${CSS.escape(row.destination)}"]`);
+  const chain = row.chain ?? { settled_until: null, because: [], held_by: null };
+  setTime(element, "event_until", row.event_until);
+  setTime(element, "chain_until", chain.settled_until);
+  setText(element, "late", format.number(row.event_late.last_1m));
+  setText(element, "open", format.number(row.event_late.open));
+  const held = chain.held_by ? ` Chain held by ${chain.held_by}.` : "";
+  setText(element, "because", [...row.event_because, ...chain.because].join("; ") + held);
+}
+
 /** Shows the watermarks as this observe states them, as server-sent events. */
 function showWatermarks({ watermarks }) {
   for (const row of watermarks) {
     const element = document.querySelector(`[data-watermark="${CSS.escape(row.destination)}"]`);
     if (!element) continue;
     element.querySelector('[data-is="verdict"]').replaceChildren(badge(row.verdict, { current: "good", degraded: "bad" }[row.verdict]));
-    for (const name of ["settled_until", "first_pass_until"]) {
-      const cell = element.querySelector(`[data-is="${name}"]`);
-      cell.replaceChildren(row[name] ? timeElement(Date.parse(row[name]), "second") : "–");
-    }
+    for (const name of ["settled_until", "first_pass_until"]) setTime(element, name, row[name]);
     for (const name of ["in_flight", "waiting", "parked"]) setText(element, name, format.number(row.open[name]));
     setText(element, "late", format.number(row.late_1m));
     setText(element, "because", row.because.join("; "));
+    showEventTime(row);
   }
 }
 

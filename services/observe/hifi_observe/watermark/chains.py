@@ -1,0 +1,258 @@
+"""Chains: pipes that write to a Kafka topic which another pipe of the stream reads. Pure.
+
+What a topic between two pipes holds belongs to neither of them, so the earlier of their watermarks would be wrong. A
+mark therefore passes the chain: the time up to which the pipes before the topic are settled, then the ends of the
+topic; once collect has committed all offsets below them, the time of that; and once the pipe after the topic is settled
+up to there, the time at the beginning holds for all of it.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from typing_extensions import TypedDict
+
+from hifi.runtime.clock import MICROSECONDS
+
+_MARKS: Final = 600
+"""Marks of a chain under way; of more, every second one is dropped: the time gets coarser, never wrong."""
+SLOW_US: Final = 5 * MICROSECONDS
+"""A part that is behind by more is named in `because`."""
+
+_T = TypeVar("_T")
+
+Key = tuple[str, str]
+"""Pipe and destination."""
+
+
+class TopicEnd(NamedTuple):
+    """A topic that a pipe writes or reads."""
+
+    servers: frozenset[str]
+    """Of its cluster, `HOST:PORT`."""
+    topic: str
+
+
+def servers_of(bootstrap: str) -> frozenset[str]:
+    """The servers of a list `HOST:PORT,…`."""
+    return frozenset(server.strip().lower() for server in bootstrap.split(",") if server.strip())
+
+
+class Link(NamedTuple):
+    """A pipe that reads what others write."""
+
+    pipe: str
+    topic: TopicEnd
+    upstream: tuple[Key, ...]
+    """Those that write to the topic, sorted."""
+
+
+def links_of(writes: Mapping[Key, TopicEnd], reads: Mapping[str, TopicEnd]) -> dict[str, Link]:
+    """Pipe to its link, of pipes that read a topic which pipes write.
+
+    A topic is the same if its name is and the lists of servers have any in common.
+
+    Args:
+        writes: pipe and destination to its topic.
+        reads: pipe to the topic of its source.
+    """
+    links = {}
+    for pipe, source in reads.items():
+        upstream = tuple(
+            sorted(
+                key
+                for key, end in writes.items()
+                if end.topic == source.topic and end.servers & source.servers
+            )
+        )
+        if upstream:
+            links[pipe] = Link(pipe, source, upstream)
+    return links
+
+
+def circle(links: Mapping[str, Link], pipe: str) -> list[str]:
+    """The pipes of a circle from which a pipe is fed; empty: there is none."""
+    path: list[str] = []
+    closed: set[str] = set()
+
+    def follow(name: str) -> list[str]:
+        if name in path:
+            return path[path.index(name) :]
+        if name in closed or name not in links:
+            return []
+        path.append(name)
+        for before, _ in links[name].upstream:
+            pipes = follow(before)
+            if pipes:
+                return pipes
+        path.pop()
+        closed.add(name)
+        return []
+
+    return follow(pipe)
+
+
+class ChainJson(TypedDict):
+    """What is said of a chain that ends at a destination. Times are ISO 8601 in UTC."""
+
+    settled_until: str | None
+    """Every event that any pipe of the chain acknowledged before has its outcome: where it left the chain, or here."""
+    via: list[str]
+    """What is before this pipe, as `<pipe>/<destination>`. While it stays the same, the time never goes back."""
+    held_by: str | None
+    """The part that is furthest behind; None: none is by more than a few seconds."""
+    deleted_at: str | None
+    """When it was noticed last that Kafka had deleted records of the topic before collect read them. For a week the
+    time stands still."""
+    because: list[str]
+    """Why nothing can be said, or not more."""
+
+
+class Reading(NamedTuple):
+    """What was read of a topic between two pipes, in this order."""
+
+    upstream_us: int
+    """The pipes before it had been settled up to this time before `ends` was asked for."""
+    ends: Mapping[int, int]
+    """Partition to its end."""
+    read: Mapping[int, int]
+    """Partition to the offset below which collect had written everything to `raw`."""
+    read_us: int
+    """A time that is not before `read` was known, by any clock that states watermarks."""
+
+
+class _Mark(NamedTuple):
+    upstream_us: int
+    ends: Mapping[int, int]
+
+
+class _ReadMark(NamedTuple):
+    upstream_us: int
+    read_us: int
+
+
+class Chain:
+    """The marks that are on their way through one link."""
+
+    def __init__(self, topic: TopicEnd, before: Sequence[str]) -> None:
+        self.topic: Final = topic
+        self.via: Final = before
+        """See `via`: marks hold for these alone."""
+        self.problem = "its offsets have not been read yet"
+        """Why its topic cannot be read; empty: it was."""
+        self.deleted_us = 0
+        """When it was noticed last that records were deleted unread, microseconds since 1970 UTC; 0: never."""
+        self._offsets: Mapping[int, int] = {}
+        self._waiting: deque[_Mark] = deque()
+        self._read: deque[_ReadMark] = deque()
+        self._newest_read_us = 0
+        """`upstream_us` of the newest mark that collect has passed."""
+
+    def take(self, reading: Reading) -> None:
+        """Set a mark, and move those that collect has passed."""
+        self.problem = ""
+        if reading.upstream_us and (not self._waiting or self._waiting[-1].upstream_us < reading.upstream_us):
+            self._waiting.append(_Mark(reading.upstream_us, dict(reading.ends)))
+        while self._waiting and _passed(self._waiting[0].ends, reading.read):
+            mark = self._waiting.popleft()
+            self._read.append(_ReadMark(mark.upstream_us, reading.read_us))
+            self._newest_read_us = mark.upstream_us
+        offsets = {partition: offset for partition, offset in reading.read.items() if offset}
+        self._offsets = {
+            partition: max(offset, self._offsets.get(partition, 0)) for partition, offset in offsets.items()
+        }
+        self._waiting, self._read = _thinned(self._waiting), _thinned(self._read)
+
+    def forget(self, problem: str) -> None:
+        """Drop all marks: what was read before counts no more."""
+        self.problem = problem
+        self._waiting.clear()
+        self._read.clear()
+        self._newest_read_us = 0
+
+    def note_offsets(self, first: Mapping[int, int], read: Mapping[int, int], now_us: int) -> bool:
+        """Compare what Kafka still has with what collect had read at the look before.
+
+        Args:
+            first: partition to the first offset that Kafka has.
+            read: partition to the offset that collect has committed; those without are left out.
+            now_us: microseconds since 1970 UTC.
+
+        Returns:
+            Whether records may have been deleted before they were read.
+        """
+        before = dict(read) | dict(self._offsets)
+        deleted = any(first.get(partition, 0) > offset for partition, offset in before.items())
+        if deleted:
+            self.deleted_us = now_us
+        self._offsets = {
+            partition: max(offset, first.get(partition, 0)) for partition, offset in read.items()
+        }
+        return deleted
+
+    @property
+    def oldest_ends(self) -> Mapping[int, int]:
+        """The ends that collect has to pass next; empty: no mark waits for it."""
+        return self._waiting[0].ends if self._waiting else {}
+
+    @property
+    def newest_read_us(self) -> int:
+        """The time that collect has passed; 0: none yet."""
+        return self._newest_read_us
+
+    def settled_us(self, settled_us: int) -> int:
+        """The time that has passed the whole link, once the pipe after it is settled up to a time; 0: none."""
+        return max((mark.upstream_us for mark in self._read if mark.read_us <= settled_us), default=0)
+
+    def drop_before(self, settled_us: int) -> None:
+        """Keep of the marks at or below a time, up to which every destination is settled, the newest."""
+        while len(self._read) > 1 and self._read[1].read_us <= settled_us:
+            self._read.popleft()
+
+
+def _passed(ends: Mapping[int, int], read: Mapping[int, int]) -> bool:
+    return all(read.get(partition, 0) >= end for partition, end in ends.items())
+
+
+def _thinned(marks: "deque[_T]") -> "deque[_T]":
+    """The marks, or every second one and the newest if there are too many."""
+    if len(marks) <= _MARKS:
+        return marks
+    return deque(mark for index, mark in enumerate(marks) if index % 2 or index == len(marks) - 1)
+
+
+class Part(NamedTuple):
+    """How far a part of a chain has come, microseconds since 1970 UTC; 0: unknown."""
+
+    name: str
+    until_us: int
+
+
+def held_by(parts: Sequence[Part], now_us: int) -> str | None:
+    """The part that adds most to how far the chain is behind; None: none adds more than a few seconds.
+
+    Args:
+        parts: in the order of the chain; each cannot be further than the one before.
+        now_us: microseconds since 1970 UTC.
+    """
+    worst, worst_us, before_us = None, SLOW_US, now_us
+    for part in parts:
+        if not part.until_us:
+            return part.name
+        if before_us - part.until_us > worst_us:
+            worst, worst_us = part.name, before_us - part.until_us
+        before_us = min(before_us, part.until_us)
+    return worst
+
+
+def via(links: Mapping[str, Link], pipe: str) -> list[str]:
+    """All that is before a pipe, sorted, as `<pipe>/<destination>`."""
+    before: set[Key] = set()
+    left = [pipe]
+    while left:
+        link = links.get(left.pop())
+        for key in link.upstream if link else ():
+            if key not in before:
+                before.add(key)
+                left.append(key[0])
+    return sorted(f"{name}/{destination}" for name, destination in before)
