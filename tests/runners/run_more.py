@@ -23,6 +23,8 @@ from typing import Final
 
 from tests.runners import run_groups
 
+import hifi_infra
+
 ROOT: Final = Path(__file__).parents[2]
 RUNS: Final = ROOT / "tests" / "more-runs.md"
 HEADER: Final = """# Runs of `make test-more`
@@ -113,6 +115,14 @@ def age(text: str, now: datetime) -> str:
     return f"{warning}make test-more ran as a whole {days} day(s) ago: {whole[-1][2]}"
 
 
+def require_sources() -> None:
+    """Exit where wheels are installed, as after `make wheels`: the tests would try other code than the tree has."""
+    if not Path(hifi_infra.__file__).is_relative_to(ROOT / "infra"):
+        sys.exit(
+            "make test-more: wheels are installed in .venv, so tests do not run the tree; run `make clean`"
+        )
+
+
 def build_images() -> None:
     """Build the images for the tests in containers, which have no time for it. Without an engine they are skipped."""
     engine = subprocess.run(
@@ -149,6 +159,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--age"]:
         print(age(RUNS.read_text("utf-8"), datetime.now(UTC)))
         return 0
+    require_sources()
     at, name, began = datetime.now(UTC), commit(), time.monotonic()
     if not arguments or any(argument.startswith(IN_CONTAINERS) for argument in arguments):
         build_images()
