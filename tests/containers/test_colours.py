@@ -224,7 +224,6 @@ async def test_the_loss_of_a_colour_loses_nothing_that_was_accepted(
 
     await sender.send_while(beside(lose, is_back))
     print(f"{len(sender.doubtful)} requests without a 202")
-    assert len(sender.doubtful) < 5 * sender.rate  # those of 5 s
     all_arrived_once(mesh, sender, repeats=CONCURRENCY)
 
 
