@@ -10,7 +10,7 @@ from hifi.pipe.sources.topic import TopicSource
 from hifi.pipe.watched_field import WatchedField
 from hifi_observe.minutes.availability import DestinationLimits, SloLimits
 from hifi_observe.minutes.minute_store import MinuteStore
-from hifi_observe.watermark.chains import Link, TopicEnd, links_of, servers_of
+from hifi_observe.watermark.chains import ChainLink, TopicEnd, links_of, servers_of
 
 
 class ObservedPipes:
@@ -82,7 +82,7 @@ class ObservedPipes:
             for published in self.registry.all()
         }
 
-    def links(self) -> dict[str, Link]:
+    def links(self) -> dict[str, ChainLink]:
         """Pipe to its link, of pipes that read a Kafka topic which other pipes write."""
         pipes = [published.pipe for published in self.registry.all()]
         reads = {

@@ -241,7 +241,10 @@ async def test_sql_is_bounded_in_time_rows_and_bytes(stream: ViewStream, tmp_pat
         large = "SELECT a.carrier || b.carrier || a.carrier || b.carrier FROM flights_now a, flights_now b"
         assert (await client.sql(large))[0] == 422
         doubled = "SELECT " + " || ".join(["carrier"] * 50) + " FROM flights_now"
-        assert (await client.sql(doubled))[0] in {400, 422}  # the text is too long, or its time is over before
+        assert (await client.sql(doubled))[0] in {
+            400,
+            422,
+        }  # the text is too long, or its time is over before
 
 
 async def test_hostile_requests_are_refused(stream: ViewStream, tmp_path: Path) -> None:

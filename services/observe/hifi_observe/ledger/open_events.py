@@ -141,7 +141,7 @@ class PipeMinuteStages:
         return bool(left)
 
 
-class _Counted(NamedTuple):
+class _OpenAtDestination(NamedTuple):
     """What a share has open at a destination."""
 
     numbers: Counter[str]
@@ -166,7 +166,7 @@ class _Share:
         """Those that are late by their event time."""
         self.settled: set[str] = set()
         """Destinations at which all of them are settled."""
-        self.counted: dict[str, _Counted] = {}
+        self.counted: dict[str, _OpenAtDestination] = {}
         self._state = (-1, -1, -1)
 
     def keep_counts(self, of_state: tuple[int, int, int]) -> None:
@@ -419,7 +419,7 @@ def _look_at(
             share.settled.add(name)
             return
         late = len(left & share.late) if share.late else 0
-        counted = share.counted[name] = _Counted(
+        counted = share.counted[name] = _OpenAtDestination(
             stages.count(left, name), stages.on_first_pass(left, name), late, late < len(left)
         )
     open_at = opens.get(name)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from hifi.runtime.clock import MICROSECONDS
-from hifi_observe.watermark.chains import Chain, ChainJson, Key, Link, Part, circle, held_by, via
+from hifi_observe.watermark.chains import Chain, ChainJson, ChainLink, Key, Part, circle, held_by, via
 from hifi_observe.watermark.statement import Watermark, iso, microseconds
 from hifi_observe.watermark.watermark_store import WatermarkStore
 
@@ -20,11 +20,11 @@ class ChainStatements:
 
     def __init__(self, store: WatermarkStore) -> None:
         self._store = store
-        self.links: Mapping[str, Link] = {}
+        self.links: Mapping[str, ChainLink] = {}
         """Pipe to its link."""
         self._chains: dict[str, Chain] = {}
 
-    def declare(self, links: Mapping[str, Link]) -> None:
+    def declare(self, links: Mapping[str, ChainLink]) -> None:
         """Take in which pipes read what others write; what was read of other topics is forgotten."""
         self.links = links
         for pipe, chain in list(self._chains.items()):

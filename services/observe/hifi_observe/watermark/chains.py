@@ -38,7 +38,7 @@ def servers_of(bootstrap: str) -> frozenset[str]:
     return frozenset(server.strip().lower() for server in bootstrap.split(",") if server.strip())
 
 
-class Link(NamedTuple):
+class ChainLink(NamedTuple):
     """A pipe that reads what others write."""
 
     pipe: str
@@ -47,7 +47,7 @@ class Link(NamedTuple):
     """Those that write to the topic, sorted."""
 
 
-def links_of(writes: Mapping[Key, TopicEnd], reads: Mapping[str, TopicEnd]) -> dict[str, Link]:
+def links_of(writes: Mapping[Key, TopicEnd], reads: Mapping[str, TopicEnd]) -> dict[str, ChainLink]:
     """Pipe to its link, of pipes that read a topic which pipes write.
 
     A topic is the same if its name is and the lists of servers have any in common.
@@ -66,11 +66,11 @@ def links_of(writes: Mapping[Key, TopicEnd], reads: Mapping[str, TopicEnd]) -> d
             )
         )
         if upstream:
-            links[pipe] = Link(pipe, source, upstream)
+            links[pipe] = ChainLink(pipe, source, upstream)
     return links
 
 
-def circle(links: Mapping[str, Link], pipe: str) -> list[str]:
+def circle(links: Mapping[str, ChainLink], pipe: str) -> list[str]:
     """The pipes of a circle from which a pipe is fed; empty: there is none."""
     path: list[str] = []
     closed: set[str] = set()
@@ -245,7 +245,7 @@ def held_by(parts: Sequence[Part], now_us: int) -> str | None:
     return worst
 
 
-def via(links: Mapping[str, Link], pipe: str) -> list[str]:
+def via(links: Mapping[str, ChainLink], pipe: str) -> list[str]:
     """All that is before a pipe, sorted, as `<pipe>/<destination>`."""
     before: set[Key] = set()
     left = [pipe]

@@ -11,7 +11,7 @@ from tests.services.observe.watermark.test_statement import NOW_US, S, part, sta
 from hifi_observe.watermark.chain_statements import ChainStatements
 from hifi_observe.watermark.chains import (
     Chain,
-    Link,
+    ChainLink,
     Part,
     Reading,
     TopicEnd,
@@ -162,7 +162,7 @@ def test_a_topic_links_pipes_if_name_and_a_server_are_the_same() -> None:
     }
     reads = {"carriers": TopicEnd(servers_of("B:1"), "legs"), "lonely": TopicEnd(servers_of("b:1"), "other")}
     links = links_of(writes, reads)
-    assert links == {"carriers": Link("carriers", reads["carriers"], (("flights", "legs"),))}
+    assert links == {"carriers": ChainLink("carriers", reads["carriers"], (("flights", "legs"),))}
 
 
 def test_all_that_is_before_a_pipe_is_named_and_a_circle_is_found() -> None:
