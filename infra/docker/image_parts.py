@@ -139,7 +139,10 @@ def _leave_out(tree: Path, lower: Path) -> None:
 
 
 def _compile_bytecode(packages: Path) -> None:
-    command = [sys.executable, "-m", "compileall", "-q", "-j", "0", "-s", packages, "-p", "/", packages]
+    compileall = [sys.executable, "-m", "compileall", "-q", "-j", "0"]
+    # By the hash of the source: with its time, two builds of one commit would differ.
+    by_hash = ["--invalidation-mode", "unchecked-hash"]
+    command = [*compileall, *by_hash, "-s", packages, "-p", "/", packages]
     # Templates and sources for other versions of Python cannot be compiled, and nothing imports them.
     subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
 
