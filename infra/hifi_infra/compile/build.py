@@ -58,7 +58,7 @@ def plan_build(modules: Sequence[str], roots: Sequence[Path]) -> CompiledBuild:
     Raises:
         Misconfigured: there is no such module.
     """
-    sources = source_closure(modules, roots)
+    sources = dict(sorted(source_closure(modules, roots).items()))  # the same build has the same key
     checksums = {path: hashlib.sha256(file.read_bytes()).hexdigest() for path, file in sources.items()}
     return CompiledBuild(tuple(sorted(modules)), sources, checksums)
 
