@@ -47,10 +47,7 @@ class InFlightBudget:
 
     async def wait_for_release(self, within_s: float) -> None:
         """Wait until a delivery is released, at most `within_s` seconds."""
-        self._released.clear()
-        timer = asyncio.get_running_loop().call_later(within_s, self._released.set)
-        await self._released.wait()
-        timer.cancel()
+        await _wait(self._released, within_s)
 
 
 class LaneRoom:
@@ -105,7 +102,12 @@ class LaneRoom:
 
     async def wait_for_release(self, within_s: float) -> None:
         """Wait until a delivery leaves the lane, at most `within_s` seconds."""
-        self._released.clear()
-        timer = asyncio.get_running_loop().call_later(within_s, self._released.set)
-        await self._released.wait()
-        timer.cancel()
+        await _wait(self._released, within_s)
+
+
+async def _wait(released: asyncio.Event, within_s: float) -> None:
+    """Wait until it is set anew, at most `within_s` seconds."""
+    released.clear()
+    timer = asyncio.get_running_loop().call_later(within_s, released.set)
+    await released.wait()
+    timer.cancel()
