@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.support.view.declared import PIPE, VIEW
 
 from hifi.delivery.colours import ColourSetup
 from hifi.runtime.errors import Misconfigured
@@ -12,19 +13,6 @@ from hifi_cli.mesh_state.target import view_urls
 from hifi_infra.colours.colour_mesh import ColourAddress
 from hifi_infra.mesh import running
 from hifi_infra.mesh.running import RunningMesh
-
-PIPE = """\
-pipe: flights
-source: {keys: [{env: KEY}], formats: [json], partition_key: flight}
-destinations: [{name: d, url: "http://127.0.0.1:9/d"}]
-"""
-VIEW = """\
-view: flights-now
-from: {pipe: flights}
-key: [flight]
-fields: {carrier: text}
-serve: {keys: [{env: VIEW_KEY}]}
-"""
 
 
 def describe(folder: Path, view: str | None, colours: dict[str, Path] | None = None) -> None:

@@ -5,23 +5,11 @@ from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
+from tests.support.view.declared import PIPE, VIEW
 
 from hifi.check.pipe_check import check_folder
 from hifi.pipe import loader
 from hifi.pipe.view import View
-
-PIPE = """\
-pipe: flights
-source: {keys: [{env: KEY}], formats: [json], partition_key: flight}
-destinations: [{name: d, url: "http://127.0.0.1:9/d"}]
-"""
-VIEW = """\
-view: flights-now
-from: {pipe: flights}
-key: [flight]
-fields: {carrier: text}
-serve: {keys: [{env: VIEW_KEY}]}
-"""
 
 
 def problems(folder: Path, pipe: str = PIPE, view: str = VIEW) -> list[str]:
