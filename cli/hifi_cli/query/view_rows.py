@@ -109,8 +109,8 @@ def merged(colours: Mapping[str, ViewRows]) -> ViewRows:
             if shown is None or _position(row) > _position(shown):
                 newest[key] = row
     times = [each.complete_until for each in answers]
-    known = [time for time in times if time is not None]
-    until = min(known, key=_time_us) if len(known) == len(times) else None
+    stated = [time for time in times if time is not None]
+    until = min(stated, key=_time_us) if len(stated) == len(times) else None
     return ViewRows(first.key, first.columns, [newest[key] for key in sorted(newest)], until)
 
 

@@ -118,18 +118,18 @@ class Observes:
     def round(self, instance: Instance) -> None:
         """What `WatermarkPublication` does at its interval."""
         store, now = instance.store, self.reading(instance)
-        own = {}
+        instance_parts = {}
         for partition, ledger in instance.ledgers.items():
             self.note_late(ledger)
             failures = RecentFailures().sample(ledger.live, now.wall_us)
             part = part_of(
                 ledger.open_events, lambda _: DESTINATIONS, failures, store.clock, now, store.writer
             )
-            own[partition] = part
+            instance_parts[partition] = part
             store.take_part(partition, part)
         totals = add_up(store.parts.values())
         floors_us = event_floors(store.parts.values(), KEYS, totals, store.event_us())
-        for partition, part in own.items():
+        for partition, part in instance_parts.items():
             raise_floors(instance.ledgers[partition].open_events.event_times, part, floors_us)
             self.send(instance, "part", partition, part)
         now_us = store.clock.time_us(self.reading(instance))
