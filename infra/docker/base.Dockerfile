@@ -17,10 +17,10 @@ RUN rm -rf /usr/local/lib/python3*/site-packages/pip* /usr/local/bin/pip* \
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 
 FROM ${JDK_IMAGE} AS jre
-# The class archive makes each start 0.3 s shorter.
+# The same bytes each time: without the plugin that writes sets in the order of a random number, and without a class archive,
+# which holds addresses of memory.
 RUN "$JAVA_HOME/bin/jlink" --output /opt/java/jre --compress=2 --no-header-files --no-man-pages \
-    --strip-java-debug-attributes --add-modules java.base,java.compiler,java.desktop,java.instrument,java.logging,java.management,java.naming,java.net.http,java.prefs,java.rmi,java.scripting,java.security.jgss,java.security.sasl,java.sql,java.transaction.xa,java.xml,java.xml.crypto,jdk.charsets,jdk.crypto.ec,jdk.incubator.vector,jdk.management,jdk.management.agent,jdk.net,jdk.nio.mapmode,jdk.security.auth,jdk.security.jgss,jdk.unsupported,jdk.zipfs \
-    && /opt/java/jre/bin/java -Xshare:dump >/dev/null
+    --disable-plugin system-modules --strip-java-debug-attributes --add-modules java.base,java.compiler,java.desktop,java.instrument,java.logging,java.management,java.naming,java.net.http,java.prefs,java.rmi,java.scripting,java.security.jgss,java.security.sasl,java.sql,java.transaction.xa,java.xml,java.xml.crypto,jdk.charsets,jdk.crypto.ec,jdk.incubator.vector,jdk.management,jdk.management.agent,jdk.net,jdk.nio.mapmode,jdk.security.auth,jdk.security.jgss,jdk.unsupported,jdk.zipfs
 
 FROM runtime AS java
 COPY --from=jre /opt/java/jre /opt/java/jre
