@@ -1,13 +1,13 @@
 """The client of a bucket. Needs obstore."""
 
-import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from obstore import exceptions
 from obstore.store import S3Store
 
-from hifi.runtime.egress import EgressKind, egress
+from hifi.runtime.egress import EgressKind, egress, host_and_port
+from hifi.runtime.egress_proxy import proxy_url
 from hifi.runtime.errors import Retryable
 from hifi_objects.declaration import S3Settings
 
@@ -38,6 +38,7 @@ def open_bucket(settings: S3Settings, timeout_s: float) -> S3Store:
         config=config,
         client_options={
             "allow_http": (settings.endpoint or "").startswith("http://"),
+            "proxy_url": proxy_url(EgressKind.S3),
             "timeout": timedelta(seconds=timeout_s),
         },
         retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=timeout_s)},
@@ -45,15 +46,15 @@ def open_bucket(settings: S3Settings, timeout_s: float) -> S3Store:
 
 
 async def judge_endpoint(settings: S3Settings) -> None:
-    """Judge the addresses of the server before a request: obstore resolves its name by itself.
+    """Judge the server before a request: of the proxy's refusal obstore does not tell the reason.
 
     Raises:
-        Retryable: one of them is not allowed, or the name has none.
+        Retryable: none of its addresses is allowed, or the name has none.
     """
     if settings.endpoint is None:
         return
     try:
-        await asyncio.to_thread(egress().require_url, EgressKind.S3, settings.endpoint)
+        await egress().addresses(EgressKind.S3, *host_and_port(settings.endpoint))
     except OSError as error:
         raise Retryable(f"the bucket {settings.bucket} cannot be reached: {error}") from error
 

@@ -2,10 +2,10 @@
 
 A pipe is input: the URL of a destination, a token endpoint, a registry, a bucket, a database, a broker and an owner's
 webhook may name anything, and a name may resolve to another address tomorrow. So the address is judged that a client is
-about to connect to. `Egress` is pure; `judged_addresses` resolves a name, and `judged_connector` is for aiohttp.
+about to connect to. `Egress.connector` is for aiohttp.
 
-Clients that connect by themselves get judged addresses (`hostaddr` of libpq) or are judged before they are opened;
-docs/security.md says which.
+Clients that connect by themselves get judged addresses (`hostaddr` of libpq), go through `hifi.runtime.egress_proxy`,
+or connect to names that the operator allows; docs/security.md says which.
 """
 
 import asyncio
@@ -232,24 +232,50 @@ class Egress:
         loop = asyncio.get_running_loop()
         return self.usable(kind, host, port, await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
 
+    async def connected_socket(self, kind: EgressKind, host: str, port: int) -> socket.socket:
+        """A socket that is connected to the first of the allowed addresses of a host that accepts it.
+
+        Raises:
+            EgressRefused: none is allowed.
+            OSError: none accepts the connection, or the name has no address.
+        """
+        loop = asyncio.get_running_loop()
+        failure: OSError = OSError("the name has no address")
+        for family, kind_of_socket, protocol, _, address in await self.addresses(kind, host, port):
+            sock = socket.socket(family, kind_of_socket, protocol)
+            sock.setblocking(False)
+            try:
+                await loop.sock_connect(sock, address)
+            except OSError as error:
+                failure = error
+                sock.close()
+            except BaseException:
+                sock.close()
+                raise
+            else:
+                return sock
+        raise failure
+
     def addresses_blocking(self, kind: EgressKind, host: str, port: int) -> list[AddressInfo]:
         """As `addresses`, for threads."""
         return self.usable(kind, host, port, socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
 
-    def require_url(self, kind: EgressKind, url: str) -> None:
-        """Judge the host of a URL now, for clients that connect by themselves. Blocks.
+    def require_fixed(self, kind: EgressKind, host: str, port: int) -> None:
+        """Judge a host for a client that resolves names by itself: a name has to be allowed as a name.
 
         Raises:
-            EgressRefused: none of its addresses is allowed, or one of them is not: the client may take any.
-            socket.gaierror: the name has no address.
+            EgressRefused: it is a name that no entry allows, or an address that may not be connected to.
         """
-        self.require_host(kind, *host_and_port(url))
-
-    def require_host(self, kind: EgressKind, host: str, port: int) -> None:
-        """As `require_url`, of a host and a port."""
-        for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-            if reason := self.refusal(kind, host, str(info[4][0]), port):
-                raise EgressRefused(reason)
+        if self.allows_host(kind, host, port):
+            return
+        name = host.strip("[]").rstrip(".").lower()
+        if reason := self.literal_refusal(kind, host, port):
+            raise EgressRefused(reason)
+        if _literal(name) is None and name != "localhost" and not name.endswith(".localhost"):
+            raise EgressRefused(
+                f"{host}:{port} is a name, which this client resolves by itself, and no entry allows it: give an "
+                f"address, or have the operator add {kind}={host}:{port} to {VARIABLE}"
+            )
 
     def connector(self, kind: EgressKind, url: str) -> "aiohttp.TCPConnector":
         """A connector for an aiohttp session that connects to allowed addresses only.

@@ -132,7 +132,7 @@ def _judged(url: sqlalchemy.URL) -> dict[str, str]:
         return {}
     port = url.port or _PORTS.get(url.get_backend_name(), 0)
     if not url.get_driver_name().startswith("psycopg"):
-        egress().require_host(EgressKind.DATABASE, url.host, port)
+        egress().require_fixed(EgressKind.DATABASE, url.host, port)
         return {}
     addresses = [info[4][0] for info in egress().addresses_blocking(EgressKind.DATABASE, url.host, port)]
     return {

@@ -236,3 +236,31 @@ async def test_a_name_is_resolved_and_judged(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", answers, raising=False)
     infos = await _egress().addresses(EgressKind.DATABASE, "db.example", 5432)
     assert [info[4][0] for info in infos] == ["8.8.8.8"]
+
+
+@pytest.mark.parametrize(
+    ("allow", "host", "refused"),
+    [
+        ("", "db.example", "is a name, which this client resolves by itself"),
+        ("database=10.0.0.0/8", "db.example", "have the operator add database=db.example:5432"),
+        ("database=db.example:5433", "db.example", "is a name"),
+        ("database=db.example:5432", "db.example", None),
+        ("*.example", "DB.example.", None),
+        ("", "93.184.216.34", None),
+        ("", "10.1.2.3", "a private or reserved address"),
+        ("database=10.0.0.0/8", "10.1.2.3", None),
+        ("", "localhost", "a loopback address"),
+        ("loopback", "localhost", None),
+        ("", "0x7f.1", "a loopback address"),
+        ("", "[::ffff:127.0.0.1]", "a loopback address"),
+    ],
+)
+def test_a_client_that_resolves_names_gets_names_that_the_operator_allows(
+    allow: str, host: str, refused: str | None
+) -> None:
+    judge = Egress(tuple(read_allowed(allow)))
+    if refused is None:
+        judge.require_fixed(EgressKind.DATABASE, host, 5432)
+        return
+    with pytest.raises(EgressRefused, match=refused):
+        judge.require_fixed(EgressKind.DATABASE, host, 5432)

@@ -53,6 +53,10 @@ class S3Server:
     def freeze(self) -> None:
         """Requests get no answer from now on; those that arrive are processed after `resume`."""
         self._process.send_signal(signal.SIGSTOP)
+        until = time.monotonic() + 60
+        while any(_state(thread) != "T" for thread in Path(f"/proc/{self._process.pid}/task").iterdir()):
+            assert time.monotonic() < until, "versitygw does not stop within 60 s"
+            time.sleep(0.01)
 
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)
@@ -65,3 +69,8 @@ class S3Server:
         except OSError:
             return False
         return True
+
+
+def _state(thread: Path) -> str:
+    """Of a thread, as /proc has it: `T` when it is stopped."""
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]

@@ -10,7 +10,7 @@ import aiohttp
 from hifi.pipe.sources.kind import Warn
 from hifi.runtime import log
 from hifi.runtime.connect_credentials import authorization
-from hifi.runtime.egress import VARIABLE, EgressKind, egress
+from hifi.runtime.egress import EgressKind, EgressRefused, egress
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_debezium.declaration import DebeziumSource
 from hifi_debezium.source.columns import NAMED_TYPES, placeholder
@@ -117,7 +117,7 @@ class Connector:
             Retryable: Kafka Connect does not answer, or not yet.
         """
         config = self.config()
-        await self._judge_database()
+        self._judge_database()
         await self._require_slot(config)
         status, current = await self._request("GET", f"/connectors/{self.name}/config")
         if status == 200 and {name: current.get(name) for name in config} == config:
@@ -159,23 +159,17 @@ class Connector:
                     f"to the connector {name}: delete that one, or give the pipe another name"
                 )
 
-    async def _judge_database(self) -> None:
-        """Judge the host of the database, to which Kafka Connect connects by itself.
+    def _judge_database(self) -> None:
+        """Judge the host of the database, whose name Kafka Connect resolves by itself.
 
         Raises:
-            Misconfigured: it is not allowed, or has no address here by which it could be judged.
+            Misconfigured: it is not allowed, or a name that the operator does not allow as such.
         """
         database = self._source.database
-        host, port = database.host, database.port
-        if egress().allows_host(EgressKind.DATABASE, host, port):
-            return
         try:
-            await egress().addresses(EgressKind.DATABASE, host, port)
-        except OSError as error:
-            raise Misconfigured(
-                f"the database of the source cannot be used: {error}; an entry `database={host}:{port}` of {VARIABLE} "
-                "allows the name itself"
-            ) from error
+            egress().require_fixed(EgressKind.DATABASE, database.host, database.port)
+        except EgressRefused as error:
+            raise Misconfigured(f"the database of the source cannot be used: {error}") from error
 
     async def watch(self, warn: Warn) -> None:
         """Show why the connector does not run, and restart what has failed of it, until cancelled."""
@@ -201,10 +195,6 @@ class Connector:
         if failed is None:
             return None
         logger.error("connector-failed", connector=self.name, trace=failed.get("trace", ""))
-        try:
-            await self._judge_database()  # a restarted connector resolves the name of the database again
-        except Misconfigured as error:
-            return f"it failed and is not restarted: {error}"
         restart = f"/connectors/{self.name}/restart?includeTasks=true&onlyFailed=true"
         status, answer = await self._request("POST", restart)
         done = "is restarted" if status < _BAD_REQUEST else f"cannot be restarted ({_reason(status, answer)})"

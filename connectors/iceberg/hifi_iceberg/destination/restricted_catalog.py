@@ -12,7 +12,7 @@ from typing import Any, Final
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile
+from pyiceberg.io import PY_IO_IMPL, S3_PROXY_URI, FileIO, InputFile, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.table import CommitTableResponse, Table, TableProperties
@@ -20,11 +20,13 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
-from requests import Session
+from requests import Response, Session
+from requests.adapters import HTTPAdapter
 
 from hifi.pipe.lake_catalog import FILE_PROPERTIES, SERVER_PROPERTIES, refuse_property
 from hifi.pipe.limits import pipe_limits
-from hifi.runtime.egress import EgressKind, EgressRefused, egress
+from hifi.runtime.egress import EgressKind, EgressRefused, egress, host_and_port
+from hifi.runtime.egress_proxy import proxy_url
 from hifi.runtime.errors import Misconfigured
 
 NAME: Final = "hifi"
@@ -46,7 +48,7 @@ class WarehouseFileIO(PyArrowFileIO):
         files = _allowed(properties, FILE_PROPERTIES)
         if endpoint := files.get("s3.endpoint"):
             _judge(EgressKind.S3, endpoint if "://" in endpoint else f"https://{endpoint}")
-        super().__init__(files)
+        super().__init__({**files, S3_PROXY_URI: proxy_url(EgressKind.S3)})
         scheme, _, path = self.parse_location(properties[_WAREHOUSE])
         self._folder = Path(path).resolve() if scheme == "file" else None
         self._limits = pipe_limits()
@@ -164,6 +166,25 @@ class RestrictedRestCatalog(_RestrictedCatalog, RestCatalog):
                 f"a property of the catalog needs the package {error.name} beside lake"
             ) from error
 
+    def _config_headers(self, session: Session) -> None:
+        """Prepare a session; pyiceberg calls it before any request, also for a token."""
+        super()._config_headers(session)
+        session.trust_env = False  # a proxy of the environment would take the place of ours
+        session.proxies = _proxies(EgressKind.CATALOG)
+        if tokens := self.properties.get("oauth2-server-uri"):
+            session.mount(tokens, _TokenAdapter())
+
+
+class _TokenAdapter(HTTPAdapter):
+    """Requests for tokens go through the proxy for those."""
+
+    def send(self, *arguments: Any, **options: Any) -> Response:
+        return super().send(*arguments, **{**options, "proxies": _proxies(EgressKind.TOKEN)})
+
+
+def _proxies(kind: EgressKind) -> dict[str, str]:
+    return dict.fromkeys(("http", "https"), proxy_url(kind))
+
 
 def _allowed(properties: Mapping[str, Any], allowed: Mapping[str, str]) -> dict[str, str]:
     return {
@@ -174,9 +195,9 @@ def _allowed(properties: Mapping[str, Any], allowed: Mapping[str, str]) -> dict[
 
 
 def _judge(kind: EgressKind, url: str) -> None:
-    """Judge the addresses of a server now; the clients of pyiceberg resolve its name by themselves."""
+    """Judge a server now: of the proxy's refusal the clients of pyiceberg do not tell the reason."""
     try:
-        egress().require_url(kind, url)
+        egress().addresses_blocking(kind, *host_and_port(url))
     except EgressRefused as error:
         raise Misconfigured(str(error)) from error
 

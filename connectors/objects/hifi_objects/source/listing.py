@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 import aiohttp
 from yarl import URL
 
+from hifi.runtime.egress import EgressKind, egress
 from hifi.runtime.errors import Retryable
 from hifi_objects.declaration import S3Settings
 
@@ -43,7 +44,8 @@ async def list_bucket(settings: S3Settings) -> list[ListedObject]:
     if settings.prefix is not None:
         parameters["prefix"] = f"{settings.prefix}/"
     objects: list[ListedObject] = []
-    async with aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=True) as session:
+    connector = egress().connector(EgressKind.S3, _server(settings))
+    async with aiohttp.ClientSession(timeout=_TIMEOUT, connector=connector) as session:
         while True:
             page = await _page(session, settings, parameters)
             objects += page.objects
@@ -104,9 +106,13 @@ def read_page(content: bytes) -> _Page:
     return _Page(objects, token)
 
 
+def _server(settings: S3Settings) -> str:
+    return settings.endpoint or f"https://s3.{settings.region}.amazonaws.com"
+
+
 def _signed(settings: S3Settings, parameters: dict[str, str]) -> tuple[str, dict[str, str]]:
     """URL and headers of a request."""
-    endpoint = urlsplit(settings.endpoint or f"https://s3.{settings.region}.amazonaws.com")
+    endpoint = urlsplit(_server(settings))
     path = f"{endpoint.path.rstrip('/')}/{quote(settings.bucket, safe='')}"
     query = "&".join(
         f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in sorted(parameters.items())

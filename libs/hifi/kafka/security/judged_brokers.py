@@ -7,13 +7,12 @@ address. Clients of the mesh's own Kafka are not judged.
 
 import asyncio
 import functools
-import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiokafka.conn import AIOKafkaConnection
 
-from hifi.runtime.egress import AddressInfo, EgressKind, egress
+from hifi.runtime.egress import EgressKind, egress
 
 
 class JudgedProtocol(str):
@@ -32,8 +31,7 @@ class _JudgedLoop:
         return getattr(self._loop, name)
 
     async def create_connection(self, factory: Any, host: str, port: int, *, ssl: Any = None) -> Any:
-        addresses = await egress().addresses(EgressKind.KAFKA, host, port)
-        sock = await _connected(self._loop, addresses)
+        sock = await egress().connected_socket(EgressKind.KAFKA, host, port)
         try:
             return await self._loop.create_connection(
                 factory, sock=sock, ssl=ssl, server_hostname=host if ssl else None
@@ -41,25 +39,6 @@ class _JudgedLoop:
         except BaseException:
             sock.close()
             raise
-
-
-async def _connected(loop: asyncio.AbstractEventLoop, addresses: Sequence[AddressInfo]) -> socket.socket:
-    """A socket that is connected to the first of the addresses that accepts it."""
-    failure: OSError = OSError("the name has no address")
-    for family, kind, protocol, _, address in addresses:
-        sock = socket.socket(family, kind, protocol)
-        sock.setblocking(False)
-        try:
-            await loop.sock_connect(sock, address)
-        except OSError as error:
-            failure = error
-            sock.close()
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            return sock
-    raise failure
 
 
 def apply() -> None:

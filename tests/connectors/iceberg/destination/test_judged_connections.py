@@ -1,0 +1,61 @@
+"""A catalog, its tokens and the files of its tables are reached at allowed addresses only, however names are bound."""
+
+import pytest
+from pyiceberg.exceptions import ForbiddenError, RESTError
+from tests.support.bound_names import NAME, BoundName, counting_server
+
+from hifi.runtime.errors import Misconfigured
+from hifi_iceberg.destination.restricted_catalog import RestrictedRestCatalog, WarehouseFileIO
+
+
+@pytest.fixture
+def name(monkeypatch: pytest.MonkeyPatch) -> BoundName:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9/")
+    return BoundName(monkeypatch)
+
+
+def test_each_connection_for_files_is_judged(monkeypatch: pytest.MonkeyPatch, name: BoundName) -> None:
+    with counting_server() as server:
+        monkeypatch.setenv("HIFI_EGRESS_ALLOW", f"s3=127.0.0.1:{server.port}")
+        properties = {
+            "warehouse": "s3://b/w",
+            "s3.endpoint": f"http://{NAME}:{server.port}",
+            "s3.region": "eu",
+            "s3.access-key-id": "a",
+            "s3.secret-access-key": "b",
+        }
+        files = WarehouseFileIO(properties)
+        assert not files.new_input("s3://b/w/data").exists()
+        reached = len(server.requests)
+        assert reached
+        name.addresses = ["127.0.0.2"]
+        with pytest.raises(OSError, match="ACCESS_DENIED"):
+            files.new_input("s3://b/w/data").exists()
+        with pytest.raises(Misconfigured, match="is a loopback address"):
+            WarehouseFileIO(properties)
+        assert len(server.requests) == reached
+
+
+def test_each_connection_to_a_catalog_is_judged(monkeypatch: pytest.MonkeyPatch, name: BoundName) -> None:
+    with counting_server() as server:
+        monkeypatch.setenv("HIFI_EGRESS_ALLOW", f"catalog=127.0.0.1:{server.port}")
+        url = f"http://{NAME}:{server.port}"
+        with pytest.raises(RESTError, match="Not Found"):
+            RestrictedRestCatalog(url, "s3://b/w", {})
+        reached = ["GET /v1/config"]
+        assert [line.split("?")[0] for line in server.requests] == reached
+        tokens = {"oauth2-server-uri": f"{url}/tokens", "credential": "a:b"}
+        with pytest.raises(Misconfigured, match="add token="):
+            RestrictedRestCatalog(url, "s3://b/w", tokens)
+        name.addresses = ["127.0.0.1", "127.0.0.2"]  # judged, then bound again
+        with pytest.raises(ForbiddenError):
+            RestrictedRestCatalog(url, "s3://b/w", {})
+        monkeypatch.setenv("HIFI_EGRESS_ALLOW", f"catalog=loopback,token=127.0.0.1:{server.port}")
+        name.addresses = ["127.0.0.1", "127.0.0.1", "127.0.0.2"]
+        with pytest.raises(ForbiddenError, match="add token="):
+            RestrictedRestCatalog(url, "s3://b/w", tokens)
+        assert [line.split("?")[0] for line in server.requests] == reached
+        name.addresses = ["127.0.0.1"]
+        with pytest.raises(RESTError, match="Not Found"):
+            RestrictedRestCatalog(url, "s3://b/w", tokens)
+        assert server.requests[1:] == ["POST /tokens"]
