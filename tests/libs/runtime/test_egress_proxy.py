@@ -52,7 +52,8 @@ def _application(handler: Callable[[web.Request], Any]) -> web.Application:
 
 @pytest.fixture
 async def server() -> AsyncIterator[TestServer]:
-    async with TestServer(_application(_echo)) as server:
+    server = TestServer(_application(_echo))
+    async with server:
         yield server
 
 
