@@ -19,7 +19,7 @@ async def _get(settings: S3Settings) -> Any:
 
 
 @pytest.mark.parametrize("request_of", [_get, list_bucket])
-async def test_each_connection_is_judged(
+async def test_each_connection_to_a_bucket_is_judged(
     monkeypatch: pytest.MonkeyPatch, request_of: Callable[[S3Settings], Awaitable[Any]]
 ) -> None:
     monkeypatch.setenv("S3_KEY", "key")
