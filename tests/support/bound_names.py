@@ -76,7 +76,9 @@ def counting_server() -> Iterator[CountingServer]:
     server = CountingServer()
     thread = threading.Thread(target=server.http.serve_forever)
     thread.start()
-    yield server
-    server.http.shutdown()
-    thread.join()
-    server.http.server_close()
+    try:
+        yield server
+    finally:
+        server.http.shutdown()
+        thread.join()
+        server.http.server_close()
