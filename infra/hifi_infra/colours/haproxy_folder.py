@@ -7,7 +7,7 @@ step, so that no configuration is loaded again and no connection ends. A renewed
 
 import asyncio
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,7 @@ DRAIN_S: Final = 30.0
 _SHARE: Final = "share"
 _MAP: Final = "share.map"
 _SOCKET: Final = "haproxy.sock"
+_UNCHECKED: Final = "-unchecked"
 _SLOTS: Final = 8
 """Most containers of a host that get requests."""
 
@@ -206,11 +207,13 @@ frontend events
     http-request set-var(txn.number) var(txn.key),xxh32,mod({WHOLE_SHARE}) if {{ var(txn.key) -m found }}
     http-request set-var(txn.number) rand({WHOLE_SHARE}) if !{{ var(txn.key) -m found }}
     http-request set-var(txn.share) str({_SHARE}),map_str_int({_MAP},0)
-    use_backend {first} if {{ var(txn.number),sub(txn.share) -m int lt 0 }}
+    acl first var(txn.number),sub(txn.share) -m int lt 0
+    use_backend {first}{_UNCHECKED} if first {{ nbsrv({first}) eq 0 }}
+    use_backend {first} if first
+    use_backend {second}{_UNCHECKED} if {{ nbsrv({second}) eq 0 }}
     default_backend {second}
 
-{_resolvers(resolver)}{_backend(first, ingest, resolver)}
-{_backend(second, ingest, resolver)}"""
+{_resolvers(resolver)}{"".join(_backends(colour, ingest, resolver) for colour in NAMES)}"""
 
 
 def _resolvers(resolver: str) -> str:
@@ -229,10 +232,14 @@ resolvers names
 """
 
 
-def _backend(colour: str, ingest: Mapping[str, Sequence[str]], resolver: str) -> str:
-    """A colour's own ingest, and that of the other one for the time in which the own one refuses connections."""
-    check = f"check inter {CHECK_MS}ms fall 2 rise 2 observe layer4 error-limit 2 on-error mark-down"
-    check += " resolvers names resolve-prefer ipv4 init-addr none" if resolver else ""
+def _backends(colour: str, ingest: Mapping[str, Sequence[str]], resolver: str) -> str:
+    """A colour's own ingest, and that of the other one for the time in which the own one refuses connections.
+
+    Where no ingest passes its checks, a busy machine may be the reason: requests go to it all the same, and it refuses
+    what it cannot take.
+    """
+    resolved = " resolvers names resolve-prefer ipv4 init-addr none" if resolver else ""
+    check = f" check inter {CHECK_MS}ms fall 2 rise 2 observe layer4 error-limit 2 on-error mark-down"
     lines = [
         f"backend {colour}",
         "    balance roundrobin",
@@ -240,12 +247,20 @@ def _backend(colour: str, ingest: Mapping[str, Sequence[str]], resolver: str) ->
         "    option httpchk",
         "    http-check send meth GET uri /readyz ver HTTP/1.1 hdr Host 127.0.0.1",
         "    http-check expect status 200",
+        *_servers(colour, ingest[colour], check + resolved, resolver),
+        *_servers(other(colour), ingest[other(colour)], f"{check}{resolved} backup", resolver),
+        "",
+        f"backend {colour}{_UNCHECKED}",
+        "    balance roundrobin",
+        *_servers(colour, ingest[colour], resolved, resolver),
+        *_servers(other(colour), ingest[other(colour)], f"{resolved} backup", resolver),
     ]
-    for name, kind in ((colour, ""), (other(colour), " backup")):
-        lines += [
-            f"    server-template {name}-{number}- {_SLOTS} {address} {check}{kind}"
-            if resolver
-            else f"    server {name}-{number} {address} {check}{kind}"
-            for number, address in enumerate(ingest[name], 1)
-        ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n\n"
+
+
+def _servers(colour: str, addresses: Sequence[str], options: str, resolver: str) -> Iterator[str]:
+    for number, address in enumerate(addresses, 1):
+        if resolver:
+            yield f"    server-template {colour}-{number}- {_SLOTS} {address}{options}"
+        else:
+            yield f"    server {colour}-{number} {address}{options}"

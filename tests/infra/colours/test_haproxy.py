@@ -37,6 +37,8 @@ class SmallIngest:
         self.port = port
         self.may_answer = asyncio.Event()
         self.may_answer.set()
+        self.may_be_ready = asyncio.Event()
+        self.may_be_ready.set()
         self.waiting = 0
         self.head = b""
         """Of the last request."""
@@ -61,7 +63,9 @@ class SmallIngest:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 length = int(head.partition(b"content-length:")[2].split(b"\r\n")[0] or 0)
                 await reader.readexactly(length)
-                if b"/readyz" not in head:
+                if b"/readyz" in head:
+                    await self.may_be_ready.wait()
+                else:
                     self.head = head
                     self.waiting += 1
                     await self.may_answer.wait()
@@ -127,6 +131,7 @@ async def running_front(
             await front.kill()
             for ingest in ingests.values():
                 ingest.may_answer.set()
+                ingest.may_be_ready.set()
                 await ingest.end()
 
 
@@ -286,6 +291,37 @@ async def test_a_refused_connection_is_tried_at_the_other_colour(under_test: Fro
     assert Counter([await under_test.send() for _ in range(100)]) == {"green": 100}
     await under_test.ingests["blue"].start()
     await under_test.until_checked("blue")
+
+
+async def test_while_no_colour_is_ready_in_time_each_gets_its_requests_all_the_same(
+    under_test: FrontUnderTest, tmp_path: Path
+) -> None:
+    for ingest in under_test.ingests.values():
+        ingest.may_be_ready.clear()
+    async with asyncio.timeout(WITHIN_S):
+        while await up_servers(tmp_path):
+            await asyncio.sleep(0.05)
+    await under_test.front.divide({"blue": 5_000, "green": 5_000})
+    shared = await under_test.keys(100)
+    assert set(shared.values()) == {"blue", "green"}
+    under_test.ingests["blue"].may_be_ready.set()
+    async with asyncio.timeout(WITHIN_S):
+        while set((await under_test.keys(100)).values()) != {"blue"}:
+            await asyncio.sleep(0.05)
+    under_test.ingests["green"].may_be_ready.set()
+    async with asyncio.timeout(WITHIN_S):
+        while await under_test.keys(100) != shared:
+            await asyncio.sleep(0.05)
+
+
+async def up_servers(folder: Path) -> list[str]:
+    """Servers with health checks that pass them."""
+    reader, writer = await asyncio.open_unix_connection(str(folder / "haproxy.sock"))
+    writer.write(b"show stat\n")
+    header, *rows = (await reader.read()).decode().strip().lstrip("# ").splitlines()
+    writer.close()
+    servers = [dict(zip(header.split(","), row.split(","), strict=True)) for row in rows]
+    return [row["svname"] for row in servers if row["status"].startswith("UP") and row["check_status"]]
 
 
 async def test_a_request_that_a_colour_has_received_is_not_sent_again(under_test: FrontUnderTest) -> None:
