@@ -10,7 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hifi.runtime import log
 from hifi.runtime.compiled import import_hook
+
+logger = log.get(__name__)
 
 
 class Health:
@@ -33,11 +36,17 @@ class Health:
         self._waiting.pop(condition, None)
 
     def warn(self, subject: str, reason: str | None) -> None:
-        """Show a warning about a subject on /readyz, which does not make the service unready; None removes it."""
+        """Show a warning about a subject on /readyz, which does not make the service unready; None removes it.
+
+        The log has its begin and its end.
+        """
         if reason is None:
-            self._warnings.pop(subject, None)
-        else:
-            self._warnings[subject] = reason
+            if self._warnings.pop(subject, None) is not None:
+                logger.info("warning-ended", subject=subject)
+            return
+        if subject not in self._warnings:
+            logger.warning("warning-begun", subject=subject, reason=reason)
+        self._warnings[subject] = reason
 
     @property
     def warnings(self) -> dict[str, str]:

@@ -2,6 +2,7 @@ import asyncio
 from typing import Any
 
 import aiohttp
+import pytest
 from starlette.applications import Starlette
 
 from hifi.kafka.settings import ServiceSettings
@@ -31,6 +32,17 @@ async def test_warnings_are_told_and_do_not_make_a_service_unready():
     assert body["warnings"] == {"write key 1 of flights": "the environment variable KEY is not set"}
     health.warn("write key 1 of flights", None)
     assert health.warnings == {}
+
+
+def test_a_warning_is_in_the_log_when_it_begins_and_when_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    health = Health("collect", "here")
+    for reason in ("no right", "still no right", None, None):
+        health.warn("source of flights", reason)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == 2, lines
+    assert "warning-begun" in lines[0]
+    assert "reason='no right'" in lines[0]
+    assert "warning-ended" in lines[1]
 
 
 async def test_an_open_condition_makes_a_service_unready_and_says_why():
