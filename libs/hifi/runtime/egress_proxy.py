@@ -9,8 +9,8 @@ what pipes may reach. It does CONNECT, and forwards requests for `http://` URLs,
 import asyncio
 import functools
 import threading
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import h11
@@ -19,6 +19,8 @@ from hifi.runtime.egress import EgressKind, EgressRefused, egress, host_and_port
 
 _CHUNK_BYTES: Final = 256 * 1024
 _CONNECT_S: Final = 30.0
+_LAST_S: Final = 10.0
+"""For a client to read the last answer of a connection."""
 _OF_ONE_HOP: Final = frozenset(
     (b"connection", b"keep-alive", b"proxy-authorization", b"proxy-connection", b"te", b"upgrade")
 )
@@ -77,6 +79,15 @@ class _Peer:
             await self.writer.drain()
 
 
+async def _last(client: _Peer) -> None:
+    """Let a client read what it was sent before the connection is closed: what it still sends would reset it."""
+    client.writer.write_eof()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LAST_S):
+            while await client.reader.read(_CHUNK_BYTES):
+                pass
+
+
 class _Proxy:
     """Serves the connections of one kind."""
 
@@ -95,9 +106,10 @@ class _Proxy:
             while isinstance(request := await client.event(), h11.Request):
                 await self._answer(client, request)
                 if client.state.our_state is not h11.DONE or client.state.their_state is not h11.DONE:
+                    await _last(client)
                     break
                 client.state.start_next_cycle()
-        except (OSError, h11.ProtocolError, ExceptionGroup):
+        except (OSError, h11.ProtocolError):
             pass  # one of the two has gone, or does not speak HTTP: the client sees that its connection ends
         finally:
             writer.close()
@@ -152,44 +164,63 @@ async def _tunnel(client: _Peer, streams: Any) -> None:
     await client.send(h11.Response(status_code=200, headers=[]))
     early, _ = client.state.trailing_data
     writer.write(early)
-    async with asyncio.TaskGroup() as directions:
-        directions.create_task(_copy(client.reader, writer))
-        directions.create_task(_copy(reader, client.writer))
+    await _until_one_ends(_copy(client.reader, writer), _copy(reader, client.writer))
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while content := await reader.read(_CHUNK_BYTES):
         writer.write(content)
         await writer.drain()
-    writer.write_eof()
+
+
+async def _until_one_ends(*directions: Coroutine[Any, Any, None]) -> None:
+    """Run both until one of them ends, so that a client that has gone does not leave a connection to a silent server.
+
+    Raises:
+        OSError, h11.ProtocolError: of the one that has ended.
+    """
+    tasks = [asyncio.create_task(direction) for direction in directions]
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in ended:
+        task.result()
 
 
 async def _forward(client: _Peer, request: h11.Request, path: bytes, server: _Peer) -> None:
     headers = [*_forwarded(request.headers), (b"connection", b"close")]
     await server.send(h11.Request(method=request.method, target=path, headers=headers))
-    upload = asyncio.create_task(_upload(client, server))
-    try:
-        while True:
-            event = await server.event()
-            if isinstance(event, h11.Response):
-                event = h11.Response(
-                    status_code=event.status_code, reason=event.reason, headers=_forwarded(event.headers)
-                )
-            await client.send(event)
-            if isinstance(event, h11.EndOfMessage):
-                return
-    finally:
-        upload.cancel()
-        await asyncio.gather(upload, return_exceptions=True)
+    await _until_one_ends(_upload(client, server), _download(server, client))
+
+
+async def _upload(client: _Peer, server: _Peer) -> None:
+    """Send the body on; ends when the client has gone."""
+    event, taken = None, True
+    while not isinstance(event, h11.EndOfMessage):
+        event = await client.event()
+        if taken:
+            try:
+                await server.send(event)
+            except OSError:
+                taken = False  # it has closed, perhaps after an answer
+    while content := await client.reader.read(_CHUNK_BYTES):
+        client.state.receive_data(content)  # of the next request
+
+
+async def _download(server: _Peer, client: _Peer) -> None:
+    """Send the answer on."""
+    event = None
+    while not isinstance(event, h11.EndOfMessage):
+        event = await server.event()
+        if isinstance(event, h11.Response):
+            event = h11.Response(
+                status_code=event.status_code, reason=event.reason, headers=_forwarded(event.headers)
+            )
+        await client.send(event)
 
 
 def _forwarded(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     return [(name, value) for name, value in headers if name not in _OF_ONE_HOP]
-
-
-async def _upload(client: _Peer, server: _Peer) -> None:
-    while True:
-        event = await client.event()
-        await server.send(event)
-        if isinstance(event, h11.EndOfMessage):
-            return

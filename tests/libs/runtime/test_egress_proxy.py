@@ -187,6 +187,56 @@ async def test_clients_that_follow_redirects_do_not_leave_what_is_allowed(
     assert reached == []
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_client_that_has_gone_leaves_no_connection_to_a_silent_server(
+    monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    reached, left = asyncio.Event(), asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1000):
+            reached.set()
+        left.set()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    _allow(monkeypatch, f"s3=127.0.0.1:{port}")
+    async with server, aiohttp.ClientSession(proxy=proxy_url(EgressKind.S3)) as session:
+        request = asyncio.create_task(session.put(f"{scheme}://127.0.0.1:{port}/", data=b"content"))
+        await asyncio.wait_for(reached.wait(), 60)
+        assert not left.is_set()
+        request.cancel()
+        await asyncio.wait_for(left.wait(), 60)
+
+
+async def test_an_answer_before_the_end_of_the_body_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 403 no\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno")
+        writer.write_eof()
+        while await reader.read(MEGABYTE):
+            pass
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    _allow(monkeypatch, f"s3=127.0.0.1:{port}")
+
+    async def body() -> AsyncIterator[bytes]:
+        for _ in range(20):
+            yield bytes(MEGABYTE)
+            await asyncio.sleep(0)
+
+    async with (
+        server,
+        aiohttp.ClientSession(proxy=proxy_url(EgressKind.S3)) as session,
+        session.put(f"http://127.0.0.1:{port}/", data=body()) as answer,
+    ):
+        assert answer.status == 403
+        assert await answer.text() == "no"
+
+
 async def test_what_is_no_request_for_a_proxy_gets_a_reason() -> None:
     port = int(proxy_url(EgressKind.S3).rpartition(":")[2])
     for target in ("ftp://127.0.0.1/", "/", "http://", "https://127.0.0.1/"):
