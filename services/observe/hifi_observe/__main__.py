@@ -33,6 +33,7 @@ async def observe(service: Service, settings: ObserveSettings) -> None:
         async with running(service, observer):
             service.health.state = "running"
             await service.unless_stopped(observer.run())
+            observer.stopping.set()
             await serving.aclose()
 
 

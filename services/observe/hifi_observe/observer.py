@@ -38,10 +38,15 @@ from hifi_observe.web.watermark_answers import WatermarkAnswers
 
 
 class Observer:
-    """The parts of one instance. It keeps serving its last state while Kafka is away."""
+    """The parts of one instance. It keeps serving its last state while Kafka is away.
+
+    Attributes:
+        stopping: set when event streams must end.
+    """
 
     def __init__(self, settings: ObserveSettings, health: Health) -> None:
         self._settings = settings
+        self.stopping = asyncio.Event()
         notifier = AlarmNotifier(settings)
         self.stream = ObservedStream(settings, health, notifier.read)
         self.judge = StreamJudge(settings, self.stream, notifier)
@@ -73,7 +78,7 @@ class Observer:
             ControlAnswers(judge.stability, stream.registry),
             UsageAnswers(store, partitions, self._key_usage, settings.observe_keep_h),
             ReportAnswers(settings, store, pipes, partitions, self._history, self._report_key),
-            WatermarkAnswers(stream.watermarks, pipes, colours),
+            WatermarkAnswers(stream.watermarks, pipes, colours, self.stopping),
         )
         return application(
             settings,

@@ -1,6 +1,7 @@
 """Until when the events of pipes are settled, as of now or as server-sent events."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
@@ -34,12 +35,16 @@ class WatermarkAnswers:
         store: of what is published.
         pipes: of the stream.
         colours: of the stream.
+        stopping: set when event streams must end.
     """
 
-    def __init__(self, store: WatermarkStore, pipes: ObservedPipes, colours: ColoursView) -> None:
+    def __init__(
+        self, store: WatermarkStore, pipes: ObservedPipes, colours: ColoursView, stopping: asyncio.Event
+    ) -> None:
         self._store = store
         self._pipes = pipes
         self._colours = colours
+        self._stopping = stopping
         self._streams = 0
 
     def of_colour(self, sees: Callable[[str], bool]) -> WatermarkList:
@@ -69,8 +74,9 @@ class WatermarkAnswers:
     async def _events(self, sees: Callable[[str], bool]) -> AsyncIterator[bytes]:
         try:
             end_s = monotonic_s() + _STREAM_S
-            while monotonic_s() < end_s:
+            while monotonic_s() < end_s and not self._stopping.is_set():
                 yield b"data: %b\n\n" % orjson.dumps(await self.watermarks(sees))
-                await asyncio.sleep(_INTERVAL_S)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), _INTERVAL_S)
         finally:
             self._streams -= 1

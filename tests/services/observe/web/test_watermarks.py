@@ -75,6 +75,20 @@ async def test_they_are_sent_each_second_until_the_stream_ends(
             assert answer.status == 503
 
 
+async def test_they_end_whole_when_observe_stops(
+    observer: Observer, caplog: pytest.LogCaptureFixture
+) -> None:
+    sock = server.listen("127.0.0.1", 0)
+    async with aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{sock.getsockname()[1]}/api/v1/watermarks/orders"
+        async with server.serve(observer.application(), sock, drain_s=60):
+            answer = await session.get(url, headers=VIEWER | {"accept": "text/event-stream"})
+            assert (await answer.content.readline()).startswith(b"data: ")
+            observer.stopping.set()
+        assert (await answer.text()).endswith("\n")  # the chunks ended, or this would fail
+    assert not caplog.records
+
+
 async def test_the_page_of_a_pipe_shows_them(observer: Observer) -> None:
     sock = server.listen("127.0.0.1", 0)
     async with server.serve(observer.application(), sock, drain_s=1), aiohttp.ClientSession() as session:
