@@ -49,6 +49,8 @@ UNCOMPILED: Final = (
 )
 """Pure tests of compiled modules that run a second time, with the sources as they are; `run_more.py` has the others."""
 POLL_S: Final = 0.5
+TEARDOWN_S: Final = 120
+"""For the teardown of a group that is interrupted."""
 PROGRESS_S: Final = 120.0
 """How often a line says that groups still run."""
 
@@ -131,7 +133,11 @@ def side_by_side(runs: Runs) -> int:
         for process in running.values():
             process.send_signal(signal.SIGINT)  # pytest then runs its teardown, which ends brokers and meshes
         for process in running.values():
-            process.wait(60)
+            try:
+                process.wait(TEARDOWN_S)
+            except subprocess.TimeoutExpired:  # the result of the others counts all the same
+                process.kill()
+                process.wait()
     return run_twice.repeat({name: (ended[name], *run) for name, run in runs.items()})
 
 
