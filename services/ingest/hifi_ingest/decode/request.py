@@ -131,10 +131,15 @@ async def _decode(
     return await _decode_plain_json(kind, request, pipe.plain_json, limits)
 
 
+def _without_bom(request: EventRequest) -> EventRequest:
+    body = without_bom(request.body)
+    return request if body is request.body else replace(request, body=body)  # `replace` takes some microseconds
+
+
 async def _decode_json_cloudevents(
     kind: bytes, request: EventRequest, limits: DecodeLimits
 ) -> list[DecodedEvent]:
-    request = replace(request, body=without_bom(request.body))
+    request = _without_bom(request)
     if kind == cloudevents.STRUCTURED:
         await _check_shape(request, limits, is_batch=False)
         return _decode_one(lambda: cloudevents.structured(request.body, limits), limits)
@@ -222,7 +227,7 @@ def _invalid_together(
 async def _decode_plain_json(
     kind: bytes, request: EventRequest, decoder: plain_json.PlainJsonDecoder, limits: DecodeLimits
 ) -> list[DecodedEvent]:
-    request = replace(request, body=without_bom(request.body))
+    request = _without_bom(request)
     by_line = kind in plain_json.JSON_LINES
     if by_line:
         elements = plain_json.lines(request.body, limits.batch_events)
