@@ -133,7 +133,9 @@ async def _decode(
 
 def _without_bom(request: EventRequest) -> EventRequest:
     body = without_bom(request.body)
-    return request if body is request.body else replace(request, body=body)  # `replace` takes some microseconds
+    if body is request.body:  # nearly always; `replace` takes 2 µs
+        return request
+    return replace(request, body=body)
 
 
 async def _decode_json_cloudevents(
