@@ -13,8 +13,10 @@ import orjson
 
 _INT_DIGITS: Final = 1_000
 """A whole number with more digits is read as a Decimal, whose conversion from text takes linear time."""
-_MAY_LOSE_DIGITS: Final = re.compile(rb"[:,\[\s](?:-?\d+(?:[.eE]|(?<=\d{16}))|-0)|^\s*-?\d")
+_MAY_LOSE_DIGITS: Final = re.compile(rb"[:,\[\s](?:-?\d+(?:[.eE]|(?<=\d{16}))|-0)")
 """A number with a fraction, an exponent or 16 digits, or -0. Text may match, too: it only takes longer to read then."""
+_NUMBER: Final = re.compile(rb"\s*-?\d")
+"""The beginning of a document that is a number. Within the pattern above it would double the time of a search."""
 
 
 def loads(text: bytes | str) -> Any:
@@ -93,7 +95,7 @@ def non_finite_as_text(value: Any) -> Any:
 
 def _loads(text: bytes | str, decoder: json.JSONDecoder) -> Any:
     data = text.encode() if isinstance(text, str) else text
-    if not _MAY_LOSE_DIGITS.search(data):
+    if not (_MAY_LOSE_DIGITS.search(data) or _NUMBER.match(data)):
         return orjson.loads(data)
     try:
         value = decoder.decode(data.decode())
