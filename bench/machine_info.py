@@ -16,10 +16,15 @@ from hifi.runtime.compiled import import_hook
 ROOT = Path(__file__).parent.parent
 
 
-def describe() -> dict[str, Any]:
-    """Machine, versions, time and load average, for JSON. Exits where the compiled modules are missing."""
+def require_compiled() -> None:
+    """Exit where the compiled modules are missing, as after any change of a source that they depend on."""
     if not import_hook.in_use() and os.environ.get("HIFI_COMPILED") != "0":
         sys.exit("the services would run uncompiled: `make setup`, or set HIFI_COMPILED=0 to measure that")
+
+
+def describe() -> dict[str, Any]:
+    """Machine, versions, time and load average, for JSON. Exits where the compiled modules are missing."""
+    require_compiled()
     cpu = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         "",

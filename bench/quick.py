@@ -19,6 +19,7 @@ from dataclasses import replace
 import kafka_baseline
 from cases import CASES, one_step, tell
 from chain import needed
+from machine_info import require_compiled
 
 from hifi_cli.rate.step import failure_reason
 
@@ -43,6 +44,7 @@ class Unmeasurable(Exception):
 def main() -> None:
     """Measure and compare; a ratio that is too high is measured again and fails only when it is too high twice."""
     needed()
+    require_compiled()
     bad = set(BOUNDS)
     for attempt in range(2):
         try:

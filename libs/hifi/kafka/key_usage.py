@@ -38,6 +38,16 @@ class AcceptedTotal(NamedTuple):
         return AcceptedTotal(self.events + other.events, self.bytes + other.bytes)
 
 
+class _RunningTotal:
+    """A total that grows with each request."""
+
+    __slots__ = ("bytes", "events", "key_day")
+
+    def __init__(self, key_day: KeyDay) -> None:
+        self.key_day = key_day
+        self.events = self.bytes = 0
+
+
 class KeyUsageCounts:
     """The totals of one process. Pure.
 
@@ -47,8 +57,9 @@ class KeyUsageCounts:
 
     def __init__(self, process: str) -> None:
         self._process = process
-        self._totals: dict[KeyDay, AcceptedTotal] = {}
-        self._changed: set[KeyDay] = set()
+        self._totals: dict[tuple[str, str, int], _RunningTotal] = {}
+        """As `KeyDay` to totals, but a plain tuple is made in a fraction of the time."""
+        self._changed: set[_RunningTotal] = set()
 
     def add(self, pipe: str, key: str, minutes: Sequence[int], records: Sequence[Record]) -> None:
         """Count records that Kafka acknowledged.
@@ -59,34 +70,37 @@ class KeyUsageCounts:
             minutes: that the records count in, minutes since 1970 UTC.
             records: of `raw`, in the same order.
         """
-        by_day: defaultdict[int, AcceptedTotal] = defaultdict(AcceptedTotal)
-        days = {minute // _DAY_MINUTES for minute in minutes}
-        if len(days) == 1:
-            by_day[days.pop()] = AcceptedTotal(
-                len(records), sum(len(record.value or b"") for record in records)
-            )
-        else:
-            for minute, record in zip(minutes, records, strict=True):
-                day = minute // _DAY_MINUTES
-                by_day[day] = by_day[day].plus(AcceptedTotal(1, len(record.value or b"")))
-        for day, accepted in by_day.items():
-            key_day = KeyDay(pipe, key, day)
-            self._totals[key_day] = self._totals.get(key_day, AcceptedTotal()).plus(accepted)
-            self._changed.add(key_day)
+        if len(records) == 1:  # the usual request; what follows would take three times as long
+            self._count(pipe, key, minutes[0] // _DAY_MINUTES, 1, len(records[0].value or b""))
+            return
+        by_day: defaultdict[int, list[int]] = defaultdict(list)
+        for minute, record in zip(minutes, records, strict=True):
+            by_day[minute // _DAY_MINUTES].append(len(record.value or b""))
+        for day, sizes in by_day.items():
+            self._count(pipe, key, day, len(sizes), sum(sizes))
+
+    def _count(self, pipe: str, key: str, day: int, events: int, size: int) -> None:
+        key_day = pipe, key, day
+        total = self._totals.get(key_day)
+        if total is None:
+            total = self._totals[key_day] = _RunningTotal(KeyDay(*key_day))
+        total.events += events
+        total.bytes += size
+        self._changed.add(total)
 
     def take(self) -> dict[KeyDay, AcceptedTotal]:
         """Totals that changed since the last call; give them to `restore` if they cannot be written."""
         changed, self._changed = self._changed, set()
-        taken = {key_day: self._totals[key_day] for key_day in changed}
-        oldest = max((key_day.day for key_day in self._totals), default=0) - _KEPT_DAYS
-        for key_day in [key_day for key_day in self._totals if key_day.day < oldest]:
-            if key_day not in taken:
+        taken = {total.key_day: AcceptedTotal(total.events, total.bytes) for total in changed}
+        oldest = max((day for _, _, day in self._totals), default=0) - _KEPT_DAYS
+        for key_day, total in list(self._totals.items()):
+            if key_day[2] < oldest and total not in changed:
                 del self._totals[key_day]
         return taken
 
     def restore(self, taken: Mapping[KeyDay, AcceptedTotal]) -> None:
         """Return totals from `take` that were not written; newer ones replace them."""
-        self._changed.update(taken)
+        self._changed.update(self._totals[key_day] for key_day in taken)
 
     def records(self, taken: Mapping[KeyDay, AcceptedTotal]) -> list[Record]:
         """The records of totals from `take`."""

@@ -288,7 +288,9 @@ class Producer:
             self._look_up(client, queue)
             return
         try:
-            builders = build_batches(client, chain.from_iterable(sending.records for sending in unsent))
+            size_bytes = sum([sending.size_bytes for sending in unsent])
+            records = chain.from_iterable(sending.records for sending in unsent)
+            builders = build_batches(client, records, size_bytes)
             for sending in unsent:
                 sending.handed_over = True
             queue.unacknowledged = len(builders)

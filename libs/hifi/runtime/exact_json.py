@@ -13,8 +13,10 @@ import orjson
 
 _INT_DIGITS: Final = 1_000
 """A whole number with more digits is read as a Decimal, whose conversion from text takes linear time."""
-_MAY_LOSE_DIGITS: Final = re.compile(rb"[:,\[\s](?:-?\d+(?:[.eE]|(?<=\d{16}))|-0)|^\s*-?\d")
+_MAY_LOSE_DIGITS: Final = re.compile(rb"[:,\[\s](?:-?\d+(?:[.eE]|(?<=\d{16}))|-0)")
 """A number with a fraction, an exponent or 16 digits, or -0. Text may match, too: it only takes longer to read then."""
+_NUMBER: Final = re.compile(rb"\s*-?\d")
+"""The beginning of a document that is a number. Within the pattern above it would double the time of a search."""
 
 
 def loads(text: bytes | str) -> Any:
@@ -23,16 +25,7 @@ def loads(text: bytes | str) -> Any:
     Raises:
         ValueError: it is no JSON, is nested too deeply, is not UTF-8, or an exponent has more than 18 digits.
     """
-    data = text.encode() if isinstance(text, str) else text
-    if not _MAY_LOSE_DIGITS.search(data):
-        return orjson.loads(data)
-    try:
-        value = _DECODER.decode(data.decode())
-        if rb"\u" in data:
-            json.dumps(value, ensure_ascii=False, default=str).encode()  # half of a pair is no character
-    except RecursionError:
-        raise ValueError("the JSON document is nested too deeply") from None
-    return value
+    return _loads(text, _DECODER)
 
 
 class FloatText(float):
@@ -61,7 +54,7 @@ def loads_floats(text: bytes | str) -> Any:
     Raises:
         ValueError: as `loads`.
     """
-    return _with_floats(loads(text))
+    return _loads(text, _FLOAT_DECODER)
 
 
 def dumps(value: Any, option: int = 0) -> bytes:
@@ -100,12 +93,17 @@ def non_finite_as_text(value: Any) -> Any:
     return value
 
 
-def _with_floats(value: Any) -> Any:
-    if isinstance(value, Decimal | float):
-        return FloatText(str(value))
-    if isinstance(value, dict):
-        return {name: _with_floats(member) for name, member in value.items()}
-    return [_with_floats(element) for element in value] if isinstance(value, list) else value
+def _loads(text: bytes | str, decoder: json.JSONDecoder) -> Any:
+    data = text.encode() if isinstance(text, str) else text
+    if not (_MAY_LOSE_DIGITS.search(data) or _NUMBER.match(data)):
+        return orjson.loads(data)
+    try:
+        value = decoder.decode(data.decode())
+        if rb"\u" in data:
+            json.dumps(value, ensure_ascii=False, default=str).encode()  # half of a pair is no character
+    except RecursionError:
+        raise ValueError("the JSON document is nested too deeply") from None
+    return value
 
 
 def _decimal(text: str) -> Decimal:
@@ -117,6 +115,15 @@ def _decimal(text: str) -> Decimal:
 
 def _whole_number(text: str) -> int | Decimal:
     return int(text) if len(text) < _INT_DIGITS and text != "-0" else Decimal(text)
+
+
+def _float_text(text: str) -> FloatText:
+    return FloatText(str(_decimal(text)))
+
+
+def _whole_number_or_text(text: str) -> int | FloatText:
+    value = _whole_number(text)
+    return FloatText(str(value)) if isinstance(value, Decimal) else value
 
 
 def _refuse_constant(text: str) -> Any:
@@ -144,4 +151,7 @@ def _with_fragments(value: Any) -> Any:
 
 _DECODER: Final = json.JSONDecoder(
     parse_float=_decimal, parse_int=_whole_number, parse_constant=_refuse_constant
+)
+_FLOAT_DECODER: Final = json.JSONDecoder(
+    parse_float=_float_text, parse_int=_whole_number_or_text, parse_constant=_refuse_constant
 )

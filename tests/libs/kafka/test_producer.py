@@ -13,10 +13,14 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import OutOfOrderSequenceNumber
 
 from hifi.kafka import producer as producer_module
+from hifi.kafka.batches import build_batches
 from hifi.kafka.producer import MAX_BATCH_BYTES, Producer
 from hifi.record.record import Record
 from hifi.runtime.errors import Overloaded, Rejected, Unacknowledged
 from hifi_infra.kafka.cluster import KafkaCluster
+
+_CODEC_AT, _ZSTD = 22, 4
+"""Place of the codec in a batch, and its number of zstd (Kafka's record batches, version 2)."""
 
 
 async def make_topic(bootstrap: str, name: str, partitions: int = 1) -> None:
@@ -110,6 +114,23 @@ async def test_records_arrive_in_order_over_several_batches(kafka: str, topic: "
         assert [int(value) for value in await stored(kafka, name, partition)] == list(
             range(partition, 2000, 2)
         )
+
+
+async def test_only_batches_that_are_large_enough_are_compressed(kafka: str, topic: "object") -> None:
+    name = await topic()  # type: ignore[operator]
+    producer = Producer(kafka, "test", compression="zstd")
+    await producer.start()
+    client = producer._client
+    assert client is not None
+    codecs: list[int] = []
+    for number, size in enumerate((0, 2_000, 5_000, 100_000)):
+        records = [record(number, size)]
+        await producer.send_and_wait(name, 0, records)
+        [builder] = build_batches(client, records, size)
+        codecs.append(builder._build()[_CODEC_AT] & 7)
+    assert codecs == [0, 0, _ZSTD, _ZSTD]
+    assert [int(value) for value in await stored(kafka, name)] == [0, 1, 2, 3]
+    assert await producer.stop()
 
 
 async def test_what_comes_within_milliseconds_goes_as_one_request_and_a_lone_record_at_once(
