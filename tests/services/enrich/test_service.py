@@ -28,7 +28,7 @@ from hifi.record.fields import fields
 from hifi.record.headers import DETAIL, IN, REASON, SEQ, SERVICE, TO, WATCH
 from hifi.record.headers import PIPE as PIPE_FIELD
 from hifi.record.record import Record
-from hifi_enrich.query import kafka_io
+from hifi_enrich.query import kafka_io, warm_up
 
 pytestmark = pytest.mark.timeout(300)
 PIPE = make_pipe("p", [("large", "n >= 10"), "all"], fields={"n": "int"}, derive={"double": "n * 2"})
@@ -97,8 +97,9 @@ async def test_a_udf_with_the_real_time_trigger_affects_its_own_pipe_only(
 
 
 async def test_the_warm_up_runs_events_of_the_pipes_in_force_with_their_fields(
-    kafka: str, spark: SparkSession, tmp_path: Path
+    kafka: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(warm_up, "MAX_S", warm_up.WARM_UP_TIMEOUT_S)  # a slow machine finishes a batch, too
     stream = await LiveStream(kafka).create(PIPE, make_pipe("q", derive={"one": "1"}))
     async with running_enrich(stream, spark, tmp_path) as instance:
         await instance.until_state("running")
