@@ -56,6 +56,7 @@ async def check_page(page: Page, name: str) -> None:
     for theme, width in (("light", 1280), ("dark", 390)):
         await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
         await page.set_viewport_size({"width": width, "height": 900})
+        await page.wait_for_load_state()
         audit = await Axe().run(page)
         assert audit.violations_count == 0, f"{name}, {theme}, {width}: {audit.generate_report()}"
         assert await page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} is wider"
