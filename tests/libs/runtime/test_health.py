@@ -3,9 +3,12 @@ from typing import Any
 
 import aiohttp
 import pytest
+import structlog
 from starlette.applications import Starlette
+from structlog.testing import LogCapture
 
 from hifi.kafka.settings import ServiceSettings
+from hifi.runtime import health as health_module
 from hifi.runtime.compiled import import_hook
 from hifi.runtime.health import Health
 from hifi.runtime.http import server
@@ -34,15 +37,17 @@ async def test_warnings_are_told_and_do_not_make_a_service_unready():
     assert health.warnings == {}
 
 
-def test_a_warning_is_in_the_log_when_it_begins_and_when_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_warning_is_in_the_log_when_it_begins_and_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = LogCapture()
+    monkeypatch.setattr(health_module, "logger", structlog.wrap_logger(None, processors=[lines]))
     health = Health("collect", "here")
     for reason in ("no right", "still no right", None, None):
         health.warn("source of flights", reason)
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert len(lines) == 2, lines
-    assert "warning-begun" in lines[0]
-    assert "reason='no right'" in lines[0]
-    assert "warning-ended" in lines[1]
+    subject = {"subject": "source of flights"}
+    assert lines.entries == [
+        {"event": "warning-begun", "log_level": "warning", "reason": "no right", **subject},
+        {"event": "warning-ended", "log_level": "info", **subject},
+    ]
 
 
 async def test_an_open_condition_makes_a_service_unready_and_says_why():

@@ -65,9 +65,9 @@ async def test_a_part_that_waits_for_ever_is_cancelled_by_the_stop() -> None:
 
     class Waiting(Part):
         async def start(self) -> None:
+            service.stop()
             await asyncio.Event().wait()
 
-    asyncio.get_running_loop().call_later(0.01, service.stop)
     with pytest.raises(StoppedBeforeStart):
         async with asyncio.timeout(5), running(service, Part("a", events), Waiting("b", events)):
             events.append("run")

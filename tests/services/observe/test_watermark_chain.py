@@ -147,7 +147,8 @@ async def test_a_topic_that_observe_does_not_read_is_named(kafka: str, tmp_path:
                     url,
                     lambda rows: (
                         rows["orders"]["verdict"] == "current"
-                        and (rows["orders"]["chain"] or {}).get("held_by") == "topic legs"
+                        and rows["orders"]["chain"]["held_by"] == "topic legs"
+                        and "another" in rows["orders"]["chain"]["because"][0]
                     ),
                 )
                 assert rows["orders"]["chain"] == {
