@@ -114,6 +114,17 @@ def abort(client: AIOKafkaProducer) -> None:
         task.cancel()  # it drains no batch after its next turn, in which it ends
 
 
+async def begin_transaction(client: AIOKafkaProducer) -> None:
+    """Begin one whose error is noted: a fatal one replaces the future of the error before, which asyncio would log."""
+    await client.begin_transaction()
+    client._txn_manager._transaction_waiter.add_done_callback(_note)
+
+
+def _note(future: "asyncio.Future[Any]") -> None:
+    if not future.cancelled():
+        future.exception()
+
+
 def forget_errors(client: AIOKafkaProducer) -> None:
     """Take note of the errors of a stopped client that failed: asyncio would log those that nobody asks for."""
     pending = [batch for batches in client._message_accumulator._batches.values() for batch in batches]
@@ -121,5 +132,5 @@ def forget_errors(client: AIOKafkaProducer) -> None:
     if client._txn_manager is not None:
         waiters.append(client._txn_manager._transaction_waiter)
     for waiter in waiters:
-        if waiter is not None and waiter.done() and not waiter.cancelled():
-            waiter.exception()
+        if waiter is not None and waiter.done():
+            _note(waiter)

@@ -213,7 +213,7 @@ async def test_a_destination_that_is_locked_delays_no_other_destination(
             receipts = await stream.receipts(202)
     of_kind = [receipt[OUTCOME] for receipt in receipts if receipt[DESTINATION] == "d"]
     assert len(of_kind) == 101
-    assert set(of_kind) == {"delivered", "retry"}
+    assert {"retry"} <= set(of_kind) <= {"delivered", "retry"}
 
 
 async def test_while_a_secret_is_missing_deliveries_go_to_the_retrier(

@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from hifi.delivery.kind import OutboundEvent
 from hifi.delivery.written_offsets import WrittenOffsets
-from hifi.kafka.batches import build_batches, forget_errors
+from hifi.kafka.batches import begin_transaction, build_batches, forget_errors
 from hifi.kafka.clients import close
 from hifi.kafka.security import client_options
 from hifi.record.partitioner import partition_of
@@ -136,7 +136,7 @@ class TransactionalPartition:
     async def _send(
         self, producer: AIOKafkaProducer, records: Sequence[DestinationRecord], bitmaps: dict[int, bytes]
     ) -> None:
-        await producer.begin_transaction()
+        await begin_transaction(producer)
         partition = self._position.partition(self._reader.partitions)
         sent: list[asyncio.Future[Any]] = []
         try:
