@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import Distribution
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Final
 
@@ -164,8 +165,10 @@ def install_code() -> None:
     HOME.symlink_to(IMAGES / "libs/packages/opt/hifi")
     python = ["--python", HOME / "bin/python"]
     subprocess.run(
-        [*pip, *python, "install", *local, "--root", everything, *WHEELS.glob("*.whl")], check=True
+        [*pip, *python, "install", "--no-compile", *local, "--root", everything, *WHEELS.glob("*.whl")],
+        check=True,
     )
+    _compile_bytecode(everything)
     site_packages = next(everything.glob("opt/hifi/lib/python3*/site-packages"))
     HOME.unlink()
     compile_modules = [TYPES / "bin/python", "-m", "hifi_infra.compile", "--folder", COMPILED]
@@ -219,12 +222,15 @@ def _closure(package: str, folders: dict[str, Path]) -> list[str]:
 
 
 def _copy_package(package: Distribution, source: Path, target: Path) -> None:
-    """Copy the files of an installed package to the same places below another folder."""
+    """Copy the files of an installed package, and what they were compiled to, to the same places below another folder."""
     for file in package.files or []:
         path = Path(os.path.normpath(package.locate_file(file)))
-        copy = target / path.relative_to(source)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        os.link(path, copy)
+        compiled = Path(cache_from_source(path)) if path.suffix == ".py" else path
+        for copied in {path, compiled}:
+            if copied.exists():
+                copy = target / copied.relative_to(source)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                os.link(copied, copy)
 
 
 if __name__ == "__main__":
