@@ -222,7 +222,7 @@ def _closure(package: str, folders: dict[str, Path]) -> list[str]:
 
 
 def _copy_package(package: Distribution, source: Path, target: Path) -> None:
-    """Copy the files of an installed package, and what they were compiled to, to the same places below another folder."""
+    """Copy the files of an installed package and their bytecode to the same places below another folder."""
     for file in package.files or []:
         path = Path(os.path.normpath(package.locate_file(file)))
         compiled = Path(cache_from_source(path)) if path.suffix == ".py" else path
