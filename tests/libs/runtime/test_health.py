@@ -39,7 +39,11 @@ async def test_warnings_are_told_and_do_not_make_a_service_unready():
 
 def test_a_warning_is_in_the_log_when_it_begins_and_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = LogCapture()
-    monkeypatch.setattr(health_module, "logger", structlog.wrap_logger(None, processors=[lines]))
+    # The level, too: tests before this one may have configured another for the whole process.
+    logger = structlog.wrap_logger(
+        None, processors=[lines], wrapper_class=structlog.make_filtering_bound_logger(0)
+    )
+    monkeypatch.setattr(health_module, "logger", logger)
     health = Health("collect", "here")
     for reason in ("no right", "still no right", None, None):
         health.warn("source of flights", reason)
