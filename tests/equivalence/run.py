@@ -43,6 +43,7 @@ _TABLES = 3
 _PARTITIONS = 4
 _QUIET_S = 20.0
 _START_S = 120.0
+_STUCK_S = 40.0
 TARGET_URL = "EQUIVALENCETARGET_URL"
 _LOG = "0a" * 16
 _LATE = 0.1
@@ -66,12 +67,14 @@ class Systems:
         )
         self.target = PostgresServer("the target", folder / "target.log", {"fsync": "off"})
         self.worker = ConnectWorker(folder / "connect", "", 0)
+        self._supervising: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start all."""
         await asyncio.gather(self.source.start(), self.target.start(), self.kafka.start())
         self.worker = ConnectWorker(self.folder / "connect", self.kafka.bootstrap, free_port())
         await self.worker.start()
+        self._supervising = asyncio.create_task(self.worker.supervise(_STUCK_S))
         self.write_secrets()
         for url in (self.source.url, self.target.url):
             with psycopg.connect(url) as connection:
@@ -84,6 +87,8 @@ class Systems:
 
     async def stop(self) -> None:
         """End all."""
+        if self._supervising is not None:
+            self._supervising.cancel()
         await self.worker.stop()
         await self.kafka.kill()
         for server in (self.source, self.target):

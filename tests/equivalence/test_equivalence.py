@@ -125,8 +125,11 @@ async def test_rows_of_a_snapshot_that_is_interrupted_before_the_first_one_come_
         await reading.read(lambda: reading.count > 0, 60)
         assert collected.events == []
         assert cdc.worker.process is not None
+        before = cdc.worker.restarts
         await cdc.worker.process.kill()
-    await cdc.worker.start()
+    async with asyncio.timeout(120):
+        while cdc.worker.restarts == before:
+            await asyncio.sleep(0.5)
     await reading.read(lambda: len(collected.events) >= 5, 120)
     await reading.stop()
     read = [orjson.loads(event.data or b"") for event in collected.events]

@@ -1,5 +1,8 @@
-"""Kafka Connect's REST API answers whoever has the password only."""
+"""Kafka Connect's REST API answers whoever has the password only; a worker that takes no requests is replaced."""
 
+import asyncio
+import os
+import signal
 from pathlib import Path
 
 import aiohttp
@@ -45,5 +48,30 @@ async def test_without_the_password_nothing_is_answered_or_made(
         for file in (CREDENTIALS, "rest-users.properties"):
             assert (tmp_path / "connect" / file).stat().st_mode & 0o077 == 0
     finally:
+        await worker.stop()
+        await kafka.kill()
+
+
+async def test_a_worker_that_runs_and_takes_no_requests_is_replaced(tmp_path: Path) -> None:
+    kafka = KafkaCluster(tmp_path / "kafka")
+    await kafka.start()
+    worker = ConnectWorker(tmp_path / "connect", kafka.bootstrap, free_port())
+    supervising: asyncio.Task[None] | None = None
+    try:
+        await worker.start()
+        supervising = asyncio.create_task(worker.supervise(stuck_s=15.0))
+        process = worker.process
+        assert process is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        async with asyncio.timeout(120):
+            while worker.restarts == 0:
+                await asyncio.sleep(0.5)
+        assert not process.running
+        assert worker.process is not None
+        assert worker.process.pid != process.pid
+        await worker.wait_ready()
+    finally:
+        if supervising is not None:
+            supervising.cancel()
         await worker.stop()
         await kafka.kill()

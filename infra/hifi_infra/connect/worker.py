@@ -4,11 +4,10 @@ import asyncio
 import base64
 import os
 import secrets
+import signal
 import time
 from pathlib import Path
 from typing import Final
-
-import orjson
 
 from hifi.kafka.security import java_client_options
 from hifi.pipe.limits import pipe_limits
@@ -16,7 +15,6 @@ from hifi.runtime import log
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.errors import Retryable
 from hifi_infra.connect.worker_settings import (
-    CONNECTOR,
     USER,
     properties,
     worker_settings,
@@ -32,6 +30,10 @@ from hifi_infra.process.process import Process
 _START_S: Final = 300.0
 _POLL_S: Final = 0.5
 _RESTART_S: Final = (1.0, 5.0, 30.0)
+_STUCK_S: Final = 300.0
+_PROBE_S: Final = 5.0
+_ANSWER_S: Final = 12.0
+"""More than the 10 s that Kafka Connect takes to tell that the thread that does its work does none."""
 
 logger = log.get(__name__)
 
@@ -55,11 +57,12 @@ class ConnectWorker:
         self._copies = min(brokers, 3)
         self._password = secrets.token_urlsafe(24)
         self.process: Process | None = None
+        self._healthy_s = self._asked_s = 0.0
         self.restarts = 0
         """How often `supervise` has started it again."""
 
     async def start(self) -> None:
-        """Start the worker, and return when it knows the connector.
+        """Start the worker, and return when it takes requests.
 
         Raises:
             Misconfigured: Java or a jar is missing and cannot be installed.
@@ -70,28 +73,42 @@ class ConnectWorker:
         await self.wait_ready()
 
     async def wait_ready(self) -> None:
-        """Return when the worker answers and knows the connector.
+        """Return when the worker takes requests.
 
         Raises:
             Retryable: as `start`.
         """
         process, end_s = self.process, time.monotonic() + _START_S
         assert process is not None
-        while not await self._knows_connector():
+        while not await self._healthy():
             if not process.running or time.monotonic() > end_s:
                 why = "is not ready in time" if process.running else "has ended"
                 raise Retryable(f"Kafka Connect {why}; end of its log {process.log}:\n{process.tail(5)}")
             await asyncio.sleep(_POLL_S)
+        self._healthy_s = self._asked_s = time.monotonic()
 
-    async def supervise(self) -> None:
-        """Start the worker again whenever it ends, until cancelled. Its connectors go on from their positions."""
+    async def supervise(self, stuck_s: float = _STUCK_S) -> None:
+        """Start the worker again whenever it ends or does nothing any more, until cancelled.
+
+        Its connectors go on from their positions. A worker that answers requests no longer may still hold the slots of
+        its connectors at their databases; its threads are in its log before it is killed.
+
+        Args:
+            stuck_s: how long it may take no requests, seconds.
+        """
         failures = 0
         while True:
             await asyncio.sleep(_POLL_S)
             process = self.process
-            if process is None or process.running:
+            if process is None or (process.running and not await self._stuck(stuck_s)):
                 continue
-            logger.error("connect-ended", exit_code=process.returncode, log=str(process.log))
+            if process.running:
+                logger.error("connect-stuck", seconds=stuck_s, log=str(process.log))
+                os.kill(process.pid, signal.SIGQUIT)  # writes what each thread does
+                await asyncio.sleep(_POLL_S)
+                await process.kill()
+            else:
+                logger.error("connect-ended", exit_code=process.returncode, log=str(process.log))
             try:
                 await self.start()
             except Retryable as error:
@@ -106,14 +123,25 @@ class ConnectWorker:
         if self.process is not None:
             await self.process.kill()
 
-    async def _knows_connector(self) -> bool:
+    async def _stuck(self, stuck_s: float) -> bool:
+        """Whether it has taken no requests for so long; it is asked every few seconds."""
+        if time.monotonic() - self._asked_s < _PROBE_S:
+            return False
+        healthy = await self._healthy()
+        self._asked_s = time.monotonic()
+        if healthy:
+            self._healthy_s = self._asked_s
+        return self._asked_s - self._healthy_s >= stuck_s
+
+    async def _healthy(self) -> bool:
+        """Whether the thread of the worker that handles requests does so."""
         login = base64.b64encode(f"{USER}:{self._password}".encode()).decode()
         headers = {"Authorization": f"Basic {login}"}
-        try:  # the port is open some seconds before the plugins are known
-            status, body = await get(self._port, "/connector-plugins", headers=headers)
+        try:
+            status, _ = await get(self._port, "/health", headers=headers, timeout_s=_ANSWER_S)
         except OSError:
             return False
-        return status == 200 and any(plugin["class"] == CONNECTOR for plugin in orjson.loads(body))
+        return status == 200
 
     def _process(self) -> Process:
         plugin = self._folder / "plugins" / "debezium-postgres"

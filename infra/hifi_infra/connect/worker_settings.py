@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-CONNECTOR: Final = "io.debezium.connector.postgresql.PostgresConnector"
 _JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
 USER: Final = "hifi"
 """User of the REST API."""
