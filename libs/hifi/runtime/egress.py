@@ -202,10 +202,7 @@ class Egress:
 
     def literal_refusal(self, kind: EgressKind, host: str, port: int) -> str | None:
         """As `refusal`, of a declared host, where no name is resolved: None for names, but for `localhost`."""
-        name = host.strip("[]").rstrip(".").lower()
-        if name == "localhost" or name.endswith(".localhost"):
-            return self.refusal(kind, host, "127.0.0.1", port)
-        address = _literal(name)
+        name, address = _unresolved(host)
         return None if address is None else self.refusal(kind, name, address, port)
 
     def usable(
@@ -268,10 +265,9 @@ class Egress:
         """
         if self.allows_host(kind, host, port):
             return
-        name = host.strip("[]").rstrip(".").lower()
         if reason := self.literal_refusal(kind, host, port):
             raise EgressRefused(reason)
-        if _literal(name) is None and name != "localhost" and not name.endswith(".localhost"):
+        if _unresolved(host)[1] is None:
             raise EgressRefused(
                 f"{host}:{port} is a name, which this client resolves by itself, and no entry allows it: give an "
                 f"address, or have the operator add {kind}={host}:{port} to {VARIABLE}"
@@ -358,6 +354,14 @@ def _sort_of(address: Address) -> str:
 
 def _entry(host: str, address: Address) -> str:
     return f"[{address}]" if address.version == 6 else str(address) if _literal(host) else host
+
+
+def _unresolved(host: str) -> tuple[str, str | None]:
+    """A declared host without brackets, and its address where no resolver is needed to know it."""
+    name = host.strip("[]").rstrip(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return name, "127.0.0.1"
+    return name, _literal(name)
 
 
 def _literal(host: str) -> str | None:
