@@ -5,7 +5,6 @@ import hashlib
 import http.client
 import json
 import re
-import shutil
 import signal
 import socket
 import threading
@@ -18,12 +17,12 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 from tests.support import external_sender
+from tests.support.browser import LAUNCH, needs_browser
 from tests.support.collector import collector
 
 from hifi_infra.kafka.credentials import cluster_credentials
 from hifi_infra.ports import free_port, is_free
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.timeout(400)
 PIPE = """
 pipe: count
@@ -212,14 +211,12 @@ def test_commands_send_the_token_of_the_data_folder_or_of_the_environment(up, hi
     assert hifi("top", "--json", "--data", up.data, HIFI_TOKEN="wrong")[0] == 1
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+@needs_browser
 def test_the_console_shows_the_figures_of_the_api(up, hifi):
     minutes = json.loads(hifi("minutes", "count", "--json", "--data", up.data)[1])
     assert sum(minute["delivered"] for minute in minutes) >= 50
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
+        browser = driver.chromium.launch(**LAUNCH)
         page = browser.new_page()
         page.goto(f"http://127.0.0.1:{up.console}/pipes/count")
         assert "/sign-in?next=" in page.url

@@ -1,16 +1,13 @@
 """The keys that the editor offers at the cursor, in a real browser."""
 
-import shutil
 from importlib import resources
 
-import pytest
-from playwright.async_api import async_playwright
+from tests.support.browser import needs_browser, page_without_errors
 
 from hifi_manage.web.operations import PIPE_SCHEMA
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SCRIPT = (resources.files("hifi_manage.web") / "static" / "completion.js").read_text("utf-8")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+pytestmark = needs_browser
 HEAD = "pipe: a\nsource:\n  keys:\n    - env: K\n"
 PLACES = [
     # Text up to the cursor, text after it, keys that are offered, keys that are not.
@@ -40,11 +37,7 @@ PLACES = [
 
 
 async def test_the_keys_that_are_possible_at_the_cursor_are_offered() -> None:
-    async with async_playwright() as driver:
-        browser = await driver.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        page = await browser.new_page()
+    async with page_without_errors() as page:
         await page.add_script_tag(content=SCRIPT)
         for before, after, offered, others in PLACES:
             keys = await page.evaluate(
@@ -53,4 +46,3 @@ async def test_the_keys_that_are_possible_at_the_cursor_are_offered() -> None:
             )
             assert offered <= set(keys), (before, keys)
             assert not others & set(keys), (before, keys)
-        await browser.close()

@@ -1,48 +1,30 @@
 """The console in a real browser, on the real service and a real Kafka: what people do there, and who may do it."""
 
 import asyncio
-import os
 import re
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Page, async_playwright, expect
+from playwright.async_api import Page, expect
+from tests.support.browser import SHOTS, needs_browser, page_without_errors
 from tests.support.manage.managed_stream import Managed, body
 
 from hifi.control.principals.principal import Role
 from hifi.control.rollout_status import RolloutState, RolloutStatus
 from hifi.delivery.destination_state import DestinationName, DestinationState, StateChange, state_record
 
-expect.set_options(timeout=60_000)  # a busy machine must not fail a test
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-SHOTS = os.environ.get("HIFI_TEST_SHOTS")
-"""Folder for screenshots of every page."""
-REFUSED = re.compile(r"Failed to load resource: .* status of 4\d\d")
+REFUSED = r"Failed to load resource: .* status of 4\d\d"
 """What the browser logs about each response that refuses something."""
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
+pytestmark = [needs_browser, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
 async def page() -> AsyncIterator[Page]:
-    async with async_playwright() as driver:
-        browser = await driver.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        page = await browser.new_page()
-        errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    async with page_without_errors(REFUSED) as page:
         yield page
-        await browser.close()
-        assert [error for error in errors if not REFUSED.match(error)] == []
 
 
 async def sign_in(page: Page, managed: Managed, name: str) -> None:

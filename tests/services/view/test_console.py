@@ -1,41 +1,22 @@
 """The console page of views in a browser: what a key opens, filters, and rows as they change."""
 
-import os
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
 import pytest
-from playwright.async_api import Page, async_playwright, expect
+from playwright.async_api import Page, expect
+from tests.support.browser import SHOTS, UNANSWERED, needs_browser, page_without_errors
 from tests.support.view.view_stream import KEY, OTHER_KEY, OTHER_VIEW, VIEW, ViewStream, viewing
 
-CHROMIUM: Final = (
-    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-)
-SHOTS: Final = os.environ.get("HIFI_TEST_SHOTS")
-"""Folder for screenshots."""
 ROWS: Final = "#rows tbody tr"
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
+pytestmark = [needs_browser, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
 async def page() -> AsyncIterator[Page]:
-    """A page in which no script fails."""
-    expect.set_options(timeout=60_000)  # a busy machine must not fail a test
-    async with async_playwright() as driver:
-        browser = await driver.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        page = await browser.new_page()
-        errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
+    async with page_without_errors(UNANSWERED) as page:
         yield page
-        await browser.close()
-        assert errors == []
 
 
 async def enter(page: Page, key: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import async_playwright
+from tests.support.browser import CHROMIUM, browser
 from tests.support.observe.stream_double import Stream, new_stream, pipe
 from tests.support.observe_principal import VIEWER, create_principals
 
@@ -26,7 +26,6 @@ from hifi.kafka.topics import ControlTopics
 from hifi.runtime.clock import now_us
 from hifi_infra.ports import free_port
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 HAPROXY = shutil.which("haproxy", path="/usr/sbin:/usr/bin:/usr/local/sbin")
 WITHIN_S = 180
 pytestmark = pytest.mark.timeout(600)
@@ -193,12 +192,9 @@ def command(*arguments: str) -> str:
 
 async def check_page(url: str, text: str) -> None:
     """The page shows a text, and has no accessibility violation in both themes and at two widths."""
-    async with async_playwright() as driver:
-        browser = await driver.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
+    async with browser() as chromium:
         for theme, width in (("light", 1280), ("dark", 400)):
-            context = await browser.new_context(
+            context = await chromium.new_context(
                 color_scheme="dark" if theme == "dark" else "light",
                 viewport={"width": width, "height": 900},
             )
@@ -210,4 +206,3 @@ async def check_page(url: str, text: str) -> None:
             assert [violation["id"] for violation in violations] == []
             wide = await page.evaluate("document.documentElement.scrollWidth")
             assert wide <= width
-        await browser.close()

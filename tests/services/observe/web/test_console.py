@@ -1,9 +1,7 @@
 """The console in a real browser: it agrees with the API and is accessible, in both themes and at two widths."""
 
 import asyncio
-import os
 import re
-import shutil
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -13,7 +11,8 @@ import aiohttp
 import orjson
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Page, async_playwright, expect
+from playwright.async_api import Page, expect
+from tests.support.browser import SHOTS, browser, needs_browser, page_without_errors
 from tests.support.observe.stream_double import Stream, new_stream, pipe
 from tests.support.observe_principal import VIEWER
 
@@ -22,32 +21,15 @@ from hifi.record.headers import BREAKER, DESTINATION, DETAIL, ORIGIN, OUTCOME, P
 from hifi.record.identity import BACKFILL
 from hifi.runtime.clock import now_us
 
-expect.set_options(timeout=60_000)  # a busy machine must not fail a test
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-SHOTS = os.environ.get("HIFI_TEST_SHOTS")
-"""Folder for screenshots of every page."""
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
+pytestmark = [needs_browser, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
 async def page() -> AsyncIterator[Page]:
-    async with async_playwright() as driver:
-        browser = await driver.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        page = await browser.new_page()
+    # The server of a test ends before the page that follows its events.
+    async with page_without_errors("ERR_INCOMPLETE_CHUNKED_ENCODING") as page:
         await page.set_extra_http_headers(VIEWER)
-        errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         yield page
-        await browser.close()
-        # The server of a test ends before the page that follows its events.
-        assert [error for error in errors if "ERR_INCOMPLETE_CHUNKED_ENCODING" not in error] == []
 
 
 async def sign_in(page: Page, url: str, name: str) -> None:
@@ -356,7 +338,7 @@ async def test_times_are_in_the_viewers_zone_with_utc_as_the_tooltip(kafka: str)
     async with (
         new_stream(kafka) as stream,
         stream.observing() as (observer, url),
-        async_playwright() as driver,
+        browser() as chromium,
     ):
         minute = now_us() // 60_000_000 - 2
         await stream.events(0, minute, 10)
@@ -364,10 +346,7 @@ async def test_times_are_in_the_viewers_zone_with_utc_as_the_tooltip(kafka: str)
         async with asyncio.timeout(120):
             while minute not in observer.stream.store.minutes["flights"]:
                 await asyncio.sleep(0.05)
-        browser = await driver.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        page = await (await browser.new_context(timezone_id="Asia/Tokyo")).new_page()
+        page = await (await chromium.new_context(timezone_id="Asia/Tokyo")).new_page()
         await sign_in(page, url, "viewer")
         await page.goto(url + "/pipes/flights")
         shown = page.locator(f'#minutes a[href$="/{minute}"] time')
@@ -375,4 +354,3 @@ async def test_times_are_in_the_viewers_zone_with_utc_as_the_tooltip(kafka: str)
         tokyo = time.strftime("%Y-%m-%d %H:%M", time.gmtime(minute * 60 + 9 * 3600))
         await expect(shown).to_have_text(tokyo)
         await expect(shown).to_have_attribute("title", f"{utc} UTC")
-        await browser.close()
