@@ -8,6 +8,7 @@ from hifi.pipe.endpoint_url import EndpointUrl
 from hifi.pipe.model import Destination
 from hifi.pipe.secret import Secret
 from hifi.pipe.strict_model import StrictModel
+from hifi.runtime.units import Seconds
 
 
 class HeaderSecret(Secret):
@@ -84,6 +85,16 @@ class HttpDestination(Destination):
     tls: HttpTls | None = Field(None, description="Authorities and client certificate of an https endpoint.")
     proxy: HttpProxy | None = Field(None, description="Proxy to connect through.")
     oauth: HttpOauth | None = Field(None, description="Access tokens.")
+    watermark: Seconds | None = Field(
+        None,
+        ge=1,
+        le=3600,
+        description="Interval of events `hifi.watermark`; see [watermark](observe.md#events-for-destinations).",
+    )
+
+    def watermark_interval_s(self) -> float | None:
+        """As declared."""
+        return self.watermark
 
     @model_validator(mode="after")
     def _fits_together(self) -> "HttpDestination":
@@ -93,4 +104,8 @@ class HttpDestination(Destination):
             raise ValueError("`tls` needs an https URL")
         if self.oauth is not None and any(name.lower() == "authorization" for name in self.headers):
             raise ValueError("`oauth` sets the header Authorization: remove it from `headers`")
+        if self.watermark is not None and self.format == "json":
+            raise ValueError(
+                "`watermark` needs a CloudEvents `format`: with the data alone a watermark looks like an event"
+            )
         return self

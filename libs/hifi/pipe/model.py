@@ -334,6 +334,10 @@ class Destination(StrictModel):
     breaker: BreakerPolicy = Field(BreakerPolicy(), description="When requests stop after failures.")
     kind: Name = Field(HTTP, description="Kind.")
 
+    def watermark_interval_s(self) -> float | None:
+        """How often egest tells the destination the watermark, seconds; None: it does not ask for it."""
+        return None
+
 
 class ConnectorDestination(Destination):
     """A destination of another kind. A request is one write of a batch."""

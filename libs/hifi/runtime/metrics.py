@@ -163,6 +163,11 @@ STRAY_ANSWERS = Counter(
     "Times that a destination sent bytes which answer no request.",
     ["pipe", "destination"],
 )
+WATERMARKS_SENT = Counter(
+    "hifi_egest_watermarks_sent_total",
+    "Watermarks sent to a destination that asks for them, by outcome (`sent` or `failed`).",
+    ["pipe", "destination", "outcome"],
+)
 DELIVERY_LAG_SECONDS = BatchHistogram(
     "hifi_egest_delivery_lag_seconds",
     "From acceptance to the destination's 2xx, backfill included.",

@@ -1,6 +1,9 @@
 """egest: enriched and retry-out > one lane per destination > receipts; retries and dead letters for the rest."""
 
+from aiokafka import TopicPartition
+
 from hifi.delivery.destination_follower import DestinationFollower
+from hifi.delivery.published_watermarks import PublishedWatermarks
 from hifi.kafka.certificate_reports import report_certificates
 from hifi.kafka.consumer import Consumer
 from hifi.kafka.producer import Producer
@@ -18,6 +21,7 @@ from hifi_egest.lanes.resources import LaneResources
 from hifi_egest.outcomes.recorder import Outbox, OutcomeRecorder
 from hifi_egest.outcomes.records import SERVICE
 from hifi_egest.settings import EgestSettings
+from hifi_egest.watermark_posts import WatermarkPosts
 
 
 async def egest(service: Service, settings: EgestSettings) -> None:
@@ -46,7 +50,20 @@ async def egest(service: Service, settings: EgestSettings) -> None:
     wait_s, replaced = settings.egest_pipes_wait_s, stream_log.read_anew
     intake = DeliveryIntake(topics, registry, lanes, recorder, reader, budget, health, wait_s, replaced)
     consumer = Consumer(service, settings, consumer_options(settings), intake.handle, intake.poisoned)
-    async with running(service, registry, check, stream_log, destinations, lanes, reader, producer):
+    # Beside the events: the watermark, for destinations that ask for it.
+    watermarks = PublishedWatermarks(settings.kafka, settings.instance, topics)
+    first = TopicPartition(topics.enriched, 0)
+    posts = WatermarkPosts(
+        settings.stream,
+        lanes,
+        watermarks,
+        lease,
+        lambda: first in consumer.assigned,
+        stream_log.identity,
+        health,
+    )
+    clients = registry, check, stream_log, destinations, lanes, reader, producer, watermarks, posts
+    async with running(service, *clients):
         health.state = "running"
         await consumer.run()
 

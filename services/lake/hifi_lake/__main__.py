@@ -5,6 +5,7 @@ enriched > Spark, with pipes > data files > commit > receipts, dead-letter
 
 import asyncio
 
+from hifi.delivery.published_watermarks import PublishedWatermarks
 from hifi.kafka.certificate_reports import report_certificates
 from hifi.kafka.leader_election import LeaderElection
 from hifi.kafka.stream_log import StreamLog
@@ -16,7 +17,6 @@ from hifi_lake.query.session import start_session
 from hifi_lake.query.supervisor import QuerySupervisor
 from hifi_lake.settings import LakeSettings
 from hifi_lake.stream import LakeStream
-from hifi_lake.watermarks import PublishedWatermarks
 
 
 async def lake(service: Service, settings: LakeSettings) -> None:

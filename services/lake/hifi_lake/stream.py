@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from aiokafka import TopicPartition
 
+from hifi.delivery.published_watermarks import PublishedWatermarks
 from hifi.delivery.several_logs import require_usable
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.group_offsets import GroupOffsets
@@ -27,7 +28,6 @@ from hifi.record.receipt import parse_source
 from hifi.runtime.errors import Fenced, NotAnEvent, Retryable
 from hifi.runtime.health import Health
 from hifi_iceberg.declaration import LakeTable, lake_table
-from hifi_lake.watermarks import PublishedWatermarks
 
 T = TypeVar("T")
 TableName = tuple[str, str]

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from hifi.delivery.published_watermarks import PublishedWatermarks
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import PipeRevision
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
 from hifi_lake.stream import LakeStream
-from hifi_lake.watermarks import PublishedWatermarks
 
 PIPE = Pipe.model_validate(
     {

@@ -14,6 +14,7 @@ from tests.support.observe.api_requests import until
 from tests.support.observe.stream_double import Stream, added
 from tests.support.observe_principal import create_principals
 
+from hifi.delivery.published_watermarks import PublishedWatermarks
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.record.headers import DESTINATION
@@ -24,7 +25,6 @@ from hifi_iceberg.destination.progress import SETTLED_UNTIL
 from hifi_lake.batch.processor import BatchProcessor
 from hifi_lake.settings import LakeSettings
 from hifi_lake.stream import LakeStream as Tables
-from hifi_lake.watermarks import PublishedWatermarks
 from hifi_observe.watermark.statement import microseconds
 
 pytestmark = pytest.mark.timeout(300)

@@ -40,8 +40,17 @@ class Logs:
         self.acknowledged: list[tuple[float, str]] = []
         """Unix time after the 202, and id of the event, in the order of the times."""
         self.arrived: set[str] = set()
+        self.told: list[tuple[float, float]] = []
+        """`settled_until` of each event `hifi.watermark` at the destination, and the truth when it came."""
         self._all_arrived = 0
         """Events at the beginning of `acknowledged` that have arrived."""
+
+    def arrive(self, event: dict[str, Any]) -> None:
+        """Take what the destination got."""
+        if event["type"] == "hifi.watermark":
+            self.told.append((microseconds(event["data"]["settled_until"]) / 1e6, self.settled_until_s()))
+        else:
+            self.arrived.add(event["id"])
 
     def settled_until_s(self) -> float:
         """The truth: when the first event was acknowledged that has not arrived; now, if there is none."""
@@ -131,14 +140,15 @@ async def scene(kafka: str, folder: Path) -> AsyncIterator[Scene]:
     logs = Logs()
 
     async def reply(request: ReceivedRequest) -> bytes:
-        logs.arrived.update(request.ids)
+        for event in orjson.loads(request.body):
+            logs.arrive(event)
         return OK
 
     async with destination(reply) as books, aiohttp.ClientSession() as session:
         pipe = {
             "pipe": "flights",
             "source": {"keys": [{"sha256": hashlib.sha256(KEY.encode()).hexdigest()}]},
-            "destinations": [{"name": "crm", "url": books.url, "batch": {"size": 50}}],
+            "destinations": [{"name": "crm", "url": books.url, "batch": {"size": 50}, "watermark": "1s"}],
             "slo": {"p95": 100_000, "loss": 0},
         }
         plan = Plan(
@@ -177,6 +187,9 @@ async def test_no_event_acknowledged_before_a_published_time_is_missing_while_in
             while microseconds((await here.ask() or {}).get("settled_until")) / 1e6 < sent_s:
                 await here.watch(0.5)
         assert {event for _, event in here.logs.acknowledged} <= here.logs.arrived
+        assert all(settled_s <= truth_s for settled_s, truth_s in here.logs.told), here.logs.told
+        assert max(settled_s for settled_s, _ in here.logs.told) > here.logs.acknowledged[0][0]
+        assert len(here.logs.told) > CALM_S / 2
         p95_s = statistics.quantiles(calm, n=20)[-1]
         rate = len(here.logs.acknowledged) / (WARM_UP_S + CALM_S + 36)
         print(

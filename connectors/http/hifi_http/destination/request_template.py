@@ -14,6 +14,7 @@ import orjson
 from aiokafka import ConsumerRecord
 
 from hifi.delivery.transform import compile_transform
+from hifi.delivery.watermark_event import is_watermark
 from hifi.record.headers import CE_PREFIX, CONTENT_TYPE
 from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.errors import Misconfigured, Rejected
@@ -67,6 +68,7 @@ class RequestTemplate:
         self._head = _head(destination, headers | ({"Authorization": f"Bearer {token}"} if token else {}))
         self._own_type = any(name.lower() == "content-type" for name in headers)
         self._batched = destination.batch is not None
+        self._asks_for_watermark = destination.watermark is not None
 
     def part(self, record: ConsumerRecord) -> bytes:
         """The part of a request's body that represents one event.
@@ -75,7 +77,8 @@ class RequestTemplate:
             Rejected: the event cannot be represented in the destination's format.
         """
         data = record.value or b""
-        if self._transform is not None:
+        watermark = self._asks_for_watermark and is_watermark(record)
+        if self._transform is not None and not watermark:
             data = self._transform(data)
         if self._format == "json":
             return data if not self._batched else self._element(record, data)

@@ -321,6 +321,7 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
                 topics.dead_letter,
                 topics.parked,
                 topics.destinations,
+                topics.watermarks,
                 retries,
             ],
             writes=[topics.receipts, topics.dead_letter, topics.parked, topics.destinations, retries],

@@ -132,6 +132,11 @@ class Lane:
         self._admission.waited(now_s - started_s, now_s)
 
     @property
+    def accepts(self) -> bool:
+        """Whether the destination accepts requests now, as far as is known."""
+        return self.senders.current.ready and self._outcomes.deferral(monotonic_s()) is None
+
+    @property
     def has_capacity(self) -> bool:
         """Whether the lane could send more requests at once if it had more deliveries."""
         return not len(self._queue) and self._running < self.destination.concurrency

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from hifi.pipe.model import Destination
@@ -71,6 +71,10 @@ class Lanes:
         if lane is None and (pipe, destination) not in self._elsewhere:
             lane = self._open(pipe, destination.decode("utf-8", "replace"))
         return lane
+
+    def opened(self) -> Collection[Lane]:
+        """The lanes of all destinations that were not deleted."""
+        return self._lanes.values()
 
     def read_elsewhere(self, pipe: str, destination: bytes) -> bool:
         """Whether another service delivers to a destination for which `get` just found no lane."""

@@ -1,7 +1,8 @@
-"""The watermarks that observe publishes, for tables whose snapshots state them."""
+"""The watermarks that observe publishes, for destinations that are told theirs and tables whose snapshots state it."""
 
 import asyncio
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import orjson
 from aiokafka import ConsumerRecord, TopicPartition
@@ -14,7 +15,7 @@ _INTERVAL_S: Final = 1.0
 
 
 class PublishedWatermarks:
-    """Follows the topic `watermarks` from when the first table asks; before that it has no connection.
+    """Follows the topic `watermarks` from when the first destination asks; before that it has no connection.
 
     Args:
         bootstrap: of Kafka.
@@ -26,7 +27,7 @@ class PublishedWatermarks:
         takes = {TopicPartition(topics.watermarks, 0): self._take}
         self._follower = PartitionFollower(bootstrap, client_id, takes)
         self._following: asyncio.Task[None] | None = None
-        self._settled_until: dict[str, str | None] = {}
+        self._statements: dict[str, Mapping[str, Any]] = {}
 
     async def start(self) -> None:
         """Do nothing yet."""
@@ -40,18 +41,26 @@ class PublishedWatermarks:
         """Disconnect."""
         await cancel(self._following)
 
+    def statement(self, pipe: str, destination: str) -> Mapping[str, Any] | None:
+        """What observe stated last, as `GET /api/v1/watermarks` has it; None: nothing.
+
+        It may be called from any thread.
+        """
+        return self._statements.get(f"{pipe}/{destination}")
+
     def settled_until(self, pipe: str, destination: str) -> str | None:
         """Every event that was acknowledged before this time (ISO 8601) has its outcome; None: it is unknown.
 
         It may be called from any thread.
         """
-        return self._settled_until.get(f"{pipe}/{destination}")
+        statement = self.statement(pipe, destination)
+        return statement.get("settled_until") if statement is not None else None
 
     def _take(self, record: ConsumerRecord) -> None:
         if record.key is None:
             return
         key = record.key.decode()
         if record.value is None:
-            self._settled_until.pop(key, None)
+            self._statements.pop(key, None)
         else:
-            self._settled_until[key] = orjson.loads(record.value)["settled_until"]
+            self._statements[key] = orjson.loads(record.value)
