@@ -299,11 +299,24 @@ class BreakerPolicy(StrictModel):
     probe: Seconds = Field(5, gt=0, description="Time until the first probe; doubles up to a minute.")
 
 
+class Timely(StrictModel):
+    """When the [watermark](observe.md#watermark) is `current` rather than `degraded`."""
+
+    within: Seconds = Field(5, gt=0, description="Most that `settled_until` may be behind.")
+    failures: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="Largest share of `failures_1m` of a service, such as 0.01; default: any.",
+    )
+
+
 class Slo(StrictModel):
     """Service level objective of each minute."""
 
     p95: Seconds = Field(1, gt=0, description="Time from acceptance within which 95 % of deliveries succeed.")
     loss: int = Field(0, ge=0, description="Lost events per minute that are tolerated.")
+    timely: Timely = Field(Timely(), description="When the watermark is `current`.")
 
 
 class Destination(StrictModel):

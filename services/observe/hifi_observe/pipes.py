@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hifi.pipe.model import ConnectorDestination, Pipe
+from hifi.pipe.model import ConnectorDestination, Pipe, Timely
 from hifi.pipe.owner import Owner
 from hifi.pipe.reader import reader
 from hifi.pipe.registry import PipeRegistry
@@ -81,6 +81,13 @@ class ObservedPipes:
             published.pipe.pipe: {destination.name for destination in published.pipe.destinations}
             for published in self.registry.all()
         }
+
+    def timely(self, name: str, destination: str) -> Timely:
+        """When the watermark of a destination is current; as of a pipe without SLO for one that is not declared."""
+        pipe = self.get(name)
+        declared = pipe.destination(destination) if pipe is not None else None
+        slo = (declared.slo if declared is not None else None) or (pipe.slo if pipe is not None else None)
+        return slo.timely if slo is not None else Timely()
 
     def links(self) -> dict[str, ChainLink]:
         """Pipe to its link, of pipes that read a Kafka topic which other pipes write."""

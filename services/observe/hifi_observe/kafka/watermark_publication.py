@@ -126,6 +126,7 @@ class WatermarkPublication:
                 self._store.published((pipe, destination)),
                 now_us,
                 sum(lost.get(pipe, {}).values()),
+                self._pipes.timely(pipe, destination),
             )
             statement["chain"] = self._chains.state(statement, now_us or 0)
             self._store.take(statement)

@@ -6,6 +6,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from typing_extensions import TypedDict
 
+from hifi.pipe.model import Timely
 from hifi.runtime.clock import MICROSECONDS
 from hifi_observe.ledger.event_times import UNKNOWN_US
 from hifi_observe.ledger.open_events import IN_FLIGHT, INGEST, PARKED_STATE, WAITING, OpenAt
@@ -14,8 +15,7 @@ from hifi_observe.watermark.part import LATE_IDS, EventLatePart, WatermarkPart, 
 
 VALID_US: Final = 3 * MICROSECONDS
 """What is stated holds for this long; so long a part of a partition number counts, too."""
-SOON_US: Final = 5 * MICROSECONDS
-"""A watermark that is further behind is degraded."""
+_BY_DEFAULT: Final = Timely()
 
 Verdict: TypeAlias = Literal["current", "degraded", "unknown"]
 CURRENT: Final = "current"
@@ -147,6 +147,7 @@ def state(
     published: Times,
     now_us: int | None,
     lost: int = 0,
+    timely: Timely = _BY_DEFAULT,
 ) -> Watermark:
     """The statement of now.
 
@@ -159,6 +160,7 @@ def state(
         published: what was published last; what is published never goes back.
         now_us: by the trusted clock; None: it is not confirmed yet.
         lost: events of the pipe that are lost.
+        timely: when the watermark is current.
     """
     blind = _blind(parts, partitions, now_us)
     if open_at is None:
@@ -182,7 +184,15 @@ def state(
         "parked": numbers[PARKED_STATE],
         "services": services,
     }
-    reasons = _reasons(open_json, parts.values(), settled_us, now_us, lost)
+    failures = _failures(part["failures"].get(pipe, {}) for part in parts.values())
+    reasons = _reasons(
+        open_json, parts.values(), settled_us, now_us, lost, round(timely.within * MICROSECONDS)
+    )
+    reasons += [
+        f"{share:.1%} failed at {service} in the last minute"
+        for service, share in failures.items()
+        if timely.failures is not None and share > timely.failures
+    ]
     late = [part["late"][pipe] for part in parts.values() if pipe in part["late"]]
     return {
         "pipe": pipe,
@@ -190,7 +200,7 @@ def state(
         "settled_until": _iso(settled_us),
         "first_pass_until": _iso(first_pass_us),
         "open": open_json,
-        "failures_1m": _failures(part["failures"].get(pipe, {}) for part in parts.values()),
+        "failures_1m": failures,
         "late_1m": sum(row["events"] for row in late),
         "late_oldest_s": round(max((row["oldest_us"] for row in late), default=0) / MICROSECONDS, 3),
         "late_ids": [identity for row in late for identity in row["ids"]][-LATE_IDS:],
@@ -315,7 +325,12 @@ def _partitions(numbers: Sequence[int]) -> str:
 
 
 def _reasons(
-    open_json: OpenJson, parts: Iterable[WatermarkPart], settled_us: int, now_us: int, lost: int
+    open_json: OpenJson,
+    parts: Iterable[WatermarkPart],
+    settled_us: int,
+    now_us: int,
+    lost: int,
+    within_us: int,
 ) -> list[str]:
     """Why not everything is as it should be."""
     paused = ((open_json["waiting"], "waiting for a retry"), (open_json["parked"], "parked"))
@@ -326,9 +341,9 @@ def _reasons(
     if lost:
         reasons.append(f"{lost} lost")
     reached_us = reached_by_all(list(parts))
-    if reached_us and now_us - reached_us > SOON_US:
+    if reached_us and now_us - reached_us > within_us:
         reasons.append(f"raw is read up to {(now_us - reached_us) / MICROSECONDS:.1f} s ago")
-    elif settled_us and now_us - settled_us > SOON_US and open_json["in_flight"]:
+    elif settled_us and now_us - settled_us > within_us and open_json["in_flight"]:
         where = ", ".join(f"{number} at {name}" for name, number in services.items() if name != INGEST)
         behind_s = (now_us - settled_us) / MICROSECONDS
         reasons.append(f"the oldest open event is {behind_s:.1f} s old{f' ({where})' if where else ''}")

@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 
+from hifi.pipe.model import Timely
 from hifi_observe.ledger.open_events import OpenAt
 from hifi_observe.watermark.part import WatermarkPart
 from hifi_observe.watermark.statement import Times, Watermark, expired, iso, microseconds, state, times_of
@@ -37,8 +38,29 @@ def stated(
     open_at: OpenAt | None = None,
     published: Times | None = None,
     now_us: int | None = NOW_US,
+    timely: Timely | None = None,
 ) -> Watermark:
-    return state("p", "d", open_at, dict(enumerate(parts)), 2, published or Times(), now_us)
+    published = published or Times()
+    return state("p", "d", open_at, dict(enumerate(parts)), 2, published, now_us, 0, timely or Timely())
+
+
+def test_what_is_timely_is_declared() -> None:
+    behind = OpenAt(NOW_US - 60 * S, NOW_US - 60 * S, Counter(egest=7))
+    failing = part(failures={"p": {"egest": (3, 100), "enrich": (1, 100)}})
+    for timely, because in (
+        (Timely(), ["the oldest open event is 60.0 s old (7 at egest)"]),
+        (Timely(within=59.0), ["the oldest open event is 60.0 s old (7 at egest)"]),
+        (Timely(within=61.0), []),
+        (Timely(within=61.0, failures=0.03), []),
+        (Timely(within=61.0, failures=0.02), ["3.0% failed at egest in the last minute"]),
+        (
+            Timely(within=61.0, failures=0),
+            ["3.0% failed at egest in the last minute", "1.0% failed at enrich in the last minute"],
+        ),
+    ):
+        watermark = stated(failing, part(), open_at=behind, timely=timely)
+        assert watermark["because"] == because, timely
+        assert watermark["verdict"] == ("degraded" if because else "current")
 
 
 def test_times_are_exact_as_text() -> None:
