@@ -74,7 +74,7 @@ def install_packages() -> None:
         below += ["spark"] if has_spark and name != "spark" else []
         for lower in below:
             _leave_out(packages, IMAGES / lower / "packages")
-        _compile_bytecode(packages)
+        _compile_bytecode(packages, "unchecked-hash")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", TYPES], check=True)
     _install(TYPES, LOCKS / "compile.lock", *(LOCKS / f"{name}.lock" for name in images()))
     shutil.rmtree(WHEELS)
@@ -139,10 +139,10 @@ def _leave_out(tree: Path, lower: Path) -> None:
             path.unlink()
 
 
-def _compile_bytecode(packages: Path) -> None:
+def _compile_bytecode(packages: Path, validation: str) -> None:
     compileall = [sys.executable, "-m", "compileall", "-q", "-j", "0"]
     # By the hash of the source: with its time, two builds of one commit would differ.
-    by_hash = ["--invalidation-mode", "unchecked-hash"]
+    by_hash = ["--invalidation-mode", validation]
     command = [*compileall, *by_hash, "-s", packages, "-p", "/", packages]
     # Templates and sources for other versions of Python cannot be compiled, and nothing imports them.
     subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
@@ -168,7 +168,7 @@ def install_code() -> None:
         [*pip, *python, "install", "--no-compile", *local, "--root", everything, *WHEELS.glob("*.whl")],
         check=True,
     )
-    _compile_bytecode(everything)
+    _compile_bytecode(everything, "checked-hash")  # an image made of this one may change a source
     site_packages = next(everything.glob("opt/hifi/lib/python3*/site-packages"))
     HOME.unlink()
     compile_modules = [TYPES / "bin/python", "-m", "hifi_infra.compile", "--folder", COMPILED]
