@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from pathlib import Path
 
 import aiohttp
@@ -13,6 +14,7 @@ from hifi_infra.connect.worker import ConnectWorker
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.mesh.plan import CREDENTIALS
 from hifi_infra.ports import free_port
+from hifi_infra.process.process import Process
 
 REQUESTS = [
     ("GET", "/"),
@@ -52,6 +54,7 @@ async def test_without_the_password_nothing_is_answered_or_made(
         await kafka.kill()
 
 
+@pytest.mark.more
 async def test_a_worker_that_runs_and_takes_no_requests_is_replaced(tmp_path: Path) -> None:
     kafka = KafkaCluster(tmp_path / "kafka")
     await kafka.start()
@@ -70,6 +73,65 @@ async def test_a_worker_that_runs_and_takes_no_requests_is_replaced(tmp_path: Pa
         assert worker.process is not None
         assert worker.process.pid != process.pid
         await worker.wait_ready()
+    finally:
+        if supervising is not None:
+            supervising.cancel()
+        await worker.stop()
+        await kafka.kill()
+
+
+ANSWERS_500 = """
+import http.server, pathlib, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(500 if pathlib.Path("stuck").exists() else 200)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+"""A double of a worker whose REST API answers while the thread that handles requests does nothing: no real one can be
+brought into that state at will. In the folder `stuck` has to exist for it."""
+
+
+class DoubleOfWorker(ConnectWorker):
+    def _process(self) -> Process:
+        command = [sys.executable, "-c", ANSWERS_500, str(self._port)]
+        return Process("double", command, log=self._folder / "double.log", cwd=self._folder)
+
+
+def requests(double: Process) -> int:
+    return double.log.read_bytes().count(b"GET /health")
+
+
+async def test_a_worker_whose_api_answers_that_it_is_stuck_is_replaced_only_while_kafka_answers(
+    tmp_path: Path,
+) -> None:
+    kafka = KafkaCluster(tmp_path / "kafka")
+    await kafka.start()
+    worker = DoubleOfWorker(tmp_path, kafka.bootstrap, free_port())
+    supervising: asyncio.Task[None] | None = None
+    try:
+        await worker.start()
+        process = worker.process
+        assert process is not None
+        supervising = asyncio.create_task(worker.supervise(stuck_s=6.0))
+        [broker] = kafka.processes
+        await kafka.kill_broker(broker)
+        (tmp_path / "stuck").touch()
+        before = requests(process)
+        async with asyncio.timeout(120):
+            while (
+                requests(process) < before + 4
+            ):  # three times the time between two of them is above `stuck_s`
+                await asyncio.sleep(0.1)
+        assert (process.running, worker.restarts) == (True, 0)
+        await kafka.start_broker(broker)
+        async with asyncio.timeout(120):
+            while process.running:
+                await asyncio.sleep(0.1)
+        (tmp_path / "stuck").unlink()
+        async with asyncio.timeout(60):
+            while worker.restarts == 0:
+                await asyncio.sleep(0.1)
     finally:
         if supervising is not None:
             supervising.cancel()

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
+from hifi.pipe.event_type import EventType
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.sources.topic import TopicSource
 from hifi.pipe.strict_model import StrictModel
@@ -63,7 +64,7 @@ class DebeziumSource(TopicSource):
         "delete",
         description="What a TRUNCATE becomes: a delete of each row, or nothing but a warning in the log.",
     )
-    type: str = Field("hifi.change", min_length=1, description="CloudEvents `type`.")
+    type: EventType = Field("hifi.change", description="CloudEvents `type`.")
     settings: dict[str, str] = Field(
         {},
         description="Further settings of the connector, such as `snapshot.mode`.",

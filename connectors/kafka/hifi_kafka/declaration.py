@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from hifi.kafka.security import KafkaSecurity
+from hifi.pipe.event_type import EventType
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.sources.topic import TopicName, TopicSource
 from hifi.pipe.strict_model import StrictModel
@@ -17,10 +18,9 @@ class KafkaSource(TopicSource):
     """A topic of any Kafka cluster. Each record is an event."""
 
     kind: Literal["kafka"] = Field(description="Kind.")
-    type: str = Field("hifi.event", min_length=1, description="CloudEvents `type`.")
-    deleted_type: str = Field(
+    type: EventType = Field("hifi.event", description="CloudEvents `type`.")
+    deleted_type: EventType = Field(
         "hifi.deleted",
-        min_length=1,
         description="CloudEvents `type` of the event for a record without value.",
     )
     partition_key: FieldPath | None = Field(

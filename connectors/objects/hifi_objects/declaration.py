@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
+from hifi.pipe.event_type import EventType
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.secret import Secret
 from hifi.pipe.sources.collected import CollectedSource
@@ -63,7 +64,7 @@ class ObjectsSource(CollectedSource):
         description="Time without a change before a file is read; `0s` if files appear complete.",
     )
     interval: Seconds = Field(5, description="Time between listings, at least 100 ms.", ge=0.1)
-    type: str = Field("hifi.row", min_length=1, description="CloudEvents `type`.")
+    type: EventType = Field("hifi.row", description="CloudEvents `type`.")
 
     @model_validator(mode="after")
     def _consistent(self) -> "ObjectsSource":

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
+from hifi.pipe.event_type import EventType
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.secret import Secret
 from hifi.pipe.sources.collected import CollectedSource
@@ -80,7 +81,7 @@ class SqlSource(CollectedSource):
         description="Time for which a value must have been seen before rows up to it are read.",
     )
     interval: Seconds = Field(1, description="Time between looks for new rows, at least 10 ms.", ge=0.01)
-    type: str = Field("hifi.row", min_length=1, description="CloudEvents `type`.")
+    type: EventType = Field("hifi.row", description="CloudEvents `type`.")
 
     @model_validator(mode="after")
     def _consistent(self) -> "SqlSource":

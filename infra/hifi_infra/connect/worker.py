@@ -9,6 +9,9 @@ import time
 from pathlib import Path
 from typing import Final
 
+from aiokafka.errors import KafkaError
+
+from hifi.kafka.admin import topic_names
 from hifi.kafka.security import java_client_options
 from hifi.pipe.limits import pipe_limits
 from hifi.runtime import log
@@ -88,13 +91,14 @@ class ConnectWorker:
         self._healthy_s = self._asked_s = time.monotonic()
 
     async def supervise(self, stuck_s: float = _STUCK_S) -> None:
-        """Start the worker again whenever it ends or does nothing any more, until cancelled.
+        """Start the worker again whenever it ends or is stuck, until cancelled.
 
-        Its connectors go on from their positions. A worker that answers requests no longer may still hold the slots of
-        its connectors at their databases; its threads are in its log before it is killed.
+        Its connectors go on from their positions. A worker that handles no requests may still hold the slots of its
+        connectors at their databases; its threads are in its log before it is killed. While Kafka is away a worker
+        waits for it, which is no reason to replace it.
 
         Args:
-            stuck_s: how long it may take no requests, seconds.
+            stuck_s: how long it may handle no requests while Kafka answers, seconds.
         """
         failures = 0
         while True:
@@ -124,14 +128,22 @@ class ConnectWorker:
             await self.process.kill()
 
     async def _stuck(self, stuck_s: float) -> bool:
-        """Whether it has taken no requests for so long; it is asked every few seconds."""
+        """Whether it has handled no requests for so long while Kafka answers; it is asked every few seconds."""
         if time.monotonic() - self._asked_s < _PROBE_S:
             return False
-        healthy = await self._healthy()
+        excused = await self._healthy() or not await self._kafka_answers()
         self._asked_s = time.monotonic()
-        if healthy:
+        if excused:
             self._healthy_s = self._asked_s
         return self._asked_s - self._healthy_s >= stuck_s
+
+    async def _kafka_answers(self) -> bool:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await topic_names(self._bootstrap, "")
+        except (KafkaError, OSError):  # also no answer in time
+            return False
+        return True
 
     async def _healthy(self) -> bool:
         """Whether the thread of the worker that handles requests does so."""

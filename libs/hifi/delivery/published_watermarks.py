@@ -1,4 +1,4 @@
-"""The watermarks that observe publishes, for destinations that are told theirs and tables whose snapshots state it."""
+"""The watermarks that observe publishes, for HTTP destinations and Iceberg tables that ask for theirs."""
 
 import asyncio
 from collections.abc import Mapping

@@ -11,6 +11,7 @@ from pydantic import (
 )
 
 from hifi.pipe.declared_kind import DeclaredKind
+from hifi.pipe.event_type import EventType
 from hifi.pipe.installed_kinds import SOURCES, load_kind
 from hifi.pipe.mask import SourceMask
 from hifi.pipe.secret import Quota, WriteKey
@@ -32,7 +33,7 @@ class HttpSource(StrictModel):
     formats: list[Format] = Field(
         default=[Format.CLOUDEVENTS, Format.JSON], min_length=1, description="Accepted formats."
     )
-    type: str = Field("hifi.event", min_length=1, description="CloudEvents `type` of plain JSON.")
+    type: EventType = Field("hifi.event", description="CloudEvents `type` of plain JSON.")
     id: FieldPath | None = Field(
         None,
         description="Field of plain JSON with the id; default: from `Idempotency-Key`, else new.",

@@ -1,22 +1,22 @@
 """Send the watermark to destinations that ask for it, beside the events of their pipes.
 
-A watermark is no delivery: it has no receipt, and says nothing that a later one does not, so a failed request is not
+A watermark is no delivery: it has no receipt, and the next one says the same and more, so a failed request is not
 repeated. It is sent by the instance that reads partition 0, and not while the destination accepts no events.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, TypeAlias, cast
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final, TypeAlias, cast
 
 from aiokafka import ConsumerRecord
 
 from hifi.delivery.answer import Answer
 from hifi.delivery.published_watermarks import PublishedWatermarks
-from hifi.delivery.sender import SendableRequest, Sender, SentRequest, SplitBatch, Unsendable
+from hifi.delivery.sender import SendableRequest, Sender, SendResult, SentRequest
 from hifi.delivery.watermark_event import watermark_event
 from hifi.runtime import log, metrics
-from hifi.runtime.clock import monotonic_s, now_us
-from hifi.runtime.errors import Misconfigured
+from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.runtime.health import Health
 from hifi.runtime.running import cancel
 from hifi_egest.delivery.lease import PartitionLease
@@ -25,7 +25,8 @@ from hifi_egest.lanes.lanes import Lanes
 
 _CHECK_S: Final = 0.5
 _UNSTATED_S: Final = 30.0
-"""Time without a watermark of a destination that asks for it until that is shown, seconds."""
+"""Time without a valid watermark of a destination that asks for it until that is shown, seconds."""
+_UNSTATED: Final = "observe states no watermark of it, or egest has no right to read the topic watermarks"
 
 _Key: TypeAlias = tuple[str, str]
 
@@ -78,12 +79,11 @@ class WatermarkPosts:
         self._leads = leads
         self._read_log = read_log
         self._health = health
-        self._next_s: dict[_Key, float] = {}
-        """When the next one is due, monotonic seconds."""
-        self._asked_s: dict[_Key, float] = {}
-        """Since when each destination has asked without a watermark to send, monotonic seconds."""
+        self._sent_s: dict[_Key, float] = {}
+        """When the last one was sent, monotonic seconds; before the first one: when the destination first asked."""
+        self._unstated_s: dict[_Key, float] = {}
+        """Since when there is no valid one, monotonic seconds."""
         self._sending: dict[_Key, asyncio.Task[None]] = {}
-        self._warned: set[str] = set()
         self.task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -97,78 +97,86 @@ class WatermarkPosts:
             await cancel(task)
 
     async def _run(self) -> None:
+        warned = set[_Key]()
         while True:
             await asyncio.sleep(_CHECK_S)
             asking = self._asking()
-            for subject in self._warned - {_subject(lane) for lane in asking}:
-                self._warn(subject, None)
-            for lane in asking:
-                self._watermarks.follow()
-                self._send_if_due(lane)
+            for key in warned - asking.keys():
+                self._forget(key)
+            warned = set(asking)
+            for key, lane in asking.items():
+                try:
+                    self._send_if_due(key, lane)
+                except Exception as error:
+                    logger.exception("watermark-failed", pipe=lane.pipe, destination=lane.destination.name)
+                    self._health.warn(_subject(key), f"no watermark can be sent: {error}")
 
-    def _asking(self) -> list[Lane]:
+    def _asking(self) -> dict[_Key, Lane]:
         """The lanes whose destinations ask for watermarks, while this instance sends them."""
         if not self._leads():
-            return []
-        return [lane for lane in self._lanes.opened() if lane.destination.watermark_interval_s() is not None]
+            return {}
+        return {
+            (lane.pipe, lane.destination.name): lane
+            for lane in self._lanes.opened()
+            if lane.destination.watermark_interval_s() is not None
+        }
 
-    def _send_if_due(self, lane: Lane) -> None:
-        key, now_s = (lane.pipe, lane.destination.name), monotonic_s()
-        if key in self._sending or now_s < self._next_s.get(key, 0):
+    def _forget(self, key: _Key) -> None:
+        """Another instance sends it now, or it is asked for no more."""
+        self._sent_s.pop(key, None)
+        self._unstated_s.pop(key, None)
+        self._health.warn(_subject(key), None)
+
+    def _send_if_due(self, key: _Key, lane: Lane) -> None:
+        self._watermarks.follow()
+        interval_s, now_s = lane.destination.watermark_interval_s(), monotonic_s()
+        assert interval_s is not None
+        if key in self._sending or now_s - self._sent_s.get(key, now_s - interval_s) < interval_s:
             return
         statement = self._watermarks.statement(*key)
-        if statement is None:
-            if now_s - self._asked_s.setdefault(key, now_s) > _UNSTATED_S:
-                reason = "no watermark was read: observe must run, and egest may read the topic watermarks"
-                self._warn(_subject(lane), reason)
+        if statement is None or not _is_valid(statement):
+            if now_s - self._unstated_s.setdefault(key, now_s) > _UNSTATED_S:
+                self._health.warn(_subject(key), _UNSTATED)
             return
-        self._asked_s.pop(key, None)
+        self._unstated_s.pop(key, None)
         if not lane.accepts:
             return
-        try:
-            record = watermark_event(self._stream, self._read_log(), statement, now_us())
-        except Misconfigured as error:
-            self._warn(_subject(lane), str(error))
-            return
-        interval_s = lane.destination.watermark_interval_s()
-        assert interval_s is not None
-        self._next_s[key] = now_s + interval_s
-        task = self._sending[key] = asyncio.create_task(self._send(lane, record))
+        record = watermark_event(self._stream, self._read_log(), statement)
+        task = self._sending[key] = asyncio.create_task(self._send(key, lane, record))
         task.add_done_callback(lambda _: self._sending.pop(key))
 
-    async def _send(self, lane: Lane, record: ConsumerRecord) -> None:
+    async def _send(self, key: _Key, lane: Lane, record: ConsumerRecord) -> None:
         # Only kinds that send by themselves have destinations that ask.
         sender = cast("Sender[SendableRequest]", lane.senders.current)
+        began_s = monotonic_s()
         try:
             result = await sender.send(_WatermarkRequest(record, self._lease))
-            if result is None:
-                return  # this instance has lost its partitions
-            problem = _problem(result)
         except Exception:
             logger.exception("watermark-failed", pipe=lane.pipe, destination=lane.destination.name)
             problem = "an error of hifi, see the log"
+        else:
+            if result is None:
+                return  # this instance has lost its partitions
+            problem = _problem(result)
+        self._sent_s[key] = began_s
         outcome = "failed" if problem else "sent"
         metrics.WATERMARKS_SENT.labels(lane.pipe, lane.destination.name, outcome).inc()
-        self._warn(_subject(lane), f"the last watermark was not accepted: {problem}" if problem else None)
-
-    def _warn(self, subject: str, reason: str | None) -> None:
-        self._health.warn(subject, reason)
-        if reason is None:
-            self._warned.discard(subject)
-        else:
-            self._warned.add(subject)
+        reason = f"the last watermark was not accepted: {problem}" if problem else None
+        self._health.warn(_subject(key), reason)
 
 
-def _subject(lane: Lane) -> str:
-    return f"watermark of {lane.pipe}/{lane.destination.name}"
+def _subject(key: _Key) -> str:
+    return f"watermark of {key[0]}/{key[1]}"
 
 
-def _problem(result: SentRequest | Unsendable | SplitBatch) -> str:
+def _is_valid(statement: Mapping[str, Any]) -> bool:
+    return now_us() <= datetime.fromisoformat(statement["valid_until"]).timestamp() * MICROSECONDS
+
+
+def _problem(result: SendResult) -> str:
     """Why a watermark was not accepted; empty: it was."""
-    if isinstance(result, SentRequest):
-        if isinstance(result.result, Answer):
-            return "" if 200 <= result.result.status < 300 else result.result.reason
-        return f"{result.result.reason}: {result.result.detail}"
-    if isinstance(result, SplitBatch):
-        return "it is too large"
-    return "; ".join(why.detail for _, why in result.rejected)
+    if not isinstance(result, SentRequest):
+        return "it cannot be sent"
+    if isinstance(result.result, Answer):
+        return "" if 200 <= result.result.status < 300 else result.result.reason
+    return f"{result.result.reason}: {result.result.detail}"

@@ -6,24 +6,34 @@ import orjson
 import pytest
 from pydantic import ValidationError
 from standardwebhooks import Webhook
-from tests.support.egest.egest_stream import EgestStream, outcomes, pipe, pipe_to, running_egest, texts, until
+from tests.support.egest.egest_stream import EgestStream, RunningEgest, outcomes, pipe, running_egest, until
 from tests.support.egest.fake_destination import FakeDestination, ReceivedRequest, answer, destination, fine
 
 from hifi.kafka.topic_identity import topic_identity
-from hifi.record.headers import REASON
 from hifi.record.record import Record
+from hifi.runtime import metrics
 from hifi_egest import watermark_posts
 
 SECRET = "whsec_" + "c2VjcmV0" * 4
-STATEMENT: dict[str, Any] = {
+TOLD: dict[str, Any] = {
     "pipe": "flights",
     "destination": "d",
     "settled_until": "2026-11-27T12:00:00.000000Z",
+    "first_pass_until": "2026-11-27T12:00:00.000000Z",
+    "event_until": None,
+    "event_as_of": None,
+    "open": {"in_flight": 0, "waiting": 0, "parked": 0, "services": {}},
     "as_of": "2026-11-27T12:00:01.000000Z",
     "valid_until": "2126-11-27T12:00:04.000000Z",
     "verdict": "current",
     "because": [],
 }
+STATEMENT = TOLD | {
+    "chain": {"via": [{"pipe": "secret"}]},
+    "late_ids": ["a:1"],
+    "failures_1m": {"egest": 0.5},
+}
+"""As observe publishes it; what is of the whole pipe and of other pipes is not told."""
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -68,7 +78,7 @@ async def test_it_is_a_signed_event_of_hifi_at_an_interval(
             receipts = await stream.receipts(5)
             await state(stream)
             await until(lambda: len(watermarks(receiver)) >= 2)
-            await state(stream, settled_until=None, valid_until="2026-11-27T12:00:04.000000Z")
+            await state(stream, settled_until=None, verdict="unknown", as_of="2026-11-27T12:00:02.000000Z")
             await until(lambda: b'"unknown"' in watermarks(receiver)[-1].body)
             assert service.service.health.warnings == {}
         log = (await topic_identity(stream.kafka, stream.topics.raw)).topic
@@ -83,38 +93,17 @@ async def test_it_is_a_signed_event_of_hifi_at_an_interval(
             "type": "hifi.watermark",
             "source": f"/hifi/{stream.topics.stream}",
             "subject": "flights/d",
-            "id": "flights/d/2026-11-27T12:00:01.000000Z",
+            "id": f"{log}/flights/d/2026-11-27T12:00:01.000000Z",
             "time": "2026-11-27T12:00:01.000000Z",
         }.items()
     )
-    assert data == {**STATEMENT, "log": log}
-    _, data = attributes_and_data(last)
-    assert data["because"] == ["observe has stated nothing since 2026-11-27T12:00:01.000000Z"]
+    assert data == {**TOLD, "log": log}
+    assert len({request.headers["webhook-id"] for request in (first, last)}) == 2
     # It has no receipt.
     assert outcomes(receipts) == ["delivered"] * 5
     assert outcomes(await stream.receipts(5)) == ["delivered"] * 5
     events = [request for request in receiver.requests if request not in watermarks(receiver)]
     assert sorted(number for request in events for number in request.ids) == sorted(ids)
-
-
-async def test_an_event_of_its_type_is_a_dead_letter_only_where_watermarks_are_asked_for(
-    stream: EgestStream,
-) -> None:
-    async with destination() as asking, destination() as other:
-        declared = pipe_to(
-            "flights",
-            {"name": "d", "url": asking.url, "watermark": "1s"},
-            {"name": "other", "url": other.url},
-        )
-        async with running_egest(stream, declared):
-            forged = stream.record("d,other", ce_type=b"hifi.watermark", data={"settled_until": "9999"})
-            await stream.enriched(forged, stream.record("d,other"))
-            receipts = await stream.receipts(4)
-            [letter] = await stream.at_least(stream.topics.dead_letter, 1)
-    assert sorted(outcomes(receipts)) == ["dead-letter", *["delivered"] * 3]
-    assert texts(letter)[REASON] == "reserved-type"
-    assert asking.ids == ["1"]
-    assert sorted(other.ids) == ["0", "1"]
 
 
 async def test_a_refused_one_is_a_warning_until_one_is_accepted(stream: EgestStream) -> None:
@@ -146,36 +135,98 @@ async def test_that_nothing_is_published_is_a_warning(
         running_egest(stream, pipe(receiver.url, watermark="1s")) as service,
     ):
         health = service.service.health
-        await until(lambda: "no watermark was read" in health.warnings.get("watermark of flights/d", ""))
+        await until(lambda: "states no watermark" in health.warnings.get("watermark of flights/d", ""))
         await state(stream)
         await until(lambda: watermarks(receiver) and not health.warnings)
 
 
-async def test_another_instance_goes_on(kafka: str) -> None:
+async def test_one_instance_sends_them_and_another_goes_on_when_it_stops(kafka: str) -> None:
+    async def refuses(request: ReceivedRequest) -> bytes | None:
+        return answer(503) if b"settled_until" in request.body else await fine(request)
+
     stream = EgestStream(kafka, 2)
     await stream.create()
-    async with destination() as receiver, running_egest(stream, pipe(receiver.url, watermark="1s")) as stays:
-        async with running_egest(stream):
-            await state(stream)
-            await until(lambda: watermarks(receiver))
-        await state(stream, settled_until="2026-11-27T12:00:05.000000Z")
-        await until(lambda: b"12:00:05" in watermarks(receiver)[-1].body)
-        assert stays.service.health.ready
+    async with destination(refuses) as receiver:
+        await stream.publish(pipe(receiver.url, watermark="1s"))
+        instances = [await RunningEgest(stream).start() for _ in range(2)]
+        await state(stream)
+
+        def sending() -> list[RunningEgest]:
+            """Instances whose watermark was refused; a warning ends when another instance sends them."""
+            return [instance for instance in instances if instance.service.health.warnings]
+
+        await until(lambda: len(sending()) == 1 and len(watermarks(receiver)) > 3)
+        [leader] = sending()
+        instances.remove(leader)
+        await leader.stop()
+        await until(lambda: sending() == instances)
+        await instances[0].stop()
     await stream.producer.stop()
 
 
-async def test_nothing_is_sent_while_the_secret_of_the_destination_is_missing(
+async def test_none_is_sent_while_the_secret_of_the_destination_is_missing(
     stream: EgestStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = failures()
     async with destination() as receiver:
         declared = pipe(receiver.url, watermark="1s", signing={"env": "KEY_OF_D"})
-        async with running_egest(stream, declared, egest_secrets_refresh_s=0.2):
+        async with running_egest(stream, declared, egest_secrets_refresh_s=0.2) as service:
             await state(stream)
             await stream.send(1)
             await stream.at_least(stream.topics.receipts, 1)  # its secret is missing: it waits for a retry
-            assert receiver.requests == []
             monkeypatch.setenv("KEY_OF_D", SECRET)
             await until(lambda: watermarks(receiver))
+            assert not any(name.startswith("watermark") for name in service.service.health.warnings)
+    assert failures() == before
+
+
+async def test_none_is_sent_while_the_circuit_breaker_is_open(stream: EgestStream) -> None:
+    fails = True
+
+    async def reply(request: ReceivedRequest) -> bytes | None:
+        return answer(500) if fails else await fine(request)
+
+    async with destination(reply) as receiver:
+        declared = pipe(receiver.url, watermark="1s", breaker={"failures": 2, "probe": "1s"})
+        async with running_egest(stream, declared):
+            await stream.send(2)
+            await stream.receipts(2)
+            await state(stream)
+            for number in range(3, 6):  # some are handed over, others probe it
+                await stream.send(1)
+                await stream.receipts(number)
+            assert watermarks(receiver) == []
+            fails = False
+            while not watermarks(receiver):
+                number += 1
+                await stream.send(1)
+                await stream.receipts(number)
+
+
+async def test_a_shorter_interval_counts_at_once(stream: EgestStream) -> None:
+    async with destination() as receiver, running_egest(stream, pipe(receiver.url, watermark="1h")):
+        await state(stream)
+        await until(lambda: watermarks(receiver))
+        await stream.publish(pipe(receiver.url, watermark="1s"))
+        await until(lambda: len(watermarks(receiver)) >= 3)
+
+
+async def test_a_statement_of_another_shape_stops_nothing(stream: EgestStream) -> None:
+    async with (
+        destination() as receiver,
+        running_egest(stream, pipe(receiver.url, watermark="1s")) as service,
+    ):
+        value = orjson.dumps({"valid_until": STATEMENT["valid_until"]})
+        await stream.producer.send_and_wait(stream.topics.watermarks, 0, [Record(b"flights/d", value, [])])
+        await until(lambda: service.service.health.warnings)
+        await state(stream)
+        await until(lambda: watermarks(receiver) and not service.service.health.warnings)
+        await stream.send(1)
+        await stream.receipts(1)
+
+
+def failures() -> float:
+    return float(metrics.WATERMARKS_SENT.labels("flights", "d", "failed")._value.get())
 
 
 @pytest.mark.parametrize(

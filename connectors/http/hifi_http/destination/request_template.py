@@ -77,8 +77,7 @@ class RequestTemplate:
             Rejected: the event cannot be represented in the destination's format.
         """
         data = record.value or b""
-        watermark = self._asks_for_watermark and is_watermark(record)
-        if self._transform is not None and not watermark:
+        if self._transform is not None and not (self._asks_for_watermark and is_watermark(record)):
             data = self._transform(data)
         if self._format == "json":
             return data if not self._batched else self._element(record, data)

@@ -30,6 +30,9 @@ BYTES_TYPE: Final = b"application/octet-stream"
 MAX_ID_BYTES: Final = 512
 """Receivers get the id percent-encoded as a header, and many of them refuse headers of 4 kB and more."""
 MAX_ATTRIBUTE_BYTES: Final = 4096
+RESERVED_TYPE: Final = "hifi.watermark"
+"""Type of the events by which hifi tells destinations the watermark: no event of a pipe has it."""
+_RESERVED_TYPE: Final = RESERVED_TYPE.encode()
 _UNPROCESSABLE: Final = 422
 BINARY_ATTRIBUTES: Final = (*REQUIRED, "subject", "time", "dataschema", "partitionkey")
 """Attributes of the specification that binary mode sends as headers `ce-…`."""
@@ -50,6 +53,8 @@ def assemble(values: Mapping[str, bytes], data: bytes) -> DecodedEvent:
     if not (identifier and source and values.get("type") and values.get("specversion")):
         raise InvalidEvent(_missing(values))
     check_lengths(values)
+    if values["type"] == _RESERVED_TYPE:
+        raise InvalidEvent(f"the type {RESERVED_TYPE} is reserved for hifi", "/type", _UNPROCESSABLE)
     if values["specversion"] != b"1.0":
         raise InvalidEvent("specversion must be 1.0", "/specversion")
     if not is_uri_like(source):

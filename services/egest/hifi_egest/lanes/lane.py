@@ -32,7 +32,7 @@ from hifi_egest.lanes.rate_limit import RateLimit
 from hifi_egest.lanes.resources import LaneResources
 from hifi_egest.lanes.wake_timer import WakeTimer
 from hifi_egest.policy.admission import AdmissionControl
-from hifi_egest.policy.breaker import Permit
+from hifi_egest.policy.breaker import BreakerState, Permit
 from hifi_egest.policy.outcome import DELIVERED, FAILED, DeadLettered, Deferral
 from hifi_egest.senders.make_sender import make_sender
 
@@ -133,8 +133,10 @@ class Lane:
 
     @property
     def accepts(self) -> bool:
-        """Whether the destination accepts requests now, as far as is known."""
-        return self.senders.current.ready and self._outcomes.deferral(monotonic_s()) is None
+        """Whether the destination accepted the last request, and nothing keeps deliveries from it now."""
+        health, now_s = self._outcomes.health, monotonic_s()
+        works = health.breaker is BreakerState.CLOSED and now_s >= health.paused_until_s
+        return works and self.senders.current.ready and self._outcomes.deferral(now_s) is None
 
     @property
     def has_capacity(self) -> bool:

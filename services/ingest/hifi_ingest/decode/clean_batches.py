@@ -11,7 +11,13 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from hifi.record.cloudevents import json_slices, timestamps
-from hifi.record.cloudevents.attributes import JSON_TYPE, MAX_ATTRIBUTE_BYTES, MAX_ID_BYTES, is_uri_like
+from hifi.record.cloudevents.attributes import (
+    JSON_TYPE,
+    MAX_ATTRIBUTE_BYTES,
+    MAX_ID_BYTES,
+    RESERVED_TYPE,
+    is_uri_like,
+)
 from hifi.record.cloudevents.decode import is_clean
 from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits
 from hifi.record.headers import CE_PREFIX, CONTENT_TYPE
@@ -60,7 +66,7 @@ def decode(events: Sequence[CleanEvent], limits: DecodeLimits) -> list[DecodedEv
     decoded, most_bytes, max_depth = [], limits.event_bytes, limits.depth
     for event in events:
         identifier, source = event.id.encode(), event.source.encode()
-        if not is_uri_like(source):
+        if not is_uri_like(source) or event.type == RESERVED_TYPE:
             return None
         headers = [_VERSION, ("ce_id", identifier), ("ce_source", source), ("ce_type", event.type.encode())]
         key, time_us = identifier, None

@@ -189,7 +189,7 @@ def state(
         open_json, parts.values(), settled_us, now_us, lost, round(timely.within * MICROSECONDS)
     )
     reasons += [
-        f"{share:.1%} failed at {service} in the last minute"
+        f"{share * 100:.2g} % failed at {service} in the last minute"
         for service, share in failures.items()
         if timely.failures is not None and share > timely.failures
     ]
@@ -200,7 +200,7 @@ def state(
         "settled_until": _iso(settled_us),
         "first_pass_until": _iso(first_pass_us),
         "open": open_json,
-        "failures_1m": failures,
+        "failures_1m": {service: round(share, 4) for service, share in failures.items()},
         "late_1m": sum(row["events"] for row in late),
         "late_oldest_s": round(max((row["oldest_us"] for row in late), default=0) / MICROSECONDS, 3),
         "late_ids": [identity for row in late for identity in row["ids"]][-LATE_IDS:],
@@ -357,4 +357,4 @@ def _failures(parts: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, float
         for name, (failed, handled) in services.items():
             failed_before, handled_before = totals.get(name, (0, 0))
             totals[name] = failed_before + failed, handled_before + handled
-    return {name: round(failed / handled, 4) for name, (failed, handled) in sorted(totals.items()) if handled}
+    return {name: failed / handled for name, (failed, handled) in sorted(totals.items()) if handled}

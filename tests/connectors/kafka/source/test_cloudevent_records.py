@@ -9,6 +9,7 @@ from cloudevents.core.bindings.kafka import to_binary_event, to_structured_event
 from cloudevents.core.v1.event import CloudEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from hifi.record.headers import CONTENT_TYPE, REFUSED
 from hifi.record.refusal import parse_refusal
@@ -51,6 +52,14 @@ def test_a_cloudevent_keeps_its_attributes_and_its_data(mode: Any) -> None:
     assert {name: headers[f"ce_{name}"].decode() for name in ATTRIBUTES} == ATTRIBUTES
     assert orjson.loads(event.data) == DATA
     assert (event.position, event.key) == (3, b"k1")
+
+
+@pytest.mark.parametrize("mode", [to_binary_event, to_structured_event])
+def test_the_type_of_watermarks_is_refused(mode: Any) -> None:
+    event = read(written(mode, ATTRIBUTES | {"type": "hifi.watermark"}))
+    assert "hifi.watermark is reserved" in parse_refusal(dict(event.headers)[REFUSED]).detail
+    with pytest.raises(ValidationError, match="reserved"):
+        source(type="hifi.watermark")
 
 
 @pytest.mark.parametrize("mode", [to_binary_event, to_structured_event])

@@ -4,6 +4,7 @@ import contextlib
 from datetime import UTC, datetime, timedelta, timezone
 
 import orjson
+import pytest
 from cloudevents.core.bindings.http import to_binary_event, to_structured_event
 from cloudevents.core.v1.event import CloudEvent
 from hypothesis import example, given
@@ -147,6 +148,20 @@ def test_quoted_and_percent_encoded_headers_are_decoded_once() -> None:
     read = cloudevents.binary(headers, b"", LIMITS)
     assert read.id == b'a "b" %'
     assert dict(read.headers)["ce_type"] == "€%20".encode()
+
+
+@pytest.mark.parametrize("text", [b"hifi.watermark", b"hifi%2Ewatermark", b'"hifi.watermark"'])
+def test_the_type_of_watermarks_is_refused_in_binary_mode(text: bytes) -> None:
+    headers = [(b"ce-specversion", b"1.0"), (b"ce-id", b"1"), (b"ce-source", b"/s"), (b"ce-type", text)]
+    with pytest.raises(InvalidEvent, match=r"hifi\.watermark is reserved"):
+        cloudevents.binary(headers, b"", LIMITS)
+
+
+@pytest.mark.parametrize("text", [b'"hifi.watermark"', b'"hifi\\u002ewatermark"'])
+def test_the_type_of_watermarks_is_refused_in_structured_mode(text: bytes) -> None:
+    body = b'{"specversion":"1.0","id":"1","source":"s","type":' + text + b"}"
+    with pytest.raises(InvalidEvent, match=r"hifi\.watermark is reserved"):
+        cloudevents.structured(body, LIMITS)
 
 
 def test_text_data_is_taken_from_its_json_string() -> None:

@@ -97,6 +97,7 @@ def test_the_usual_batch_is_decoded(changes: dict[str, Any]) -> None:
         {"data_base64": "AAAA"},
         {"datacontenttype": "text/plain"},
         {"data": [[[[[[1]]]]]]},
+        {"type": "hifi.watermark"},
         {"id": "café"},
         {"id": "\x7f"},
     ],

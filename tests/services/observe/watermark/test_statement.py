@@ -52,10 +52,10 @@ def test_what_is_timely_is_declared() -> None:
         (Timely(within=59.0), ["the oldest open event is 60.0 s old (7 at egest)"]),
         (Timely(within=61.0), []),
         (Timely(within=61.0, failures=0.03), []),
-        (Timely(within=61.0, failures=0.02), ["3.0% failed at egest in the last minute"]),
+        (Timely(within=61.0, failures=0.02), ["3 % failed at egest in the last minute"]),
         (
             Timely(within=61.0, failures=0),
-            ["3.0% failed at egest in the last minute", "1.0% failed at enrich in the last minute"],
+            ["3 % failed at egest in the last minute", "1 % failed at enrich in the last minute"],
         ),
     ):
         watermark = stated(failing, part(), open_at=behind, timely=timely)
