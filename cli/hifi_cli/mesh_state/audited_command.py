@@ -1,6 +1,7 @@
 """The audit of commands: who changed what, with before and after."""
 
-import getpass
+import os
+import pwd
 import socket
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
@@ -13,8 +14,12 @@ from hifi.runtime.clock import now_us
 
 
 def author() -> str:
-    """Who runs the command, for people."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+    """Who runs the command, for people: the user of the process, whatever its environment says."""
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # as in a container
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def audited_command(

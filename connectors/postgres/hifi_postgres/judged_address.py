@@ -31,13 +31,18 @@ async def with_judged_addresses(options: Mapping[str, Any]) -> dict[str, Any]:
                     EgressKind.DATABASE, host or "localhost", "127.0.0.1", int(port)
                 ):
                     raise EgressRefused(reason)
-                return dict(options)
+                judged.append("")
+                pinned_ports.append(port)
+                pinned_names.append(host)
+                continue
             for info in await egress().addresses(EgressKind.DATABASE, host, int(port)):
                 judged.append(info[4][0])
                 pinned_ports.append(port)
                 pinned_names.append(name)
     except OSError as error:
         raise Retryable(f"PostgreSQL cannot be reached: {error}") from error
+    if not any(judged):
+        return dict(options)
     return {
         **options,
         "host": ",".join(pinned_names),

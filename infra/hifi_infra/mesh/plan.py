@@ -40,6 +40,7 @@ CREDENTIALS: Final = "credentials"
 PRINCIPAL_VARIABLE: Final = "HIFI_TOKEN"
 """Variable of the commands of `hifi`, which no service needs."""
 FUNCTION_FOLDERS: Final = "HIFI_PIPES_FUNCTION_FOLDERS"
+CREDENTIAL_FOLDERS: Final = "HIFI_PIPES_CREDENTIAL_FOLDERS"
 
 Trigger: TypeAlias = Literal["auto", "micro-batch", "real-time"]
 
@@ -208,6 +209,7 @@ def environment(
         variables = {name: value for name, value in variables.items() if not name.startswith(SECURITY_PREFIX)}
         variables |= security.environment
     folders = [*map(str, plan.python_path), variables.get(FUNCTION_FOLDERS, "")]
+    credentials = map(str, (plan.data / "kafka", plan.data / "connect", plan.token))
     variables |= {
         "HIFI_KAFKA": bootstrap,
         "HIFI_STREAM": plan.stream,
@@ -216,6 +218,7 @@ def environment(
         "HIFI_INSTANCE": instance_name(plan, spec),
         "HIFI_LOG_FORMAT": "json",
         FUNCTION_FOLDERS: os.pathsep.join(folder for folder in folders if folder),
+        CREDENTIAL_FOLDERS: os.pathsep.join(credentials),
     }
     if spec.service == "ingest":
         variables["HIFI_INGEST_PORT"] = str(plan.port)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel
 
@@ -16,8 +16,12 @@ from hifi.pipe.named_secrets import YamlPath, secrets
 from hifi.pipe.reader import reader
 from hifi.pipe.source import HttpSource
 from hifi.pipe.sources.collected import CollectedSource
+from hifi.pipe.sources.topic import TopicSource
 from hifi.runtime.egress import EgressKind, egress
 from hifi.runtime.errors import Misconfigured
+
+_TOPICS: Final = ("topic", "positions_topic")
+"""Settings of destinations that name Kafka topics."""
 
 
 def refusals(pipe: Pipe, limits: PipeLimits) -> Iterator[tuple[YamlPath, str]]:
@@ -37,6 +41,8 @@ def source_refusals(
     """As `refusals`, of the source of a pipe."""
     yield from _judged_hosts(source_endpoints(source))
     yield from _refused_secrets(pipe, source, ("source",), limits)
+    if isinstance(source, TopicSource) and (reason := limits.refuse_topic(source.topic)):
+        yield ("source", "topic"), reason
 
 
 def normalize_refusals(pipe: Pipe, limits: PipeLimits) -> Iterator[tuple[YamlPath, str]]:
@@ -64,7 +70,13 @@ def destination_refusals(
     """
     yield from _judged_hosts(destination_endpoints(destination))
     yield from _refused_secrets(pipe, destination, (), limits)
-    if isinstance(destination, ConnectorDestination) and reader(destination) == "lake":
+    if not isinstance(destination, ConnectorDestination):
+        return
+    for name in _TOPICS:
+        topic = destination.settings.get(name)
+        if isinstance(topic, str) and (reason := limits.refuse_topic(topic)):
+            yield ("settings", name), reason
+    if reader(destination) == "lake":
         for setting, reason in catalog_refusals(destination.settings, limits):
             yield ("settings", *setting), reason
 

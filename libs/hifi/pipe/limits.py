@@ -51,12 +51,16 @@ class PipeLimits(BaseSettings):
     )
     secret_folders: Folders = Field(
         default=(),
-        description="Folders with secrets; default: any. Files named by `HIFI_KAFKA_SECURITY_…` are always refused.",
+        description="Folders with secrets; default: any. Files that settings of hifi name are always refused.",
     )
     secret_grants: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)] = Field(
         default=(),
         description="Secrets by pipe, `PIPE=VARIABLE|FILE|FOLDER|vault:PATH,…`, `*` for any characters, such as "
         "`orders=ORDERS_*,crm-*=/run/secrets/crm`; a pipe may name no other. Default: any pipe any secret but Vault's.",
+    )
+    credential_folders: Folders = Field(
+        default=(),
+        description="Folders with credentials of hifi, of which pipes may name no file; `hifi up` sets its own.",
     )
     lookup_folders: Folders = Field(
         default=(),
@@ -102,7 +106,7 @@ class PipeLimits(BaseSettings):
     def refuse_secret_file(self, file: Path) -> str | None:
         """Why a pipe may not name this file as a secret; None: it may."""
         refusal = f"the file {file} is not allowed as a secret"
-        if file.resolve() in _own_files():
+        if self._is_own(file):
             return f"{refusal}: it is a credential of hifi; name another file"
         return _outside(file, self.secret_folders, refusal, "SECRET_FOLDERS")
 
@@ -146,6 +150,24 @@ class PipeLimits(BaseSettings):
             if fnmatchcase(pipe, pattern):
                 yield granted
 
+    def _is_own(self, file: Path) -> bool:
+        """Whether it is a credential of hifi: below one of its folders, or named by a setting of this process.
+
+        Certificates of authorities are no secrets.
+        """
+        resolved = file.resolve()
+        named = (
+            value
+            for name, value in os.environ.items()
+            if name.startswith(OWN_VARIABLES)
+            and name.endswith("_FILE")
+            and not name.endswith("_CA_FILE")
+            and value
+        )
+        return any(resolved == Path(value).resolve() for value in named) or any(
+            resolved.is_relative_to(folder.resolve()) for folder in self.credential_folders
+        )
+
     @field_validator("secret_grants")
     @classmethod
     def _grants_are_valid(cls, grants: tuple[str, ...]) -> tuple[str, ...]:
@@ -165,10 +187,19 @@ class PipeLimits(BaseSettings):
             if file is not None and (reason := self.refuse_secret_file(file)):
                 raise ValueError(reason)
 
+    def refuse_topic(self, topic: str) -> str | None:
+        """Why a pipe may not read or write this Kafka topic, on whatever cluster; None: it may."""
+        stream = os.environ.get("HIFI_STREAM") or "hifi"
+        control = os.environ.get("HIFI_CONTROL") or f"{stream}-control"
+        own = next((name for name in (stream, control) if topic.startswith(f"{name}.")), None)
+        if own is None:
+            return None
+        return f"the topic {topic} is hifi's own, as all that begin with {own}.: name another topic"
+
     def refuse_lookup(self, file: Path) -> str | None:
         """Why a pipe may not name this file as a lookup; None: it may."""
         refusal = f"the file {file} is not allowed as a lookup"
-        if file.resolve() in _own_files():
+        if self._is_own(file):
             return f"{refusal}: it is a credential of hifi; name another file"
         return _outside(file, self.lookup_folders, refusal, "LOOKUP_FOLDERS")
 
@@ -194,7 +225,7 @@ class PipeLimits(BaseSettings):
     def refuse_source_file(self, file: Path) -> str | None:
         """Why a pipe may not read this file of its folder; None: it may."""
         refusal = f"the file {file} is not allowed as a source"
-        if file.resolve() in _own_files():
+        if self._is_own(file):
             return f"{refusal}: it is a credential of hifi"
         return _outside(file, self.source_folders, refusal, "SOURCE_FOLDERS")
 
@@ -222,10 +253,3 @@ def _outside(file: Path, folders: tuple[Path, ...], what: str, setting: str) -> 
     if not folders or any(resolved.is_relative_to(folder.resolve()) for folder in folders):
         return None
     return f"{what}: {PREFIX}{setting} allows files below {', '.join(map(str, folders))}"
-
-
-def _own_files() -> set[Path]:
-    """The credentials of this process for Kafka and Vault."""
-    names = ("HIFI_KAFKA_SECURITY_PASSWORD_FILE", "HIFI_KAFKA_SECURITY_KEY_FILE", "HIFI_VAULT_TOKEN_FILE")
-    files = map(os.environ.get, names)
-    return {Path(file).resolve() for file in files if file}

@@ -128,6 +128,8 @@ class Allowed:
             return False
         if self.host is not None:
             name = host.lower().rstrip(".")
+            if address in _METADATA:
+                return False
             return name.endswith(self.host[1:]) if self.host.startswith("*.") else name == self.host
         if address in _METADATA:
             return any(network.num_addresses == 1 and address in network for network in self.networks)

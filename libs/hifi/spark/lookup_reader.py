@@ -12,10 +12,17 @@ from pyarrow import ArrowException
 
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import Lookup, SqlTable
-from hifi.runtime.egress import EgressKind, egress
+from hifi.runtime.egress import EgressKind, EgressRefused, egress
 from hifi.runtime.errors import Misconfigured
 
 _PORTS: Final = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306, "mssql": 1433, "oracle": 1521}
+_OPTIONS: Final = frozenset(
+    (
+        *("application_name", "charset", "client_encoding", "connect_timeout", "driver", "encrypt"),
+        *("service_name", "ssl_ca", "sslmode", "sslrootcert", "trustservercertificate"),
+    )
+)
+"""Options of a URL that name neither a server nor a file to read, but for certificates of authorities."""
 
 
 def read_rows(lookup: Lookup) -> list[Mapping[str, Any]]:
@@ -126,11 +133,22 @@ def _judged(url: sqlalchemy.URL) -> dict[str, str]:
     """Further arguments of a connection: of libpq the judged addresses, so that it resolves no name.
 
     Raises:
-        EgressRefused: the server may not be connected to.
+        ValueError: it has an option that may name another server or a file.
+        EgressRefused: the server may not be connected to, or the file may not be read.
     """
-    if not url.host:
+    if unlisted := sorted(set(map(str.lower, url.query)) - _OPTIONS):
+        raise ValueError(
+            f"the URL has the option {', '.join(unlisted)}; allowed are {', '.join(sorted(_OPTIONS))}"
+        )
+    if url.get_backend_name() == "sqlite":
+        if reason := pipe_limits().refuse_lookup(Path(url.database or "")):
+            raise EgressRefused(reason)
         return {}
     port = url.port or _PORTS.get(url.get_backend_name(), 0)
+    if not url.host:  # a socket of this machine
+        if reason := egress().refusal(EgressKind.DATABASE, "localhost", "127.0.0.1", port):
+            raise EgressRefused(reason)
+        return {}
     if not url.get_driver_name().startswith("psycopg"):
         egress().require_fixed(EgressKind.DATABASE, url.host, port)
         return {}

@@ -4,8 +4,9 @@ The commands are those of the application: one without a row here fails `test_ea
 """
 
 import asyncio
-import getpass
 import json
+import os
+import pwd
 import socket
 import uuid
 from collections.abc import Iterator
@@ -27,9 +28,10 @@ from hifi.record.record import Record
 from hifi.runtime.errors import Retryable
 from hifi_cli.app import command_line
 from hifi_cli.commands import acl, pipes
+from hifi_cli.mesh_state.audited_command import author
 from hifi_infra.kafka.stream_setup import prepare
 
-PERSON = f"{getpass.getuser()}@{socket.gethostname()}"
+PERSON = f"{pwd.getpwuid(os.getuid()).pw_name}@{socket.gethostname()}"
 PIPE = """\
 pipe: {name}
 source: {{keys: [{{env: KEY_{name}}}]}}
@@ -339,3 +341,9 @@ def dead_letter() -> Record:
         }
     )
     return Record(b"k", b"{}", headers)
+
+
+def test_the_environment_does_not_change_the_author(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "somebody-else")
+    assert author() == PERSON

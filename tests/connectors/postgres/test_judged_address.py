@@ -41,6 +41,20 @@ async def test_a_connection_is_pinned_to_the_allowed_addresses_of_its_hosts(
     }
 
 
+async def test_behind_an_allowed_socket_each_host_is_judged(
+    names: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIFI_EGRESS_ALLOW", "loopback")
+    assert await with_judged_addresses({"host": "/tmp,8.8.8.8"}) == {
+        "host": "/tmp,8.8.8.8",
+        "hostaddr": ",8.8.8.8",
+        "port": "5432,5432",
+    }
+    for hosts in ("/tmp,169.254.169.254", ",10.0.0.1"):
+        with pytest.raises(Retryable, match="HIFI_EGRESS_ALLOW"):
+            await with_judged_addresses({"host": hosts})
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -49,6 +63,7 @@ async def test_a_connection_is_pinned_to_the_allowed_addresses_of_its_hosts(
         {"host": "good.example", "hostaddr": "127.0.0.1"},
         {"host": "/var/run/postgresql"},
         {"host": "@socket"},
+        {"host": "/tmp,169.254.169.254"},
         {},
     ],
 )

@@ -123,15 +123,57 @@ def test_a_path_or_link_that_leads_out_of_the_folder_is_refused(
     assert limits.refuse_secret_file(files / "secrets/link")
 
 
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "HIFI_KAFKA_SECURITY_PASSWORD_FILE",
+        "HIFI_KAFKA_SECURITY_KEY_FILE",
+        "HIFI_VAULT_TOKEN_FILE",
+        "HIFI_TOKEN_FILE",
+        "HIFI_CONNECT_CREDENTIALS_FILE",
+        "HIFI_PIPES_CREDENTIAL_FOLDERS",
+    ],
+)
 def test_settings_and_credentials_of_hifi_are_always_refused(
-    files: Path, monkeypatch: pytest.MonkeyPatch
+    files: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    monkeypatch.setenv("HIFI_KAFKA_SECURITY_PASSWORD_FILE", str(files / "secrets/key"))
+    monkeypatch.setenv(variable, str(files / ("secrets" if variable.endswith("FOLDERS") else "secrets/key")))
     limits = pipe_limits()
     assert "settings of hifi" in str(limits.refuse_variable("HIFI_OBSERVE_WEBHOOK_SECRET"))
     assert "credential of hifi" in str(limits.refuse_secret_file(files / "secrets/../secrets/key"))
     assert "credential of hifi" in str(limits.refuse_lookup(files / "secrets/key"))
     assert limits.refuse_variable("SHOP_KEY") is None
+
+
+def test_certificates_of_authorities_are_no_credentials(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIFI_KAFKA_SECURITY_CA_FILE", str(files / "secrets/key"))
+    assert pipe_limits().refuse_secret_file(files / "secrets/key") is None
+
+
+def test_no_pipe_reads_or_writes_topics_of_hifi(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever wrote to `principals` would be an administrator; whoever read `raw` would see what others mask."""
+    monkeypatch.setenv("HIFI_STREAM", "shop")
+    kafka = {"kind": "kafka", "bootstrap": "10.0.0.1:9092"}
+    changes = {
+        "kind": "debezium", "connect": "http://connect:8083", "bootstrap": "10.0.0.1:9092", "tables": ["public.a"],
+        "database": {"host": "10.0.0.2", "name": "a", "user": "a", "password_file": "/run/a"},
+    }  # fmt: skip
+    sources = [kafka | {"topic": "shop.raw"}, changes | {"topic": "shop-control.principals"}]
+    written = [{"topic": "shop-control.principals"}, {"topic": "a", "positions_topic": "shop.positions"}]
+    for source in sources:
+        to = [{"name": "a", "url": "https://shop.example"}]
+        pipe = Pipe.model_validate({"pipe": "a", "source": source, "destinations": to})
+        [(path, reason)] = [(path, why) for path, why in refusals(pipe, pipe_limits()) if "topic" in path]
+        assert (path, "is hifi's own" in reason) == (("source", "topic"), True)
+    for settings in written:
+        destination = {"name": "a", "kind": "kafka", "settings": {"bootstrap": "10.0.0.1:9092"} | settings}
+        pipe = Pipe.model_validate(
+            {"pipe": "a", "source": kafka | {"topic": "b"}, "destinations": [destination]}
+        )
+        [reason] = [why for path, why in refusals(pipe, pipe_limits()) if path[-1] in settings]
+        assert "is hifi's own" in reason
+    assert pipe_limits().refuse_topic("shop-connect.customers") is None
+    assert pipe_limits().refuse_topic("shopping.orders") is None
 
 
 def test_every_kind_of_secret_of_a_pipe_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

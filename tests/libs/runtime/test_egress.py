@@ -120,6 +120,8 @@ def test_names_are_judged_when_they_are_resolved(host: str) -> None:
         ("private", "http", "a", "169.254.1.1", 80, False),
         ("0.0.0.0/0", "http", "a", "169.254.169.254", 80, False),
         ("169.254.169.254", "http", "a", "169.254.169.254", 80, True),
+        ("a", "http", "a", "169.254.169.254", 80, False),
+        ("http=*.svc", "http", "a.svc", "169.254.169.254", 80, False),
         ("kafka=10.0.0.0/8:9092", "kafka", "a", "10.0.0.1", 9092, True),
         ("kafka=10.0.0.0/8:9092", "kafka", "a", "10.0.0.1", 9093, False),
         ("kafka=10.0.0.0/8:9092", "http", "a", "10.0.0.1", 9092, False),

@@ -10,10 +10,12 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sqlalchemy import make_url
 
 from hifi.pipe.model import Lookup
+from hifi.runtime.egress import EgressRefused
 from hifi.runtime.errors import Misconfigured
-from hifi.spark.lookup_reader import read_rows
+from hifi.spark.lookup_reader import _judged, read_rows
 
 CSV = 'code,name\nAA,"American, Inc."\nUA,\n'
 
@@ -141,3 +143,24 @@ def test_a_name_that_is_bound_again_after_it_was_judged_is_not_followed(
     with pytest.raises(Misconfigured, match="to which pipes may not connect"):
         read_rows(declared)
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("postgresql+psycopg:///db?host=10.0.0.5&port=5432", "the option host, port"),
+        ("postgresql+psycopg://8.8.8.8/db?hostaddr=10.0.0.5", "the option hostaddr"),
+        ("postgresql+psycopg:///db", "loopback"),
+        ("mysql+pymysql://8.8.8.8/db?read_default_file=/etc/passwd", "the option read_default_file"),
+        ("mssql+pyodbc:///?odbc_connect=SERVER%3D10.0.0.5", "the option odbc_connect"),
+        ("sqlite:////etc/passwd", "LOOKUP_FOLDERS"),
+        ("sqlite:///file:/etc/passwd?uri=true", "the option uri"),
+    ],
+)
+def test_a_url_with_another_way_to_a_server_or_file_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, url: str, reason: str
+) -> None:
+    monkeypatch.setenv("HIFI_EGRESS_ALLOW", "")
+    monkeypatch.setenv("HIFI_PIPES_LOOKUP_FOLDERS", str(tmp_path))
+    with pytest.raises((EgressRefused, ValueError), match=reason):
+        _judged(make_url(url))

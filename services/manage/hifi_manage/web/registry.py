@@ -264,7 +264,8 @@ class SchemaRegistry:
         """Make a change; what would change nothing needs no scope and no entry of the audit."""
         change = plan(await self._newest())
         if change.records:
-            check_scope(principal, subject)
+            pipes = {published.pipe.pipe for published in self._state.registry.all()}
+            check_scope(principal, subject, pipes | self._state.declared.newest.keys())
             audited_subject = "schemas" if subject is None else f"schema/{subject}"
             entry = AuditEntry(principal.name, f"{what} schema", audited_subject, now_us())
             change = await self._state.change_schemas(entry, plan)

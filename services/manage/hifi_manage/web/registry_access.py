@@ -40,14 +40,24 @@ def registry_principal(request: Request, state: ControlState, role: Role) -> Pri
     return principal
 
 
-def check_scope(principal: Principal, subject: str | None) -> None:
+def check_scope(principal: Principal, subject: str | None, pipes: Iterable[str]) -> None:
     """Check that a principal may change a subject, or what holds for all (None).
+
+    Args:
+        principal: who changes it.
+        subject: name; that of the pipe with the longest name with which it begins.
+        pipes: all that are declared.
 
     Raises:
         Problem: 403, it may not.
     """
-    if not principal.pipes or (subject is not None and _of_pipes(subject, principal.pipes)):
+    if not principal.pipes:
         return
+    if subject is not None:
+        names = {*pipes, *principal.pipes}
+        owner = max((name for name in names if _is_of(subject, name)), key=len, default=None)
+        if owner in principal.pipes:
+            return
     raise Problem(
         403,
         f"{principal.name} may change the subjects of the pipes {', '.join(principal.pipes)} only: those that are named"
@@ -55,8 +65,8 @@ def check_scope(principal: Principal, subject: str | None) -> None:
     )
 
 
-def _of_pipes(subject: str, pipes: Iterable[str]) -> bool:
-    return any(subject == pipe or subject.startswith((f"{pipe}-", f"{pipe}.")) for pipe in pipes)
+def _is_of(subject: str, pipe: str) -> bool:
+    return subject == pipe or subject.startswith((f"{pipe}-", f"{pipe}."))
 
 
 def _credentials(header: str) -> tuple[str | None, str]:
