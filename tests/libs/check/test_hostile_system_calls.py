@@ -23,7 +23,8 @@ LIMITS: Final = {
     "HIFI_PIPES_LAKE_WAREHOUSES": "s3://b/w",
 }
 _CALL: Final = re.compile(r"(?:\d+ +)?(openat|execve|connect)\((.*)")
-_PATH: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_OPENED: Final = re.compile(r'(?:AT_FDCWD|\d+)<([^>]*)>, "((?:[^"\\]|\\.)*)"')
+"""Folder and path of an opened file."""
 _LOOPBACK: Final = re.compile(r'sin6?_port=htons\((\d+)\).*"(?:127\.0\.0\.1|::ffff:127\.0\.0\.1|::1)"')
 _EPHEMERAL: Final = 32_768
 
@@ -60,16 +61,29 @@ def escapes(calls: str, folder: Path) -> Iterator[str]:
         if call is None:
             continue
         kind, arguments = call.groups()
-        path = _PATH.search(arguments)
-        if (
-            kind == "openat"
-            and path
-            and (not path[1].startswith("/") or path[1].startswith(allowed_prefixes))
-        ):
-            continue
+        if kind == "openat" and (opened := _OPENED.match(arguments)):
+            path = os.path.normpath(os.path.join(*opened.groups()))  # noqa: PTH118 - the text of the call
+            if path.startswith(allowed_prefixes):
+                continue
         if kind == "connect" and (port := _LOOPBACK.search(arguments)) and int(port[1]) >= _EPHEMERAL:
             continue  # between Python and Spark
         yield f"{kind} {arguments[:160]}"
+
+
+def test_a_path_that_leads_out_of_a_folder_is_an_escape(tmp_path: Path) -> None:
+    inside = [
+        f'7 openat(AT_FDCWD</>, "{tmp_path}/a", O_RDONLY)',
+        f'openat(5<{tmp_path}>, "b/../c", O_RDONLY) = 6',
+        f'openat(AT_FDCWD<{ROOT}>, "libs", O_RDONLY)',
+    ]
+    outside = [
+        f'openat(AT_FDCWD</>, "{ROOT}/../../../../etc/passwd", O_RDONLY)',
+        f'openat(5<{tmp_path}>, "../../../../../../etc/passwd", O_RDONLY)',
+        'openat(AT_FDCWD</>, "etc/passwd", O_RDONLY)',
+        'execve("/bin/sh", ["sh"], 0x7ffc)',
+    ]
+    assert list(escapes("\n".join(inside), tmp_path)) == []
+    assert len(list(escapes("\n".join(outside), tmp_path))) == len(outside)
 
 
 @pytest.mark.more
@@ -82,6 +96,7 @@ def test_hostile_pipes_open_execute_and_connect_to_nothing_and_a_planted_escape_
         "strace",
         "-f",
         "-qq",
+        "-y",
         "--seccomp-bpf",
         "-s",
         "300",
