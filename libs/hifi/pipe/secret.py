@@ -104,8 +104,11 @@ class HashedKey(Secret):
 
     def same_as(self, other: "HashedKey") -> bool:
         """Whether two declarations name the same key, whatever their quotas; no secret is read."""
-        places = (self.env, self.file, self.vault, self.sha256)
-        return places == (other.env, other.file, other.vault, other.sha256)
+        return self._place() == other._place()
+
+    def _place(self) -> tuple[str | None, str | None, str | None, str | None]:
+        file = None if self.file is None else os.path.normpath(self.file)
+        return self.env, file, self.vault, self.sha256
 
     def digest(self) -> str:
         """SHA-256 of the key, lower-case hex.

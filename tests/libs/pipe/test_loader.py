@@ -169,10 +169,17 @@ def test_a_schema_is_a_file_in_the_folder_of_its_pipe(tmp_path: Path, file: str)
     assert problems(pipes, f"{GOOD}normalize: {{schema: schema.json}}\n") == []
 
 
-@pytest.mark.parametrize("key", ["{env: ORDERS_KEY}", "{env: ORDERS_KEY, quota: {events: 5/s}}"])
-def test_pipes_do_not_share_a_write_key_whatever_its_quota(tmp_path: Path, key: str) -> None:
-    (tmp_path / "a.yaml").write_text(GOOD)
-    text = GOOD.replace("pipe: orders", "pipe: other").replace("{env: ORDERS_KEY}", key)
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("{env: ORDERS_KEY}", "{env: ORDERS_KEY}"),
+        ("{env: ORDERS_KEY}", "{env: ORDERS_KEY, quota: {events: 5/s}}"),
+        ("{file: /run/secrets/k}", "{file: /run/secrets/../secrets/k}"),
+    ],
+)
+def test_pipes_do_not_share_a_write_key_whatever_its_quota(tmp_path: Path, first: str, second: str) -> None:
+    (tmp_path / "a.yaml").write_text(GOOD.replace("{env: ORDERS_KEY}", first))
+    text = GOOD.replace("pipe: orders", "pipe: other").replace("{env: ORDERS_KEY}", second)
     (problem,) = problems(tmp_path, text, "b.yaml")
     assert (problem.line, problem.where) == (3, "source.keys[0]")
     assert "same write key" in problem.message
