@@ -104,11 +104,7 @@ class HashedKey(Secret):
 
     def same_as(self, other: "HashedKey") -> bool:
         """Whether two declarations name the same key, whatever their quotas; no secret is read."""
-        return self._place() == other._place()
-
-    def _place(self) -> tuple[str | None, str | None, str | None, str | None]:
-        file = None if self.file is None else os.path.normpath(self.file)
-        return self.env, file, self.vault, self.sha256
+        return _place(self) == _place(other)
 
     def digest(self) -> str:
         """SHA-256 of the key, lower-case hex.
@@ -123,3 +119,9 @@ class WriteKey(HashedKey):
     """A key that authenticates senders."""
 
     quota: Quota | None = Field(None, description="Quota of the key in this pipe.")
+
+
+def _place(key: HashedKey) -> tuple[str | None, str | None, str | None, str | None]:
+    """Where a key is named, each file with one spelling."""
+    file = None if key.file is None else os.path.normpath(key.file)
+    return key.env, file, key.vault, key.sha256
