@@ -1,5 +1,6 @@
 """The types of a table's columns, as the catalog of PostgreSQL has them. Pure."""
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 READ_TYPES: Final = """
@@ -15,6 +16,17 @@ READ_TYPES: Final = """
     WHERE base.typtype <> 'd'
 """
 """Name and type of each column of a table, domains resolved."""
+
+
+_READ_AS: Final[Mapping[str, str]] = {
+    "timestamp": "timestamp with time zone",
+    "money": "numeric",
+}
+"""Types whose text is read as another type first.
+
+Of a time with a zone, `timestamp` would drop the zone: it has the time in UTC, the zone of the session. The text of
+`money` follows the locale of the session.
+"""
 
 
 class ColumnType(NamedTuple):
@@ -35,3 +47,14 @@ class ColumnType(NamedTuple):
     category: str
     element: str | None = None
     element_category: str | None = None
+
+    def cast_to(self, written: str) -> str:
+        """SQL of the types that a text is cast to, one after the other; it does not depend on the session's locale.
+
+        Args:
+            written: SQL of the type, with or without its length or precision.
+        """
+        read_as = _READ_AS.get(self.element or self.name)
+        if read_as is None:
+            return written
+        return f"{read_as}[]::{written}" if self.element else f"{read_as}::{written}"
