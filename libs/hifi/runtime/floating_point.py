@@ -29,7 +29,7 @@ def changes_whole(value: int | Decimal, number: float) -> bool:
     so.
 
     Args:
-        value: a finite number.
+        value: a number.
         number: the nearest floating-point number.
     """
     if number == value:
@@ -37,7 +37,8 @@ def changes_whole(value: int | Decimal, number: float) -> bool:
     if isinstance(value, int):
         return True
     _, digits, exponent = value.as_tuple()
-    assert isinstance(exponent, int)
+    if not isinstance(exponent, int):  # it is not finite
+        return False
     if exponent > 0:
         # The shortest text of a number is not always one that is rounded.
         texts = [f"{number:.{len(digits) - 1}e}", repr(number)]

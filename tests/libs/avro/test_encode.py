@@ -152,6 +152,7 @@ def test_what_is_no_schema_or_could_stand_for_endless_values_is_refused(text: st
         read_schema(text)
 
 
+DECIMAL = of("bytes", "decimal", precision=10, scale=2)
 PRECISE = of("bytes", "decimal", precision=20, scale=17)
 XYZ = {"x": 1, "y": 2, "z": 3}
 
@@ -198,12 +199,57 @@ def test_what_no_type_keeps_whole_loses_the_least() -> None:
 @given(st.integers(-(2**70), 2**70) | st.integers(-(2**54), 2**54))
 def test_a_whole_number_is_kept_or_refused(number: int) -> None:
     for kind in ("int", "long", "float", "double"):
-        for value in (number, Decimal(number), Decimal(f"{number}.0")):
+        written = Decimal(f"{number}.0")
+        for value in (number, Decimal(number), written, written.normalize()):
             try:
                 read = encoded_and_read(kind, value)
             except Rejected:
                 continue
-            assert read == number or float(read) == number
+            digits = len(Decimal(value).as_tuple().digits)
+            assert read == number or Decimal(f"{float(read):.{digits - 1}e}") == number
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "read"),
+    [
+        ("float", "16777217e1", None),
+        ("float", "1.6777217e7", None),
+        ("double", "9007199254740993e1", None),
+        ("float", "16777216e1", Decimal(167772160)),
+        ("double", "1e23", Decimal("1e23")),
+        ("double", "1.7976931348623157e308", Decimal("1.7976931348623157e308")),
+        ("float", "3.4028235e38", Decimal("3.4028234663852886e38")),
+        ("float", "3.4028236e38", None),
+        ("double", "1e9999999", None),
+        ("long", "1e9999999", None),
+        (DECIMAL, "1e9999999", None),
+    ],
+)
+def test_a_whole_number_with_an_exponent_is_kept_or_refused(
+    kind: Any, text: str, read: Decimal | None
+) -> None:
+    value = exact_json.loads(text)
+    if read is None:
+        with pytest.raises(Rejected, match="does not fit the Avro schema"):
+            encoded_and_read(kind, value)
+    else:
+        assert encoded_and_read(kind, value) == read
+
+
+@given(st.decimals(min_value=-(10**8), max_value=10**8, places=2), st.integers(0, 30))
+def test_a_decimal_with_more_zeros_than_its_scale_is_kept(number: Decimal, zeros: int) -> None:
+    for text in (f"{number:f}" + "0" * zeros, f"{number.normalize():E}"):
+        for value in (text, exact_json.loads(text)):
+            read = encoded_and_read(DECIMAL, value)
+            assert Decimal(read) == number
+            assert read.endswith(f"{number:f}"[-3:])
+
+
+def test_a_decimal_with_other_digits_than_its_scale_is_refused() -> None:
+    for text in ("0.001", "1.50" + "0" * 40 + "1", "100000000"):
+        with pytest.raises(Rejected, match="does not fit the Avro schema"):
+            encoded_and_read(DECIMAL, text)
+    assert encoded_and_read(DECIMAL, "0e-40") == encoded_and_read(DECIMAL, "0e40") == "0.00"
 
 
 @pytest.mark.parametrize(
