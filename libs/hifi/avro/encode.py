@@ -7,6 +7,7 @@ a union the first type that keeps the whole value is taken, else the one that lo
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
@@ -27,6 +28,7 @@ T = TypeVar("T")
 Convert: TypeAlias = Callable[[Any], Any]
 _INT: Final = 2**31
 _LONG: Final = 2**63
+_FRACTION: Final = re.compile(r"\.(\d*[1-9])?0*(?!\d)")
 _NON_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 
 
@@ -112,7 +114,8 @@ class _Compiler:
             return _PRIMITIVE[node] if node in _PRIMITIVE else self._named(node)
         kind = str(node["type"]), str(node.get("logicalType"))
         if kind in _LOGICAL:
-            return self._counted(_LOGICAL[kind], _in_milliseconds) if "millis" in kind[1] else _LOGICAL[kind]
+            keeps = _keeps_milliseconds if "millis" in kind[1] else _keeps_text
+            return self._counted(_LOGICAL[kind], keeps)
         return self._complex(node["type"], node)
 
     def _complex(self, kind: Any, node: Mapping[str, Any]) -> Convert:
@@ -263,8 +266,23 @@ def _same_number(value: Any, number: float) -> bool:
     return number == value or (isinstance(value, Decimal) and Decimal(repr(number)) == value)
 
 
-def _in_milliseconds(_: Any, moment: datetime | time) -> bool:
-    return moment.microsecond % 1000 == 0
+def _keeps_milliseconds(text: str, moment: datetime | time) -> bool:
+    return moment.microsecond % 1000 == 0 and _keeps_text(text, moment)
+
+
+def _keeps_text(text: str, value: datetime | date | time | str) -> bool:
+    """Whether a value is written as it was, but for zeros at the end of a fraction, and `+00:00` for `Z`."""
+    written = value if isinstance(value, str) else value.isoformat()
+    if isinstance(value, datetime) and text.endswith("Z"):
+        text = f"{text[:-1]}+00:00"
+    elif isinstance(value, datetime) and value.utcoffset():
+        return False  # only the moment is kept
+    return _without_zeros(text) == _without_zeros(written)
+
+
+def _without_zeros(text: str) -> str:
+    """A time without zeros at the end of its fraction."""
+    return _FRACTION.sub(lambda match: f".{match[1]}" if match[1] else "", text)
 
 
 def _text(value: Any) -> str:
@@ -369,7 +387,10 @@ def _local_timestamp(value: Any) -> datetime:
 
 
 def _time(value: Any) -> time:
-    return _parsed(time.fromisoformat, value, "no time of day")
+    time_of_day = _parsed(time.fromisoformat, value, "no time of day")
+    if time_of_day.utcoffset():
+        raise _Unfit("the time of day has an offset from UTC")
+    return time_of_day.replace(tzinfo=None)
 
 
 def _date(value: Any) -> date:
