@@ -12,7 +12,15 @@ READ_TYPES: Final = """
     )
     SELECT name, written, declared, base.typname, base.typcategory,
       CASE WHEN base.typcategory = 'A' THEN element.typname END, element.typcategory
-    FROM resolved JOIN pg_type AS base ON base.oid = type LEFT JOIN pg_type AS element ON element.oid = base.typelem
+    FROM resolved JOIN pg_type AS base ON base.oid = type LEFT JOIN LATERAL (
+      WITH RECURSIVE step AS (
+        SELECT typname, typcategory, typtype, typbasetype FROM pg_type WHERE oid = base.typelem
+        UNION ALL
+        SELECT next.typname, next.typcategory, next.typtype, next.typbasetype
+        FROM step JOIN pg_type AS next ON next.oid = step.typbasetype WHERE step.typtype = 'd'
+      )
+      SELECT typname, typcategory FROM step WHERE typtype <> 'd'
+    ) AS element ON true
     WHERE base.typtype <> 'd'
 """
 """Name and type of each column of a table, domains resolved."""
@@ -37,7 +45,7 @@ class ColumnType(NamedTuple):
         declared: SQL of the type, for messages.
         name: in `pg_type`, of a domain that of its base type, such as `int4`.
         category: `typcategory` in `pg_type`, such as `N` for numbers.
-        element: name in `pg_type` of the elements of an array; None: it is no array.
+        element: name in `pg_type` of the elements of an array, of a domain that of its base type; None: it is no array.
         element_category: of the elements.
     """
 

@@ -158,6 +158,22 @@ async def test_values_are_exact_whatever_the_role_has(postgres: PostgresTable, f
     assert differences == []
 
 
+async def test_arrays_of_a_domain_and_keys_have_the_values_of_their_type(postgres: PostgresTable) -> None:
+    moment = f"{postgres.name}_moment"
+    postgres.execute(f"CREATE DOMAIN {moment}_base AS timestamp")
+    postgres.execute(f"CREATE DOMAIN {moment} AS {moment}_base CHECK (value > '2000-01-01')")
+    postgres.execute(f"ALTER TABLE {postgres.name} ADD v {moment}[], ADD w timestamp[], ADD UNIQUE (key, w)")
+    columns = {"key": "key", "number": "number", "v": "v", "w": "v"}
+    postgres_writer = writer(postgres, columns=columns, key=["key", "w"])
+    for offset in (1, 2):
+        await postgres_writer.write([event(offset, '["2026-07-01T12:00:00+02:00"]', "a")])
+    with pytest.raises(Rejected, match="the value is no date or time in ISO 8601"):
+        await postgres_writer.write([event(3, '["today"]', "a")])
+    await postgres_writer.close()
+    rows = postgres.execute(f"SELECT number, v::text, w::text FROM {postgres.name}")
+    assert rows == [(2, '{"2026-07-01 10:00:00"}', '{"2026-07-01 10:00:00"}')]
+
+
 async def test_the_table_of_values_is_true(postgres: PostgresTable) -> None:
     for row in VALUES:
         column = "text" if row.column == "any type" else row.column
