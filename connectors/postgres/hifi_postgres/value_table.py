@@ -33,6 +33,7 @@ VALUES: Final = (
     ValueRow("number with a fraction", "double precision", "lossy: the nearest value", "0.1000", "0.1"),
     ValueRow("whole number that the type has", "double precision", "exact", "16777216", "16777216"),
     ValueRow("whole number that the type lacks", "real", "refused", "16777217", None),
+    ValueRow("number", "money", "exact", "1234.50", "$1,234.50"),
     ValueRow("number", "text", "exact", "1e21", "1000000000000000000000"),
     ValueRow("number", "boolean", "refused", "1", None),
     ValueRow("truth value", "boolean", "exact", "true", "true"),
@@ -56,6 +57,8 @@ VALUES: Final = (
         "time", "timestamp(0)", "lossy: rounded to the precision of the column", '"2026-07-01T12:00:00.6"',
         "2026-07-01 12:00:01",
     ),
+    ValueRow("date with a time of day", "date", "refused", '"2026-07-01T12:00:00Z"', None),
+    ValueRow("time with a zone", "time", "refused", '"12:00:00+02:00"', None),
     ValueRow("date or time that is not ISO 8601", "date", "refused", '"02/03/2026"', None),
     ValueRow("null", "any type", "exact", "null", None),
 )  # fmt: skip

@@ -7,11 +7,12 @@ a union the first type that keeps the whole value is taken, else the one that lo
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 from io import BytesIO
-from struct import pack, unpack
+from math import isinf
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -20,15 +21,14 @@ import fastavro
 from hifi.avro.schema import AvroSchema, branch_name
 from hifi.record.cloudevents.timestamps import parse_iso8601
 from hifi.runtime.errors import Rejected
+from hifi.runtime.floating_point import changes_whole, nearest
 from hifi.runtime.json_pointer import json_pointer
 
 T = TypeVar("T")
 Convert: TypeAlias = Callable[[Any], Any]
 _INT: Final = 2**31
 _LONG: Final = 2**63
-_LARGEST_FLOAT: Final = 3.4028234663852886e38
-_LARGEST_DOUBLE: Final = 1.7976931348623157e308
-_EXACT_DOUBLE: Final = 2.0**53
+_FRACTION: Final = re.compile(r"\.(\d*[1-9])?0*(?!\d)")
 _NON_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 
 
@@ -114,7 +114,8 @@ class _Compiler:
             return _PRIMITIVE[node] if node in _PRIMITIVE else self._named(node)
         kind = str(node["type"]), str(node.get("logicalType"))
         if kind in _LOGICAL:
-            return self._counted(_LOGICAL[kind], _in_milliseconds) if "millis" in kind[1] else _LOGICAL[kind]
+            keeps = _keeps_milliseconds if "millis" in kind[1] else _keeps_text
+            return self._counted(_LOGICAL[kind], keeps)
         return self._complex(node["type"], node)
 
     def _complex(self, kind: Any, node: Mapping[str, Any]) -> Convert:
@@ -234,37 +235,25 @@ def _integer(limit: int) -> Convert:
     return convert
 
 
-def _number(largest: float, nearest: Callable[[Any], float]) -> Convert:
+def _number(bits: int) -> Convert:
     def convert(value: Any) -> float:
         if isinstance(value, str) and value in _NON_FINITE:
             return float(value)
         if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
             raise _Unfit("it is no number")
-        if value > largest or value < -largest:
+        number = nearest(value, bits)
+        if isinf(number):
             raise _Unfit("the number is too large")
-        try:
-            number = nearest(value)
-        except OverflowError:
-            raise _Unfit("the number is too large") from None
-        if _is_whole(value) and number != value:
+        if changes_whole(_as_written(value), number):
             raise _Unfit("the integer has more digits than the floating-point type")
         return number
 
     return convert
 
 
-def _single(value: Any) -> float:
-    """The nearest number of 32 bits."""
-    number: float = unpack("f", pack("f", value))[0]
-    return number
-
-
-def _is_whole(value: float | Decimal) -> bool:
-    """Whether a number is written as a whole one; 1e300 is not."""
-    if isinstance(value, Decimal):
-        exponent = value.as_tuple().exponent
-        return isinstance(exponent, int) and exponent <= 0 and value == value.to_integral_value()
-    return isinstance(value, int) or (value.is_integer() and abs(value) < _EXACT_DOUBLE)
+def _as_written(value: float | Decimal) -> int | Decimal:
+    """A number as JSON has it."""
+    return Decimal(repr(value)) if isinstance(value, float) else value
 
 
 def _keeps_sign(value: Any, number: int) -> bool:
@@ -277,8 +266,23 @@ def _same_number(value: Any, number: float) -> bool:
     return number == value or (isinstance(value, Decimal) and Decimal(repr(number)) == value)
 
 
-def _in_milliseconds(_: Any, moment: datetime | time) -> bool:
-    return moment.microsecond % 1000 == 0
+def _keeps_milliseconds(text: str, moment: datetime | time) -> bool:
+    return moment.microsecond % 1000 == 0 and _keeps_text(text, moment)
+
+
+def _keeps_text(text: str, value: datetime | date | time | str) -> bool:
+    """Whether a value is written as it was, but for zeros at the end of a fraction, and `+00:00` for `Z`."""
+    written = value if isinstance(value, str) else value.isoformat()
+    if isinstance(value, datetime) and text.endswith("Z"):
+        text = f"{text[:-1]}+00:00"
+    elif isinstance(value, datetime) and value.utcoffset():
+        return False  # only the moment is kept
+    return _without_zeros(text) == _without_zeros(written)
+
+
+def _without_zeros(text: str) -> str:
+    """A time without zeros at the end of its fraction."""
+    return _FRACTION.sub(lambda match: f".{match[1]}" if match[1] else "", text)
 
 
 def _text(value: Any) -> str:
@@ -353,12 +357,17 @@ def _decimal(precision: int, scale: int) -> Convert:
             decimal = Decimal(str(value))
         except InvalidOperation:
             raise _Unfit("it is no decimal") from None
-        if not decimal.is_finite() or decimal.adjusted() >= precision - scale:
+        if not decimal.is_finite() or (decimal and decimal.adjusted() >= precision - scale):
             raise _Unfit(f"it has more than {precision - scale} digits before the point")
-        exponent = decimal.normalize().as_tuple().exponent
-        if isinstance(exponent, int) and -exponent > scale:
+        sign, digits, exponent = decimal.as_tuple()
+        assert isinstance(exponent, int)
+        if not decimal:
+            return Decimal((sign, (0,), -scale))
+        if (finer := -exponent - scale) <= 0:
+            return decimal
+        if finer >= len(digits) or any(digits[-finer:]):
             raise _Unfit(f"it has more than {scale} digits after the point")
-        return decimal
+        return Decimal((sign, digits[:-finer], -scale))
 
     return convert
 
@@ -378,7 +387,10 @@ def _local_timestamp(value: Any) -> datetime:
 
 
 def _time(value: Any) -> time:
-    return _parsed(time.fromisoformat, value, "no time of day")
+    time_of_day = _parsed(time.fromisoformat, value, "no time of day")
+    if time_of_day.utcoffset():
+        raise _Unfit("the time of day has an offset from UTC")
+    return time_of_day.replace(tzinfo=None)
 
 
 def _date(value: Any) -> date:
@@ -401,8 +413,8 @@ _PRIMITIVE: Final[Mapping[str, Convert]] = {
     "boolean": _boolean,
     "int": _integer(_INT),
     "long": _integer(_LONG),
-    "float": _number(_LARGEST_FLOAT, _single),
-    "double": _number(_LARGEST_DOUBLE, float),
+    "float": _number(32),
+    "double": _number(64),
     "string": _text,
     "bytes": _bytes,
 }

@@ -2,6 +2,7 @@
 
 import io
 import json
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -152,6 +153,9 @@ def test_what_is_no_schema_or_could_stand_for_endless_values_is_refused(text: st
         read_schema(text)
 
 
+DECIMAL = of("bytes", "decimal", precision=10, scale=2)
+DATE = of("int", "date")
+MICROS, LOCAL_MICROS = of("long", "timestamp-micros"), of("long", "local-timestamp-micros")
 PRECISE = of("bytes", "decimal", precision=20, scale=17)
 XYZ = {"x": 1, "y": 2, "z": 3}
 
@@ -174,6 +178,13 @@ def encoded_and_read(branches: Any, value: Any, unknown: Any = "reject") -> Any:
         ([record("P", x="int", y="int"), record("Q", x="int", y="int", z="int")], XYZ, XYZ),
         ([of("long", "timestamp-millis"), "string"], "2026-01-01T00:00:00.123456Z", "2026-01-01T00:00:00.123456Z"),
         ({"type": "array", "items": ["float", "double"]}, [0.5, 0.1], [0.5, Decimal("0.1")]),
+        ([DATE, "string"], "20260701", "20260701"),
+        ([MICROS, "string"], "2026-07-01T12:00:00+02:00", "2026-07-01T12:00:00+02:00"),
+        ([MICROS, "string"], "2026-07-01T12:00:00.1234567Z", "2026-07-01T12:00:00.1234567Z"),
+        ([MICROS, "string"], "2026-07-01T12:00:00.500+00:00", "2026-07-01T12:00:00.500000Z"),
+        ([of("long", "time-micros"), "string"], "12:00:00+02", "12:00:00+02"),
+        ([LOCAL_MICROS, DATE], "2026-07-01", "2026-07-01"),
+        (["double", "string"], "NaN", "NaN"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("unknown", ["reject", "drop"])
@@ -190,6 +201,37 @@ def test_minus_zero_is_a_floating_point_number_where_the_schema_has_them(branche
     assert str(encoded_and_read(branches, Decimal("-0"))) == text
 
 
+@pytest.mark.parametrize(
+    "logical", [DATE, MICROS, LOCAL_MICROS, of("long", "time-micros"), of("int", "time-millis")]
+)
+@given(
+    moment=st.datetimes(timezones=st.none() | st.timezones()),
+    form=st.sampled_from(["%Y-%m-%d", "%Y%m%d", "%G-W%V-%u", "%H:%M", "%H%M%S", "%H:%M:%S.%f", "%H:%M:%S%z"]),
+    more=st.sampled_from(["", "7", "Z", "z", "+02", "+00:00"]),
+)
+def test_a_text_that_a_logical_type_would_change_stays_text(
+    logical: Any, moment: datetime, form: str, more: str
+) -> None:
+    for text in (moment.isoformat() + more, moment.isoformat(" ") + more, moment.strftime(form) + more):
+        assert comparable(encoded_and_read([logical, "string"], text)) == comparable(text)
+
+
+def comparable(text: str) -> str:
+    """A text without what two texts of a time may differ in: zeros at the end of its fraction, `Z` for `+00:00`."""
+    whole, point, fraction = text.removesuffix("Z").removesuffix("+00:00").partition(".")
+    is_utc = text.endswith(("Z", "+00:00"))
+    return f"{whole}{point and point + fraction.rstrip('0')}".removesuffix(".") + ("Z" if is_utc else "")
+
+
+@pytest.mark.parametrize("kind", ["time-micros", "time-millis"])
+def test_a_time_of_day_with_an_offset_is_refused(kind: str) -> None:
+    only = of("int" if kind == "time-millis" else "long", kind)
+    for text in ("12:00:00+02", "12:00:00-00:30"):
+        with pytest.raises(Rejected, match="the time of day has an offset from UTC"):
+            encoded_and_read(only, text)
+    assert encoded_and_read(only, "12:00:00Z") == "12:00:00"
+
+
 def test_what_no_type_keeps_whole_loses_the_least() -> None:
     branches = [record("P", x="int"), record("Q", x="int", y="int")]
     assert encoded_and_read(branches, {"x": 1, "y": 2, "z": 3}, "drop") == {"x": 1, "y": 2}
@@ -198,12 +240,60 @@ def test_what_no_type_keeps_whole_loses_the_least() -> None:
 @given(st.integers(-(2**70), 2**70) | st.integers(-(2**54), 2**54))
 def test_a_whole_number_is_kept_or_refused(number: int) -> None:
     for kind in ("int", "long", "float", "double"):
-        for value in (number, Decimal(number), Decimal(f"{number}.0")):
+        written = Decimal(f"{number}.0")
+        for value in (number, Decimal(number), written, written.normalize()):
             try:
                 read = encoded_and_read(kind, value)
             except Rejected:
                 continue
-            assert read == number or float(read) == number
+            digits = len(Decimal(value).as_tuple().digits)
+            assert read == number or Decimal(f"{float(read):.{digits - 1}e}") == number
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "read"),
+    [
+        ("float", "16777217e1", None),
+        ("float", "1.6777217e7", None),
+        ("double", "9007199254740993e1", None),
+        ("float", "16777216e1", Decimal(167772160)),
+        ("double", "1e23", Decimal("1e23")),
+        ("double", "1.7976931348623157e308", Decimal("1.7976931348623157e308")),
+        ("float", "3.4028235e38", Decimal("3.4028234663852886e38")),
+        ("float", "3.4028236e38", None),
+        ("double", "1e9999999", None),
+        ("long", "1e9999999", None),
+        (DECIMAL, "1e9999999", None),
+    ],
+)
+def test_a_whole_number_with_an_exponent_is_kept_or_refused(
+    kind: Any, text: str, read: Decimal | None
+) -> None:
+    value = exact_json.loads(text)
+    if read is None:
+        with pytest.raises(Rejected, match="does not fit the Avro schema"):
+            encoded_and_read(kind, value)
+    else:
+        assert encoded_and_read(kind, value) == read
+
+
+@given(
+    st.decimals(min_value=Decimal("-99999999.99"), max_value=Decimal("99999999.99"), places=2),
+    st.integers(0, 30),
+)
+def test_a_decimal_with_more_zeros_than_its_scale_is_kept(number: Decimal, zeros: int) -> None:
+    for text in (f"{number:f}" + "0" * zeros, f"{number.normalize():E}"):
+        for value in (text, exact_json.loads(text)):
+            read = encoded_and_read(DECIMAL, value)
+            assert Decimal(read) == number
+            assert read.endswith(f"{number:f}"[-3:])
+
+
+def test_a_decimal_with_other_digits_than_its_scale_is_refused() -> None:
+    for text in ("0.001", "1.50" + "0" * 40 + "1", "100000000"):
+        with pytest.raises(Rejected, match="does not fit the Avro schema"):
+            encoded_and_read(DECIMAL, text)
+    assert encoded_and_read(DECIMAL, "0e-40") == encoded_and_read(DECIMAL, "0e40") == "0.00"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,14 @@ USER = "postgres"
 
 
 class PostgresServer:
-    """Runs while the block does."""
+    """Runs while the block does.
+
+    Args:
+        locale: name of a locale that the server has, such as `de_DE.UTF-8`; it is built. Empty: those of this machine.
+    """
+
+    def __init__(self, locale: str = "") -> None:
+        self._locale = locale
 
     def __enter__(self) -> Self:
         self._user = USER if os.getuid() == ROOT_USER else None
@@ -30,6 +37,17 @@ class PostgresServer:
         if self._user:
             for path in (self._folder, password):
                 shutil.chown(path, self._user)
+        self._environment = dict(os.environ)
+        if self._locale:
+            language, _, encoding = self._locale.partition(".")
+            locales = self._folder / "locales"
+            locales.mkdir()
+            subprocess.run(
+                ["localedef", "-i", language, "-f", encoding, str(locales / self._locale)],
+                check=True,
+                timeout=60,
+            )
+            self._environment["LOCPATH"] = str(locales)
         data = str(self._folder / "data")
         self._run(
             "initdb", "-D", data, "-U", USER, "-A", "scram-sha-256", "--pwfile", str(password), "--no-sync"
@@ -58,6 +76,7 @@ class PostgresServer:
             check=True,
             user=self._user,
             cwd=self._folder,
+            env=self._environment,
             stdout=subprocess.DEVNULL,
             timeout=60,
         )

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 from hifi.delivery.field_value import exact_fields, value_at
 from hifi.delivery.kind import OutboundEvent
 from hifi.runtime.errors import Rejected
+from hifi.runtime.floating_point import changes_whole, nearest
 from hifi_objects.declaration import ObjectColumn
 
 LOG: Final = "hifi_log"
@@ -74,7 +75,8 @@ def _value(name: str, column: ObjectColumn, value: Any) -> Any:
 
 def _is_long(value: Any) -> bool:
     if isinstance(value, Decimal):
-        return abs(value) < _LONG and value == value.to_integral_value()
+        # Without arithmetic, which has no result for 1e9999999.
+        return -_LONG <= value < _LONG and value == value.to_integral_value()
     return isinstance(value, int) and not isinstance(value, bool) and -_LONG <= value < _LONG
 
 
@@ -84,12 +86,8 @@ def _is_double(value: Any) -> bool:
         return value in NON_FINITE
     if not isinstance(value, int | Decimal) or isinstance(value, bool):
         return False
-    try:
-        number = float(value)
-    except OverflowError:
-        return False
-    is_whole = isinstance(value, int) or ("E" not in str(value) and value == value.to_integral_value())
-    return math.isfinite(number) and (not is_whole or number == value)
+    number = nearest(value, 64)
+    return math.isfinite(number) and not changes_whole(value, number)
 
 
 _LONG: Final = 2**63

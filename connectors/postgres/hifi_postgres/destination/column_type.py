@@ -1,5 +1,6 @@
 """The types of a table's columns, as the catalog of PostgreSQL has them. Pure."""
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 READ_TYPES: Final = """
@@ -11,10 +12,29 @@ READ_TYPES: Final = """
     )
     SELECT name, written, declared, base.typname, base.typcategory,
       CASE WHEN base.typcategory = 'A' THEN element.typname END, element.typcategory
-    FROM resolved JOIN pg_type AS base ON base.oid = type LEFT JOIN pg_type AS element ON element.oid = base.typelem
+    FROM resolved JOIN pg_type AS base ON base.oid = type LEFT JOIN LATERAL (
+      WITH RECURSIVE step AS (
+        SELECT typname, typcategory, typtype, typbasetype FROM pg_type WHERE oid = base.typelem
+        UNION ALL
+        SELECT next.typname, next.typcategory, next.typtype, next.typbasetype
+        FROM step JOIN pg_type AS next ON next.oid = step.typbasetype WHERE step.typtype = 'd'
+      )
+      SELECT typname, typcategory FROM step WHERE typtype <> 'd'
+    ) AS element ON true
     WHERE base.typtype <> 'd'
 """
 """Name and type of each column of a table, domains resolved."""
+
+
+_READ_AS: Final[Mapping[str, str]] = {
+    "timestamp": "timestamp with time zone",
+    "money": "numeric",
+}
+"""Types whose text is read as another type first.
+
+Of a time with a zone, `timestamp` would drop the zone: it has the time in UTC, the zone of the session. The text of
+`money` follows the locale of the session.
+"""
 
 
 class ColumnType(NamedTuple):
@@ -25,7 +45,7 @@ class ColumnType(NamedTuple):
         declared: SQL of the type, for messages.
         name: in `pg_type`, of a domain that of its base type, such as `int4`.
         category: `typcategory` in `pg_type`, such as `N` for numbers.
-        element: name in `pg_type` of the elements of an array; None: it is no array.
+        element: name in `pg_type` of the elements of an array, of a domain that of its base type; None: it is no array.
         element_category: of the elements.
     """
 
@@ -35,3 +55,14 @@ class ColumnType(NamedTuple):
     category: str
     element: str | None = None
     element_category: str | None = None
+
+    def cast_to(self, written: str) -> str:
+        """SQL of the types that a text is cast to, one after the other; it does not depend on the session's locale.
+
+        Args:
+            written: SQL of the type, with or without its length or precision.
+        """
+        read_as = _READ_AS.get(self.element or self.name)
+        if read_as is None:
+            return written
+        return f"{read_as}[]::{written}" if self.element else f"{read_as}::{written}"

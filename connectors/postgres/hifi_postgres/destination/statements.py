@@ -346,9 +346,8 @@ class TableStatements:
     def _value(self, name: str) -> Composed:
         """The value of a column as its type."""
         column_type = self._types[self._columns.get(name, name)]
-        # Of a time with a zone, `timestamp` would drop the zone: it has the time in UTC, the zone of the session.
-        written = "timestamp with time zone" if column_type.name == "timestamp" else column_type.written
-        return SQL("event.{}::{}").format(Identifier(name), SQL(written.replace("%", "%%")))
+        cast = column_type.cast_to(column_type.written)
+        return SQL("event.{}::{}").format(Identifier(name), SQL(cast.replace("%", "%%")))
 
     def _write(self, names: tuple[str, ...]) -> Composed:
         columns = [name for name in names if name != _KEY]

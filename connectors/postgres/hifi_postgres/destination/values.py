@@ -6,19 +6,62 @@ its digits, and a `json` column gets the JSON value itself.
 
 import base64
 import binascii
-import struct
+import re
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NamedTuple
 
 from hifi.runtime import exact_json
+from hifi.runtime.floating_point import changes_whole, nearest
 from hifi_postgres.destination.arrays import array_text, quoted
 from hifi_postgres.destination.column_type import ColumnType
 
 _JSON: Final = frozenset({"json", "jsonb"})
 _WHOLE: Final = frozenset({"int2", "int4", "int8", "oid"})
-_FLOATING: Final[Mapping[str, str]] = {"float4": "f", "float8": "d"}
-"""Types of floating-point numbers, and their formats of `struct`."""
+_FLOATING: Final[Mapping[str, int]] = {"float4": 32, "float8": 64}
+"""Types of floating-point numbers, and their bits."""
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([Ee][+-]?\d+)?", re.ASCII)
+_MONEY: Final = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
+_DAY: Final = r"(\d{4,7}-\d\d-\d\d|\d{8})"
+_TIME: Final = r"(\d\d:\d\d(:\d\d(\.\d+)?)?|\d{4}(\d\d(\.\d+)?)?)"
+_MIDNIGHT: Final = r"(00:00(:00(\.0+)?)?|0000(00(\.0+)?)?)"
+_ZONE: Final = r"([Zz]|[+-]\d\d(:?\d\d(:?\d\d)?)?)"
+_UTC: Final = r"([Zz]|[+-]00(:?00(:?00)?)?)"
+_INFINITY: Final = "-?[Ii]nfinity"
+_MOMENT: Final = re.compile(rf"{_DAY}([Tt ]{_TIME}{_ZONE}?)?( BC)?|{_INFINITY}", re.ASCII)
+_ISO_8601: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
+    "date": (
+        re.compile(rf"{_DAY}([Tt ]{_MIDNIGHT}{_UTC}?)?( BC)?|{_INFINITY}", re.ASCII),
+        "the value is no date in ISO 8601, or has a time of day or a zone",
+    ),
+    "time": (
+        re.compile(rf"[Tt]?{_TIME}{_UTC}?", re.ASCII),
+        "the value is no time of day in ISO 8601, or has a date or a zone",
+    ),
+    "timetz": (
+        re.compile(rf"[Tt]?{_TIME}{_ZONE}?", re.ASCII),
+        "the value is no time of day in ISO 8601, or has a date",
+    ),
+    "timestamp": (_MOMENT, "the value is no date or time in ISO 8601"),
+    "tsrange": (
+        re.compile(rf"{_DAY}([Tt ]{_TIME}{_UTC}?)?( BC)?|{_INFINITY}", re.ASCII),
+        "the value has a bound that is no date or time in ISO 8601, or has an offset from UTC",
+    ),
+    "timestamptz": (_MOMENT, "the value is no date or time in ISO 8601"),
+}
+"""Texts of dates and times whose meaning is in themselves, whatever the day and the session, and what others are."""
+_RANGES: Final[Mapping[str, str]] = {
+    "daterange": "date",
+    "datemultirange": "date",
+    "tsrange": "tsrange",  # nothing converts its bounds to UTC
+    "tsmultirange": "tsrange",
+    "tstzrange": "timestamptz",
+    "tstzmultirange": "timestamptz",
+}
+"""Ranges, and the types of their bounds."""
+_DIMENSIONS: Final = re.compile(r"\s*(\[[\d:+-]+\])+\s*=")
+_BETWEEN: Final = re.compile(r"[\[\](){},]")
+"""Characters between the elements of an array, or the bounds of a range."""
 _NUMBERS, _TEXTS, _BOOLEANS = "N", "S", "B"
 """Categories of types."""
 _LONG: Final = range(-(2**63), 2**63)
@@ -68,7 +111,10 @@ def column_text(value: Any, column: ColumnType) -> str | None:
         return _scalar_text(value, column)
     if isinstance(value, list):
         return _array_text(value, _Scalar(column.element, column.element_category or ""))
-    if value is None or isinstance(value, str):
+    if value is None:
+        return None
+    if isinstance(value, str):
+        _check_parts(_DIMENSIONS.sub("", value, count=1), column.element)
         return _plain_text(value)
     raise Unfit(f"the value is {kind_of(value)}")
 
@@ -79,7 +125,13 @@ def _scalar_text(value: Any, scalar: "_Scalar | ColumnType") -> str | None:
     if scalar.name in _JSON:
         return _json_text(value)
     if isinstance(value, str):
-        return _bytes_text(value) if scalar.name == "bytea" else _plain_text(value)
+        if scalar.name == "bytea":
+            return _bytes_text(value)
+        if scalar.name in _RANGES:
+            _check_parts(value, _RANGES[scalar.name])
+        else:
+            _check_text(value, scalar.name)
+        return _plain_text(value)
     if scalar.name == "hstore" and isinstance(value, dict):
         return _hstore_text(value)
     return _text_of_other(value, scalar)
@@ -100,15 +152,14 @@ def _text_of_other(value: Any, scalar: "_Scalar | ColumnType") -> str:
 
 
 def _number_text(value: int | Decimal, type_name: str) -> str:
+    if type_name in _FLOATING:
+        _check_whole(value, _FLOATING[type_name])
     if not isinstance(value, int) and type_name not in _WHOLE:
         text = str(value)
         if "E" not in text:
             return text
-    is_whole = isinstance(value, int) or _is_whole(value)
-    if type_name in _WHOLE and not is_whole:
+    if type_name in _WHOLE and not isinstance(value, int) and not _is_whole(value):
         raise Unfit("the value is a number with a fraction")
-    if isinstance(value, int) and type_name in _FLOATING and not _keeps(value, _FLOATING[type_name]):
-        raise Unfit("the value is a whole number with more digits than the type has")
     if isinstance(value, int):
         # Python refuses to write large numbers with `str`, whose time is quadratic.
         return str(value) if value.bit_length() < 4 * _MOST_DIGITS else str(Decimal(value))
@@ -129,13 +180,43 @@ def _is_whole(value: Decimal) -> bool:
     return value.adjusted() >= 0 and not any(value.as_tuple().digits[exponent:])
 
 
-def _keeps(value: int, format_: str) -> bool:
-    """Whether a floating-point number has a whole number exactly."""
-    try:
-        (stored,) = struct.unpack(format_, struct.pack(format_, float(value)))
-    except OverflowError:
-        return False
-    return bool(stored == value)
+def _check_whole(value: int | Decimal, bits: int) -> None:
+    """Check that a floating-point number has a value, if it is a whole number."""
+    if changes_whole(value, nearest(value, bits)):
+        raise Unfit("the value is a whole number with more digits than the type has")
+
+
+def _check_text(value: str, type_name: str) -> None:
+    """Check that the type reads nothing else than what the text says, whatever the session has set.
+
+    Raises:
+        Unfit: it does, or may.
+    """
+    if type_name in _ISO_8601:
+        form, mismatch = _ISO_8601[type_name]
+        if form.fullmatch(value.strip()) is None:
+            raise Unfit(mismatch)
+    elif type_name in _FLOATING:
+        if _NUMBER.fullmatch(value.strip()):
+            try:
+                number = Decimal(value.strip())
+            except InvalidOperation:  # its exponent is too large for any type
+                return
+            _check_whole(number, _FLOATING[type_name])
+    elif type_name == "money" and _MONEY.fullmatch(value.strip()) is None:
+        raise Unfit("the value is no decimal number such as 1234.50")
+
+
+def _check_parts(value: str, type_name: str) -> None:
+    """Check the elements of an array or the bounds of a range that is written as text."""
+    if type_name in _RANGES:
+        type_name = _RANGES[type_name]
+    if type_name not in _ISO_8601 and type_name not in _FLOATING and type_name != "money":
+        return
+    for part in _BETWEEN.split(value):
+        text = part.strip().replace('\\"', "").strip('"').strip()
+        if text and text.lower() not in {"null", "empty"}:
+            _check_text(text, type_name)
 
 
 def _plain_text(value: str | None) -> str | None:

@@ -52,7 +52,7 @@ class PostgresWriter(DestinationWriter):
                 "the secret `url` is not a connection URL; write postgresql://user:password@host:5432/database"
             ) from None
         name = f"hifi {context.pipe}/{context.destination}"[:63]
-        self._options: dict[str, Any] = {"application_name": name, **url_options}
+        self._options: dict[str, Any] = {"application_name": name, **url_options, "client_encoding": "UTF8"}
         self._table_name = settings.table
         self._types = settings.types
         self._table = TableStatements(settings)
@@ -214,7 +214,7 @@ class PostgresWriter(DestinationWriter):
             length = _LENGTH.match(column.declared)
             if error.sqlstate == _TOO_LONG and length and len(text.rstrip()) > int(length[1]):
                 return _at_fault(name, column)
-            cast = SQL("SELECT %s::text::{}").format(SQL(column.declared.replace("%", "%%")))
+            cast = SQL("SELECT %s::text::{}").format(SQL(column.cast_to(column.declared).replace("%", "%%")))
             try:
                 async with connection.transaction():
                     await connection.execute(cast, [text])
@@ -250,6 +250,9 @@ def _beginning(timeout_s: float) -> tuple[bytes, list[str]]:
         "TimeZone": "UTC",
         "DateStyle": "ISO, YMD",
         "IntervalStyle": "postgres",
+        "array_nulls": "on",
+        "xmloption": "content",
+        "quote_all_identifiers": "off",  # the names of types are compared
     }
     calls = ", ".join([f"set_config('{name}', %s, true)" for name in settings])
     return f"SELECT {calls}".encode(), list(settings.values())

@@ -167,7 +167,8 @@ async def test_numbers_keep_their_digits_or_are_refused(object_folder: ObjectFol
     columns |= {"j": {"path": "j", "type": "json"}, "n": {"path": "n", "type": "double"}}
     number_writer = writer(object_folder, columns=columns)
     for bad in (
-        '{"d":9007199254740993}', '{"d":1e400}', '{"l":1.5}', '{"l":9223372036854775808}', '{"d":"1"}'
+        '{"d":9007199254740993}', '{"d":1e400}', '{"l":1.5}', '{"l":9223372036854775808}', '{"d":"1"}',
+        '{"l":1e9999999}', '{"l":-1e9999999}', '{"d":-1e9999999}', '{"l":1e-9999999}', '{"d":9007199254740993e1}',
     ):  # fmt: skip
         with pytest.raises(Rejected, match=f"the column {bad[2]} has the type"):
             await number_writer.write([outbound(1)._replace(data=bad.encode())])
@@ -278,6 +279,11 @@ def test_wrong_settings_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert "write an absolute path" in problems({"folder": "here"})[0][1]
     wrong = problems({"folder": "/tmp", "columns": {"hour": {"path": "a"}}})
     assert "the column hour needs another name" in wrong[0][1]
+    for name in ("Date", "HOUR", "Hifi_offset", "CE_id"):
+        (taken,) = problems({"folder": "/tmp", "columns": {name: {"path": "a"}}})
+        assert f"the column {name} needs another name" in taken[1]
+    (alike,) = problems({"folder": "/tmp", "columns": {"userId": {"path": "a"}, "userid": {"path": "b"}}})
+    assert "the columns userId and userid differ in upper and lower case only" in alike[1]
     monkeypatch.setenv("HIFI_PIPES_OBJECT_FOLDERS", str(tmp_path / "allowed"))
     refused = problems({"folder": str(tmp_path / "allowed/../other")})
     assert "HIFI_PIPES_OBJECT_FOLDERS allows files below" in refused[0][1]

@@ -21,7 +21,7 @@ from tests.support.egest.egest_stream import (
     running_egest,
     texts,
 )
-from tests.support.postgres.postgres_server import PASSWORD, ROOT_USER, USER, PostgresServer
+from tests.support.postgres.postgres_server import PASSWORD, PROGRAMS, ROOT_USER, USER, PostgresServer
 from tests.support.postgres.postgres_table import PostgresTable
 
 from hifi.delivery.installed_kinds import read_settings
@@ -32,6 +32,9 @@ from hifi_infra.ports import free_port
 from hifi_postgres.destination.writer import PostgresWriter
 from hifi_postgres.value_table import VALUES
 
+GERMAN = "de_DE.UTF-8"
+HAS_GERMAN = Path("/usr/share/i18n/locales/de_DE").exists()
+"""The locale can be built: this machine has its source."""
 LOG, OTHER_LOG = "0a" * 16, "0b" * 16
 COLUMNS_OF_V = {"columns": {"key": "key", "number": "number", "v": "v"}}
 
@@ -87,16 +90,50 @@ EXACT = [
     ("bit(8)", '"10100001"', "10100001"),
     ("varbit", '"00101"', "00101"),
     ("timetz", '"12:00:00+02"', "12:00:00+02"),
+    ("timestamp[]", '["2026-07-01T12:00:00+02:00", null]', '{"2026-07-01 10:00:00",NULL}'),
+    ("timestamp[]", '"{2026-07-01T12:00:00+02:00}"', '{"2026-07-01 10:00:00"}'),
+    ("timestamp(0)[]", '[["2026-07-01T12:00:00.6+02:00"]]', '{{"2026-07-01 10:00:01"}}'),
+    ("date", '"20260701"', "2026-07-01"),
+    ("date", '"12026-07-01"', "12026-07-01"),
+    ("date", '"2026-07-01T00:00:00.000Z"', "2026-07-01"),
+    ("date[]", '"[0:1]={2026-07-01,NULL}"', "[0:1]={2026-07-01,NULL}"),
+    ("time", '"12:00:00.5Z"', "12:00:00.5"),
+    ("daterange", '"[2026-07-01,2026-08-01)"', "[2026-07-01,2026-08-01)"),
+    ("tstzrange", '"(\\"2026-07-01 12:00:00+02\\",)"', '("2026-07-01 10:00:00+00",)'),
+    ("daterange", '"empty"', "empty"),
+    ("text[]", '"{a,NULL}"', "{a,NULL}"),
+    ("text", '"1 €"', "1 €"),
+    ("money", "-1234.5", "-$1,234.50"),
+    ("money[]", '["1234.50", 2]', '{"$1,234.50",$2.00}'),
+    ("real", "1.6777216e7", "1.6777216e+07"),
+    ("real", "1e23", "1e+23"),
+    ("double precision", "1e23", "9.999999999999999e+22"),
+    ("double precision", '"9007199254740994"', "9.007199254740994e+15"),
+    ("double precision", '"-Infinity"', "-Infinity"),
 ]
 
 
+@pytest.fixture(scope="module")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """A server that has a locale which writes 1234.50 as 1.234,50."""
+    if not PROGRAMS.is_dir():
+        pytest.skip(f"PostgreSQL is not installed in {PROGRAMS}")
+    with PostgresServer(locale=GERMAN if HAS_GERMAN else "") as server:
+        yield server
+
+
 @pytest.fixture
-def foreign_role(postgres: PostgresTable) -> Any:
-    """The role has another time zone and other styles."""
+def foreign_role(postgres: PostgresTable) -> Iterator[None]:
+    """The role has another time zone, other styles, another locale and another encoding."""
     for setting in (
         "TimeZone = 'America/New_York'",
         "DateStyle = 'German'",
         "IntervalStyle = 'sql_standard'",
+        f"lc_monetary = '{GERMAN if HAS_GERMAN else 'C'}'",
+        "array_nulls = off",
+        "xmloption = document",
+        "quote_all_identifiers = on",
+        "client_encoding = 'LATIN1'",
     ):
         postgres.execute(f"ALTER ROLE postgres SET {setting}")
     yield
@@ -113,11 +150,28 @@ async def test_values_are_exact_whatever_the_role_has(postgres: PostgresTable, f
         await postgres_writer.close()
         with psycopg.connect(postgres.url) as connection:
             connection.execute("SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'")
+            connection.execute("SET lc_monetary = 'C'; SET client_encoding = 'UTF8'")
             rows = connection.execute(f"SELECT v::text FROM {postgres.name} ORDER BY number").fetchall()
         if rows != [(text,)] * 3:
             differences.append((column_type, value, rows))
         postgres.execute(f"TRUNCATE {postgres.name}")
     assert differences == []
+
+
+async def test_arrays_of_a_domain_and_keys_have_the_values_of_their_type(postgres: PostgresTable) -> None:
+    moment = f"{postgres.name}_moment"
+    postgres.execute(f"CREATE DOMAIN {moment}_base AS timestamp")
+    postgres.execute(f"CREATE DOMAIN {moment} AS {moment}_base CHECK (value > '2000-01-01')")
+    postgres.execute(f"ALTER TABLE {postgres.name} ADD v {moment}[], ADD w timestamp[], ADD UNIQUE (key, w)")
+    columns = {"key": "key", "number": "number", "v": "v", "w": "v"}
+    postgres_writer = writer(postgres, columns=columns, key=["key", "w"])
+    for offset in (1, 2):
+        await postgres_writer.write([event(offset, '["2026-07-01T12:00:00+02:00"]', "a")])
+    with pytest.raises(Rejected, match="the value is no date or time in ISO 8601"):
+        await postgres_writer.write([event(3, '["today"]', "a")])
+    await postgres_writer.close()
+    rows = postgres.execute(f"SELECT number, v::text, w::text FROM {postgres.name}")
+    assert rows == [(2, '{"2026-07-01 10:00:00"}', '{"2026-07-01 10:00:00"}')]
 
 
 async def test_the_table_of_values_is_true(postgres: PostgresTable) -> None:
@@ -132,7 +186,7 @@ async def test_the_table_of_values_is_true(postgres: PostgresTable) -> None:
         else:
             await postgres_writer.write([event(1, row.example)])
             with psycopg.connect(postgres.url) as connection:
-                connection.execute("SET TimeZone = 'UTC'")
+                connection.execute("SET TimeZone = 'UTC'; SET lc_monetary = 'C'")
                 stored = connection.execute(f"SELECT v::text FROM {postgres.name}").fetchall()
             assert stored == [(row.stored,)], row
         await postgres_writer.close()
@@ -154,9 +208,24 @@ REFUSED = [
     (
         "timestamptz",
         '"02/03/2026"',
-        "the value of the column v does not fit its type timestamp with time zone",
+        "the column v has the type timestamp with time zone, and the value is no date or time in ISO 8601",
     ),
-    ("date", '"tomorrows"', "the value of the column v does not fit its type date"),
+    ("timestamp", '"2026-02-30 12:00"', "the value of the column v does not fit its type timestamp"),
+    ("date", '"2026-02-30"', "the value of the column v does not fit its type date"),
+    ("date", '"02/03/04"', "the column v has the type date, and the value is no date"),
+    ("date[]", '["today"]', "the column v has the type date[], and the value is no date"),
+    ("date[]", '"{today}"', "the column v has the type date[], and the value is no date"),
+    ("daterange", '"[02/03/04,today)"', "the column v has the type daterange, and the value is no date"),
+    ("date", '"2026-07-01T12:00:00Z"', "the column v has the type date, and the value is no date"),
+    ("timestamptz", '"now"', "the column v has the type timestamp with time zone, and the value is no date"),
+    ("time", '"12:00:00+02"', "the column v has the type time without time zone, and the value is no time"),
+    ("real", '"16777217"', "the column v has the type real"),
+    ("real", "16777217.0", "the column v has the type real"),
+    ("real", "1.6777217e7", "the column v has the type real"),
+    ("real[]", '"{16777217}"', "the column v has the type real[]"),
+    ("double precision", '"9007199254740993"', "the column v has the type double precision"),
+    ("money", '"1.234,50"', "the column v has the type money"),
+    ("money", '"99999999999999999999"', "the value of the column v does not fit its type money"),
     ("uuid", '"x"', "the value of the column v does not fit its type uuid"),
     ("text", '"a\\u0000"', "the column v has the type text"),
     ("jsonb", '{"a": "\\u0000"}', "the value of the column v does not fit its type jsonb"),

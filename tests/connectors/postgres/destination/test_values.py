@@ -1,18 +1,21 @@
 """JSON values as texts for columns. What PostgreSQL makes of them: test_postgres_values.py."""
 
+from datetime import UTC, date, datetime, time, tzinfo
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hifi.runtime import exact_json
+from hifi.runtime.floating_point import nearest
 from hifi_postgres.destination.arrays import array_text
 from hifi_postgres.destination.column_type import ColumnType
 from hifi_postgres.destination.values import Unfit, column_text
 
 CATEGORIES = {"text": "S", "varchar": "S", "bool": "B", "date": "D", "timestamptz": "D", "jsonb": "U", "json": "U"} | {
+    "time": "D", "timetz": "D", "timestamp": "D", "daterange": "R", "tsrange": "R",
     "bytea": "U", "hstore": "U", "mood": "E", "uuid": "U"
 } | dict.fromkeys(("int2", "int4", "int8", "numeric", "float4", "float8", "money"), "N")  # fmt: skip
 
@@ -73,6 +76,14 @@ def test_a_value_becomes_the_text_of_its_column(value: str, name: str, text: str
     ("value", "name"),
     [
         ("1.5", "int4"),
+        ('"16777217"', "float4"),
+        ("1.6777217e7", "float4"),
+        ("1e99999", "float8"),
+        ('"9007199254740993"', "float8"),
+        ('["9007199254740993"]', "float8[]"),
+        ('"[02/03/04,2026-07-01)"', "daterange"),
+        ('"[2026-07-01T12:00:00,2026-07-02T12:00:00+02:00)"', "tsrange"),
+        ('"1,5"', "money"),
         ("16777217", "float4"),
         ("9007199254740993", "float8"),
         ("1" + "0" * 900, "float8"),
@@ -103,6 +114,68 @@ def test_numbers_keep_every_digit(number: Decimal) -> None:
     assert text is not None
     assert Decimal(text) == number
     assert "E" not in text
+
+
+@given(number=st.integers(-(2**70), 2**70), name=st.sampled_from(["float4", "float8"]), as_text=st.booleans())
+def test_a_whole_number_is_written_to_a_floating_point_column_as_it_is_or_refused(
+    number: int, name: str, *, as_text: bool
+) -> None:
+    bits = 32 if name == "float4" else 64
+    for text in (str(number), f"{number}.00", f"{Decimal(number):E}"):
+        value = text if as_text else exact_json.loads(text)
+        try:
+            written = column_text(value, column(name))
+        except Unfit:
+            assert nearest(number, bits) != number
+        else:
+            assert written is not None
+            assert Decimal(written) == number
+            digits = len(Decimal(text).as_tuple().digits)
+            assert (
+                nearest(number, bits) == number
+                or Decimal(f"{nearest(number, bits):.{digits - 1}e}") == number
+            )
+
+
+@given(
+    st.floats(allow_nan=False, allow_infinity=False)
+    | st.floats(width=32, allow_nan=False, allow_infinity=False)
+)
+def test_the_shortest_text_of_a_floating_point_number_is_written(number: float) -> None:
+    for text in (repr(number), f"{Decimal(repr(number)):E}"):
+        assert column_text(text, column("float8")) == text
+        written = column_text(exact_json.loads(text), column("float8"))
+        assert written is not None
+        assert float(written) == number
+
+
+@given(st.dates(), st.times(), st.timezones())
+def test_every_date_and_time_of_iso_8601_is_written_as_it_is(day: date, hour: time, zone: tzinfo) -> None:
+    moment = datetime.combine(day, hour)
+    with_zone = [moment.replace(tzinfo=UTC), moment.replace(tzinfo=zone)]
+    for name, moments in {"timestamp": [moment, *with_zone], "timestamptz": [moment, *with_zone]}.items():
+        for text in [each.isoformat() for each in moments]:
+            assert column_text(text, column(name)) == text
+            assert column_text(f"{{{text}}}", column(f"{name}[]")) == f"{{{text}}}"
+    assert column_text(day.isoformat(), column("date")) == day.isoformat()
+    assert column_text(hour.isoformat(), column("time")) == hour.isoformat()
+
+
+@pytest.mark.parametrize(
+    "name", ["date", "time", "timetz", "timestamp", "timestamptz", "daterange", "tsrange"]
+)
+@given(
+    text=st.text(min_size=1)
+    | st.sampled_from(["today", "now", "allballs", "02/03/04", "1 July 2026", "epoch"])
+)
+def test_other_texts_are_no_dates_and_times(name: str, text: str) -> None:
+    assume(not any(sign.isdigit() for sign in text) or "/" in text or "July" in text)
+    assume(text.strip('[](){}," \n\t').strip())
+    assume(text.strip().lower() not in {"empty", "null", "infinity", "-infinity"})
+    with pytest.raises(Unfit):
+        column_text(text, column(name))
+    with pytest.raises(Unfit):
+        column_text([text], column(f"{name}[]"))
 
 
 @given(

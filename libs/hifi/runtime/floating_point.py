@@ -1,0 +1,46 @@
+"""Whole numbers as floating-point numbers: kept, or told apart from those that have a fraction. Pure."""
+
+import math
+from decimal import Decimal
+from struct import pack, unpack
+from typing import Final
+
+_SINGLE: Final = 32
+
+
+def nearest(value: float | Decimal, bits: int) -> float:
+    """The nearest floating-point number; infinite: the value is too large.
+
+    Args:
+        value: a number.
+        bits: 32 or 64.
+    """
+    try:
+        number = float(value)
+        return float(unpack("f", pack("f", number))[0]) if bits == _SINGLE else number
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def changes_whole(value: int | Decimal, number: float) -> bool:
+    """Whether a value is a whole number, and its nearest floating-point number another one.
+
+    A value with an exponent says no more than its digits: 1e23 is the number 99999999999999991611392, which is written
+    so.
+
+    Args:
+        value: a number.
+        number: the nearest floating-point number.
+    """
+    if number == value:
+        return False
+    if isinstance(value, int):
+        return True
+    _, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):  # it is not finite
+        return False
+    if exponent > 0:
+        # The shortest text of a number is not always one that is rounded.
+        texts = [f"{number:.{len(digits) - 1}e}", repr(number)]
+        return math.isinf(number) or all(Decimal(text) != value for text in texts)
+    return value.adjusted() >= 0 and not (exponent and any(digits[exponent:]))
