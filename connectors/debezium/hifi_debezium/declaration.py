@@ -70,6 +70,17 @@ class DebeziumSource(TopicSource):
         description="Further settings of the connector, such as `snapshot.mode`.",
     )
 
+    @property
+    def written_topics(self) -> frozenset[tuple[str, str]]:
+        """The topic of the changes, and that of the keys."""
+        topics = (self.topic, self.keys_topic)
+        return frozenset((server, topic) for server in self.bootstrap.split(",") for topic in topics)
+
+    @property
+    def keys_topic(self) -> str:
+        """The topic that keeps which rows there are."""
+        return f"{self.topic}.keys"
+
     @field_validator("settings")
     @classmethod
     def _settings_are_allowed(cls, settings: dict[str, str]) -> dict[str, str]:

@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
+from types import FunctionType, MethodType
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.consumer.fetcher import Fetcher, FetchError, FetchResult
+from aiokafka.consumer.fetcher import Fetcher, FetchError, FetchResult, PartitionRecords
 from aiokafka.consumer.subscription_state import Assignment, TopicPartitionState
 
 from aiokafka_cooperative import check_compatibility, start_with_classes
 from hifi.kafka.fetch_interval import AFTER_TICK_S, FETCH_INTERVAL
+from hifi.kafka.foreign_records import CorruptBatch, FetchedBatches, ForeignRecords
 
 _USED: Final[Mapping[type, Mapping[str, str]]] = {
     Fetcher: {
@@ -17,11 +20,15 @@ _USED: Final[Mapping[type, Mapping[str, str]]] = {
         "_create_fetch_waiter": "_fetch_waiters",
         "_fetch_requests_routine": "_wait_consume_future _fetch_waiters _proc_fetch_request",
         "_get_actions_per_node": "tps state_value _records _fetch_max_wait_ms",
-        "_proc_fetch_request": "topics state_value has_valid_position highwater",
+        "_proc_fetch_request": "topics state_value has_valid_position highwater MemoryRecords PartitionRecords",
         "fetched_records": "_records getall has_more check_raise _notify _wait_consume_future",
     },
     FetchResult: {"getall": "max_records", "has_more": "_partition_records"},
     FetchError: {"check_raise": "_error"},
+    PartitionRecords: {
+        "__init__": "_records _aborted_producers _isolation_level next_fetch_offset _unpack_records",
+        "_unpack_records": "has_next next_batch _consume_aborted_up_to _contains_abort_marker _consumer_record",
+    },
     TopicPartitionState: {"reset_to": "_position"},
 }
 
@@ -59,6 +66,9 @@ class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
 
     With `on_records`, that function takes the records of all partitions with `take` in the turn of the event loop in
     which they arrived. Nobody may then wait for them with `getmany` or `getone`.
+
+    With `unpacked_bytes` the producers are not hifi's: what cannot be read, and a batch that unpacks to more than that,
+    is an UnreadRecord among the records.
     """
 
     IDLE_WAIT_MS: Final = 200
@@ -68,24 +78,37 @@ class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
         *arguments: Any,
         on_records: "Callable[[AdaptiveFetcher], None] | None" = None,
         in_step: bool = False,
+        unpacked_bytes: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
         self._on_records = on_records
         self._in_step = in_step
         self._min_wait_ms: int = options["fetch_max_wait_ms"]
+        self._corrupt: set[TopicPartition] = set()
+        """Partitions whose next batch is corrupt: they are not fetched until `fetch_again`."""
+        self._process: Any = super()._proc_fetch_request
+        if unpacked_bytes is not None:
+            batches = partial(FetchedBatches, most_bytes=unpacked_bytes)
+            parts = {"MemoryRecords": batches, "PartitionRecords": ForeignRecords}
+            function = self._process.__func__
+            changed = FunctionType(function.__code__, {**function.__globals__, **parts})
+            self._process = MethodType(changed, self)
         self._flowing: set[int] = set()
         """Brokers whose last fetch returned records."""
 
     @property
     def fetched(self) -> list[TopicPartition]:
         """Partitions with fetched records, or with the error of a fetch."""
-        return list(self._records)
+        return (
+            [tp for tp in self._records if tp not in self._corrupt] if self._corrupt else list(self._records)
+        )
 
     def take(self, tp: TopicPartition, max_records: int) -> list[ConsumerRecord]:
         """Take fetched records of a partition, without waiting; the rest comes last among the fetched partitions.
 
         Raises:
+            CorruptBatch: the next batch is corrupt; the partition is not fetched until `fetch_again`.
             aiokafka.errors.KafkaError: the partition cannot be fetched.
         """
         fetched = self._records.get(tp)
@@ -93,7 +116,11 @@ class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
             return []
         records: list[ConsumerRecord] = []
         if isinstance(fetched, FetchResult):
-            records = fetched.getall(max_records)
+            try:
+                records = fetched.getall(max_records)
+            except CorruptBatch:
+                self._corrupt.add(tp)
+                raise
             if fetched.has_more():
                 self._records.move_to_end(tp)
                 return records
@@ -102,6 +129,13 @@ class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
         if isinstance(fetched, FetchError):
             fetched.check_raise()
         return records
+
+    def fetch_again(self, tp: TopicPartition) -> None:
+        """Fetch the corrupt batch of a partition again: another replica, or the disk, may give it whole."""
+        if tp in self._corrupt:
+            self._corrupt.discard(tp)
+            self._records.pop(tp, None)
+            self._notify(self._wait_consume_future)
 
     def position(self, tp: TopicPartition) -> int | None:
         """The next offset to take, behind the markers of transactions and aborted records; None: it is being reset."""
@@ -136,7 +170,7 @@ class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
             except asyncio.CancelledError:
                 return False  # as the overridden method does
         self._flowing.discard(node_id)
-        if not await super()._proc_fetch_request(assignment, node_id, request):
+        if not await self._process(assignment, node_id, request):
             return False
         self._flowing.add(node_id)
         if self._on_records is None:

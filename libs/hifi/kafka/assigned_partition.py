@@ -49,6 +49,8 @@ class AssignedPartition:
         """The next offset to read; None until records were read."""
         self.deleted: list[range] = []
         """Offsets that Kafka no longer had when they were to be read; whoever reports them removes them."""
+        self.corrupt = False
+        """The next batch is corrupt, so it cannot be read at the moment."""
         self._taken = committed
         self.task: asyncio.Task[None] | None = None
         """The handler of a batch that did not end at once; no other batch begins until it has ended."""

@@ -59,7 +59,9 @@ class Consumer:
         self._settings = settings
         self._options = options
         self._assigned: dict[TopicPartition, AssignedPartition] = {}
-        self._dispatcher = Dispatcher(options, handle, handle_poison, self._assigned, self._fail)
+        self._dispatcher = Dispatcher(
+            options, handle, handle_poison, self._assigned, self._fail, lifetime.health.warn
+        )
         self._member: Any = None
         self._failed: asyncio.Future[None] | None = None
         self._ending = False
@@ -117,6 +119,7 @@ class Consumer:
             for task in tasks:
                 task.cancel()
             for assigned in self._assigned.values():
+                self._dispatcher.forget(assigned)
                 assigned.fence()
             self._assigned.clear()
             self._set_gauge()
@@ -135,7 +138,10 @@ class Consumer:
             request_timeout_ms=15_000,
             metadata_max_age_ms=int(options.stuck_s * 1000),
             fetcher_class=partial(
-                AdaptiveFetcher, on_records=self._dispatcher.on_records, in_step=options.in_step
+                AdaptiveFetcher,
+                on_records=self._dispatcher.on_records,
+                in_step=options.in_step,
+                unpacked_bytes=options.unpacked_bytes if options.foreign else None,
             ),
         )
         member.subscribe(list(options.topics), listener=_RebalanceListener(self))
@@ -208,6 +214,7 @@ class Consumer:
         """Drop partitions that other members may own already; nothing is committed."""
         for tp in lost:
             if (assigned := self._assigned.pop(tp, None)) is not None:
+                self._dispatcher.forget(assigned)
                 assigned.fence()
         self._report("lost", lost)
 
@@ -228,6 +235,7 @@ class Consumer:
         except KafkaError as error:
             logger.warning("commit-failed", error=repr(error))
         for assigned in leaving:
+            self._dispatcher.forget(assigned)
             assigned.fence()
             self._assigned.pop(assigned.tp, None)
 

@@ -10,6 +10,7 @@ from aiokafka.errors import KafkaError
 
 from hifi.kafka.adaptive_fetcher import AdaptiveFetcher
 from hifi.kafka.assigned_partition import AssignedPartition
+from hifi.kafka.foreign_records import CorruptBatch
 from hifi.kafka.security import KafkaSecurity
 from hifi.runtime import log, metrics
 from hifi.runtime.backoff import backoff_s
@@ -29,6 +30,8 @@ at once or later: when Kafka has acknowledged the dead letter, and every deliver
 over."""
 
 _RETRY_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+_CORRUPT_S: Final = 5.0
+"""Time between two fetches of a corrupt batch, seconds."""
 
 logger = log.get(__name__)
 
@@ -55,7 +58,9 @@ class ConsumerOptions:
     topics are counted as often."""
     foreign: bool = False
     """The topics are not hifi's: partitions may be added, compaction and transactions leave gaps, and what a
-    transaction has not committed must not be read."""
+    transaction has not committed must not be read. What cannot be read is an UnreadRecord."""
+    unpacked_bytes: int = 64 * 1024 * 1024
+    """With `foreign`: what a compressed batch may unpack to."""
     security: KafkaSecurity | None = None
     """Security of the connections; None: that of the bootstrap servers."""
 
@@ -74,6 +79,7 @@ class Dispatcher:
         handle_poison: PoisonHandler,
         assigned: Mapping[TopicPartition, AssignedPartition],
         fail: Callable[[Exception], None],
+        warn: Callable[[str, str | None], None],
     ) -> None:
         """Start without a fetcher.
 
@@ -83,12 +89,14 @@ class Dispatcher:
             handle_poison: puts away a record on which `handle` fails repeatedly.
             assigned: the partitions that are assigned at the moment; it changes.
             fail: gets an error after which the member has to join the group again.
+            warn: shows a warning about a partition; None removes it.
         """
         self._options = options
         self.handle = handle
         self.handle_poison = handle_poison
         self._assigned = assigned
         self._fail = fail
+        self._warn = warn
         self._fetcher: AdaptiveFetcher | None = None
         self._scheduled = False
         self._read = {topic: metrics.READ.labels(topic) for topic in options.topics}
@@ -138,10 +146,16 @@ class Dispatcher:
             assigned.when_below(self._options.pending_records, self._schedule)
             return 0
         assigned.begin_take(fetcher.position(assigned.tp))
-        records = fetcher.take(assigned.tp, self._options.batch_records)
+        try:
+            records = fetcher.take(assigned.tp, self._options.batch_records)
+        except CorruptBatch as error:
+            assigned.end_take(fetcher.position(assigned.tp))
+            self._stop_at(fetcher, assigned, error)
+            return 0
         if not records:
             assigned.end_take(fetcher.position(assigned.tp))
             return 0
+        self.forget(assigned)
         if not self._options.foreign:
             _report_gap(assigned, records[0].offset)
         if assigned.position is not None and records[0].offset < assigned.position:
@@ -163,6 +177,29 @@ class Dispatcher:
         elif len(records) == self._options.batch_records:
             self._schedule()  # there may be more
         return len(records)
+
+    def _stop_at(self, fetcher: AdaptiveFetcher, assigned: AssignedPartition, error: CorruptBatch) -> None:
+        """Leave a partition at a corrupt batch: to skip it would lose its records. It is fetched again in a while."""
+        logger.error(
+            "batch-corrupt",
+            topic=assigned.topic,
+            partition=assigned.partition,
+            offset=error.offset,
+            why=error.why,
+        )
+        assigned.corrupt = True
+        self._warn(
+            _subject(assigned),
+            f"the batch at offset {error.offset} {error.why}, so nothing is read from there on: mend it, such as with"
+            " another replica, or set the offset of the consumer group behind it, which loses its records",
+        )
+        asyncio.get_running_loop().call_later(_CORRUPT_S, fetcher.fetch_again, assigned.tp)
+
+    def forget(self, assigned: AssignedPartition) -> None:
+        """Remove the warning about a partition that is read again, or is no longer assigned."""
+        if assigned.corrupt:
+            assigned.corrupt = False
+            self._warn(_subject(assigned), None)
 
     async def _run(self, assigned: AssignedPartition, records: Batch, waiting: Awaitable[None]) -> None:
         """Wait for a handler, with retries if it fails; the partition is not free meanwhile."""
@@ -215,6 +252,10 @@ class Dispatcher:
             "record-poisoned", topic=assigned.topic, partition=assigned.partition, offset=record.offset
         )
         await self.handle_poison(assigned, record, error)
+
+
+def _subject(assigned: AssignedPartition) -> str:
+    return f"corrupt batch of {assigned.topic}[{assigned.partition}]"
 
 
 async def _raise(error: Exception) -> None:

@@ -33,14 +33,18 @@ class ProgressWatchdog:
     async def stuck(self, member: Any, assigned: Iterable[AssignedPartition]) -> list[TopicPartition]:
         """The partitions without progress since the last check; empty while Kafka answers no client.
 
-        A partition is stuck if no handler runs, all earlier records are complete, and the position, which is
-        the same as at the last check, is below the partition's end.
+        A partition is stuck if no handler runs, all earlier records are complete, the next batch is not corrupt, and
+        the position, which is the same as at the last check, is below the partition's end.
 
         Args:
             member: the CooperativeConsumer.
             assigned: the partitions assigned to it.
         """
-        idle = [partition.tp for partition in assigned if partition.idle and not partition.offsets.pending]
+        idle = [
+            partition.tp
+            for partition in assigned
+            if partition.idle and not partition.offsets.pending and not partition.corrupt
+        ]
         if not idle:
             self._positions = {}
             return []

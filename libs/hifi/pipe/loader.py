@@ -14,6 +14,7 @@ from ruamel.yaml.reader import ReaderError
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.secret import WriteKey
+from hifi.pipe.sources.written_topics import topic_refusal
 from hifi.pipe.strict_model import validation_problems
 from hifi.pipe.view import View
 
@@ -118,6 +119,7 @@ def _load_pipes(files: Sequence[LoadedFile]) -> tuple[list[LoadedPipe], list[Pip
         else:
             loaded.append(loaded_pipe)
     problems += _shared_keys(loaded)
+    problems += _shared_topics(loaded)
     return loaded, problems
 
 
@@ -276,6 +278,20 @@ def _shared_keys(loaded: list[LoadedPipe]) -> list[PipeProblem]:
         for number, loaded_pipe in enumerate(loaded)
         for index, key in enumerate(loaded_pipe.pipe.source.keys)
         if (owner := next((before for before in loaded[:number] if _has_key(before, key)), None))
+    ]
+
+
+def _shared_topics(loaded: list[LoadedPipe]) -> list[PipeProblem]:
+    """Two pipes must not have the changes of their sources written to one topic."""
+    return [
+        loaded_pipe.problem(["source", "topic"], refusal)
+        for number, loaded_pipe in enumerate(loaded)
+        if (
+            refusal := topic_refusal(
+                loaded_pipe.pipe.source,
+                {before.pipe.pipe: before.pipe.source for before in loaded[:number]},
+            )
+        )
     ]
 
 

@@ -12,6 +12,7 @@ from hifi.pipe.source import installed_source_kind
 from hifi.pipe.sources.collected import CollectedSource
 from hifi.pipe.sources.kind import PolledSource, SourceContext, TopicEvents
 from hifi.pipe.sources.topic import TopicSource
+from hifi.pipe.sources.written_topics import topic_refusal
 from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.health import Health
@@ -151,6 +152,7 @@ class SourceReaders:
     async def _read_once(self, reader: _RunningReader, pipe: str) -> None:
         source, settings = reader.source, self._settings
         require_none(source_refusals(pipe, source, pipe_limits()))
+        self._require_own_topic(pipe, source)
         context = SourceContext(
             settings.stream,
             pipe,
@@ -174,6 +176,21 @@ class SourceReaders:
             finally:
                 watching.cancel()
                 await opened.close()
+
+    def _require_own_topic(self, pipe: str, source: CollectedSource) -> None:
+        """Check that no pipe that was published before has the topic of a source written.
+
+        Raises:
+            Misconfigured: one has.
+        """
+        offsets = {published.pipe.pipe: published.offset for published in self._registry.all()}
+        earlier = {
+            published.pipe.pipe: published.pipe.source
+            for published in self._registry.all()
+            if published.offset < offsets.get(pipe, 0)
+        }
+        if refusal := topic_refusal(source, earlier):
+            raise Misconfigured(refusal)
 
     @staticmethod
     async def _provide_topic(reader: _RunningReader, events: TopicEvents) -> bool:

@@ -14,6 +14,7 @@ from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.loader import not_yaml
 from hifi.pipe.model import Pipe
+from hifi.pipe.sources.written_topics import topic_refusal
 from hifi.runtime.errors import Misconfigured
 
 MAX_BYTES: Final = 256 * 1024
@@ -53,7 +54,7 @@ def read_pipe(
 
     Args:
         text: of one pipe.
-        others: the other pipes by name, whose write keys it must not have.
+        others: the other pipes by name, whose write keys and written topics it must not have.
         coloured: the stream is one of two colours.
         declared: it is that of a version that was declared, whose schemas may make it larger than a text of a caller.
     """
@@ -83,6 +84,9 @@ def read_pipe(
             if name != pipe.pipe
             and any(key.same_as(others_key) for key in pipe.source.keys for others_key in other.source.keys)
         ]
+        other_sources = {name: other.source for name, other in others.items() if name != pipe.pipe}
+        if refusal := topic_refusal(pipe.source, other_sources):
+            problems.append(TextProblem(1, 1, "source.topic", refusal))
         if coloured:
             problems += _refused_in_colours(pipe)
     return pipe, problems

@@ -52,6 +52,7 @@ from hifi_normalize.functions.function_runner import (
 from hifi_normalize.idempotency.fingerprint import fingerprint
 from hifi_normalize.idempotency.fingerprint_window import Repetition
 from hifi_normalize.idempotency.idempotency_cache import IdempotencyCache, PartitionFingerprints
+from hifi_normalize.idempotency.sender_ids import has_sender_id, other_id
 
 SERVICE: Final = "normalize"
 _PACKED: Final = 2
@@ -247,14 +248,16 @@ class Normalizer:
         pipe = event.pipe
         position = source_position(record.headers)
         if position is not None:
-            return self._source_copy(fingerprints, record, pipe, position)
+            first = self._source_copy(fingerprints, record, pipe, position)
+            if first is not None or not has_sender_id(record.headers, position):
+                return first
         published = self._registry.get(pipe)
         if published is None or not self._cache.enabled:
             return None
         event_fingerprint = fingerprint(record, event, declares_id=published.pipe.source.id is not None)
         if event_fingerprint is None:
             return None
-        repetition, first = self._cache.check(fingerprints, event_fingerprint)
+        repetition, first_offset = self._cache.check(fingerprints, event_fingerprint)
         if repetition is Repetition.NEW:
             return None
         if repetition is Repetition.REUSED_ID:
@@ -262,10 +265,12 @@ class Normalizer:
             if pipe not in self._reusing_ids:
                 self._reusing_ids.add(pipe)
                 logger.warning("id-reused", pipe=pipe, partition=record.partition, offset=record.offset)
-        if repetition is not Repetition.REPEATED:
-            return None
+        if repetition is not Repetition.REPEATED or position is not None:
+            return (
+                None  # each record of a source is an event; a receiver knows those with one id and equal data
+            )
         metrics.CLIENT_RETRIES.labels(pipe).inc()
-        return b"%d" % first
+        return b"%d" % first_offset
 
     def _source_copy(
         self, fingerprints: PartitionFingerprints, record: ConsumerRecord, pipe: str, position: SourcePosition
@@ -315,14 +320,21 @@ class Normalizer:
 def _as_passed_on(record: ConsumerRecord, event: Identity, *, reuses_id: bool) -> ConsumerRecord:
     """A record of `raw` without `hifi_unmasked`, and with an id of its own if another event had the event's id.
 
-    That id is `<id>~<hifi_seq>`, so that no receiver takes the event for the other one.
+    That id is `<id>~<hifi_seq>`, of an event of a source `<id>~<position>.<partition>`, so that no receiver takes the
+    event for the other one.
     """
     headers = record.headers
     is_masked = len(headers) > _UNMASKED_AT and headers[_UNMASKED_AT][0] == UNMASKED
     if not (reuses_id or is_masked):
         return record
+    position = source_position(headers)
     passed_on: Headers = [
-        (name, b"%b~%b" % (value, event.seq) if reuses_id and name == "ce_id" else value)
+        (
+            name,
+            (b"%b~%b" % (value, event.seq) if position is None else other_id(value, position))
+            if reuses_id and name == "ce_id"
+            else value,
+        )
         for name, value in headers
         if name != UNMASKED
     ]

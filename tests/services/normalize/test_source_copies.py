@@ -5,6 +5,7 @@ from pathlib import Path
 
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from tests.services.normalize.test_client_retries import metric
 from tests.support.normalize.normalize_harness import Stream, headers, new_stream, normalize, pipe
 
 from hifi.record.record import Record
@@ -86,3 +87,48 @@ async def test_a_replayed_event_of_a_source_passes(kafka: str, log: Path) -> Non
         await until_placed(stream, stream.topics.normalized, [0, 1, 2, 3])
         assert await instance.stop() == 0
         assert await stream.all(stream.topics.receipts) == []
+
+
+async def test_an_event_of_a_source_whose_id_had_other_data_gets_an_id_of_its_own_that_stays_when_it_is_read_again(
+    kafka: str, log: Path
+) -> None:
+    def cloudevent(run: int, position: int, data: bytes, event_id: bytes = b"chosen") -> Record:
+        record = stream.event("p", data)
+        header = position_header(b"%016x" % run, position, b"kafka/cluster/orders/topic-id/3")
+        named = [(name, event_id if name == "ce_id" else value) for name, value in record.headers]
+        return Record(record.key, record.value, [*named[:2], header, *named[2:]])
+
+    async with new_stream(kafka, pipe("p")) as stream:
+        topics = stream.topics
+        generated = b"cluster/orders/3/9"
+        await stream.put(
+            1,
+            cloudevent(1, 4, b"1"),
+            cloudevent(1, 5, b"1"),
+            cloudevent(1, 6, b"2"),
+            cloudevent(1, 7, b"1"),
+            cloudevent(1, 8, b"3", generated),
+            cloudevent(1, 9, b"4", generated),
+            cloudevent(2, 6, b"2"),  # a reader that has begun again
+            cloudevent(2, 7, b"1"),
+            cloudevent(2, 10, b"2"),
+        )
+        async with normalize(stream, log) as instance:
+            await until_placed(stream, topics.receipts, [6, 7])
+            await until_placed(stream, topics.normalized, [0, 1, 2, 3, 4, 5, 8])
+            passed = {
+                int(attributes["hifi_raw"]): attributes["ce_id"]
+                for attributes in map(headers, await stream.all(topics.normalized))
+            }
+            assert [passed[place] for place in sorted(passed)] == [
+                b"chosen",
+                b"chosen",
+                b"chosen~6.3",
+                b"chosen~7.3",
+                generated,
+                generated,
+                b"chosen~10.3",
+            ]
+            assert metric(instance, "hifi_normalize_reused_ids_total") == 3
+            assert metric(instance, "hifi_normalize_duplicates_total") == 0
+            assert await instance.stop() == 0

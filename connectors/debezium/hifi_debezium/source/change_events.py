@@ -55,7 +55,7 @@ class ChangeEvents(TopicEvents):
         self._max_bytes = context.max_event_bytes
         self._connector = Connector(context.stream, context.pipe, source)
         self._pipe = context.pipe
-        self._keys = KeptKeys(source.bootstrap, f"{source.topic}.keys", source.security)
+        self._keys = KeptKeys(source.bootstrap, source.keys_topic, source.security)
         self._reader: ChangeReader | None = None
         self._slot = self._connector.config()["slot.name"]
         self._may_miss = self._may_keep = self._told = ""

@@ -100,8 +100,10 @@ class RecordReader:
         event.data = text
         try:
             is_an_object, key = self._read(text)
-        except InvalidEvent:
-            return refused(event, "not-json", "the value is not JSON")
+        except InvalidEvent as error:
+            return refused(
+                event, "not-json", f"the value is not JSON: {error.detail.removeprefix('not JSON: ')}"
+            )
         except Rejected as why:
             return refused(event, why.reason, why.detail)
         if not is_an_object:

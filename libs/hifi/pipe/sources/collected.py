@@ -45,3 +45,8 @@ class CollectedSource(StrictModel):
 
     kind: str = Field(description="Kind.")
     backfill: Backfill = Field(Backfill(), description="Rate of what the source already has.")
+
+    @property
+    def written_topics(self) -> frozenset[tuple[str, str]]:
+        """The Kafka topics that are written for this source, each with each bootstrap server of its cluster."""
+        return frozenset()

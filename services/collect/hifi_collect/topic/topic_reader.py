@@ -18,6 +18,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
 from hifi.kafka.consumer import AssignedPartition, Batch, Consumer, ConsumerOptions
+from hifi.kafka.foreign_records import UnreadRecord
 from hifi.kafka.topic_identity import topic_identity
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.sources.event import SourceEvent, refused
@@ -207,6 +208,9 @@ class KafkaTopicReader:
         for records in loop_slices(batch):
             async with self._turns:
                 for record in records:
+                    if isinstance(record, UnreadRecord):
+                        events.append(self._unreadable_event(record))
+                        continue
                     try:
                         event = self._event(record)
                     except Exception as error:  # noqa: BLE001 - whatever a hostile record causes
@@ -230,15 +234,24 @@ class KafkaTopicReader:
             logger.exception("record-refused", pipe=self._pipe, offset=record.offset)
             return self._failed_event(record, again)
 
+    def _unreadable_event(self, record: UnreadRecord) -> SourceEvent:
+        """A record or a batch that the consumer could not read."""
+        logger.error("record-unreadable", pipe=self._pipe, offset=record.offset, error=record.detail)
+        return refused(self._event_without_data(record), record.reason, record.detail)
+
     def _failed_event(self, record: ConsumerRecord, error: Exception) -> SourceEvent:
         """A record that normalize makes a dead letter of."""
+        detail = f"collect failed on this record ({type(error).__name__}); see its log for the cause"
+        event = self._event_without_data(record)
+        event.data = record.value if len(record.value or b"") <= self._max_bytes else None
+        return refused(event, "collect-failed", detail)
+
+    def _event_without_data(self, record: ConsumerRecord) -> SourceEvent:
+        """An event that has the place of a record as its id."""
         place = f"{self._cluster}/{record.topic}"
         identifier = f"{place}/{record.partition}/{record.offset}".encode()
         headers = [("ce_id", identifier), ("ce_source", f"kafka://{place}".encode())]
-        detail = f"collect failed on this record ({type(error).__name__}); see its log for the cause"
-        data = record.value if len(record.value or b"") <= self._max_bytes else None
-        event = SourceEvent(record.offset, identifier, data, headers, None)
-        return refused(event, "collect-failed", detail)
+        return SourceEvent(record.offset, identifier, None, headers, None)
 
     async def _prepare(self, assigned: AssignedPartition, batch: Batch) -> None:
         """Wait until the schemas of a batch are known, however long the registry is away."""

@@ -227,3 +227,19 @@ def test_every_record_is_an_event_or_is_refused(
     assert "ce_id" in names
     if REFUSED not in names:
         assert event.data is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "detail"),
+    [
+        ('{"n": 1}'.encode("utf-16"), "not UTF-8: the byte order mark at its start is that of UTF-16"),
+        (b'{"n": "\xff"}', "not UTF-8 at byte 7"),
+        (
+            b' \xef\xbb\xbf{"n": 1}',
+            "it begins with a byte order mark (U+FEFF), which is allowed only at the start of a body or file",
+        ),
+    ],
+)
+def test_a_value_that_is_not_json_is_refused_with_the_cause(value: bytes, detail: str) -> None:
+    refusal = dict(read(record(value, ())).headers)[REFUSED]
+    assert parse_refusal(refusal) == ("not-json", f"the value is not JSON: {detail}")

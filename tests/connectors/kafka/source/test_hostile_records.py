@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import orjson
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from tests.support.collect.collected_stream import CollectedStream, collected_stream, fields
+from tests.support.kafka.raw_batches import batch_of, send_batch
 
 EVENT = [("ce_specversion", b"1.0"), ("ce_source", b"/shop"), ("ce_type", b"order")]
 MICROSECONDS_AS_MS = 1_790_000_000_000_000
@@ -44,6 +46,16 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+NAMES = batch_of(
+    [b'{"n":7}', b'{"n":8}'],
+    header="HEADER",
+    change=lambda raw: raw.replace(b"HEADER", b"H\xe4\xf6\xfcER", 1),
+)
+BOMB = batch_of([b"\0" * (80 * 1024 * 1024)], codec=4, change=lambda raw: bytes(cramjam.zstd.compress(raw)))
+BATCHES = [(NAMES, 1, "unreadable-record"), (BOMB, 0, "too-large")]
+"""Batches with one bad record each: the bytes, the number of good records, the reason."""
+
+
 async def put(stream: CollectedStream, topic: str) -> None:
     """Write all records to a new topic, good ones between bad ones."""
     admin = AIOKafkaAdminClient(bootstrap_servers=stream.kafka)
@@ -59,6 +71,9 @@ async def put(stream: CollectedStream, topic: str) -> None:
     for index in range(max(len(GOOD), len(bad))):
         for record in (*GOOD[index : index + 1], *bad[index : index + 1]):
             await producer.send_and_wait(topic, partition=0, **record)
+    for batch, _, _ in BATCHES:
+        await send_batch(producer, topic, batch)
+    await producer.send_and_wait(topic, b'{"n":9}', partition=0)
     await producer.stop()
 
 
@@ -71,20 +86,20 @@ async def test_each_bad_record_is_one_dead_letter_with_its_id_and_all_others_pas
         await stream.publish(stream.pipe(topic=topic))
         await stream.start("normalize")
         collect, _ = await stream.start("collect")
-        normalized = await stream.read(topics.normalized, lambda records: len(records) == len(GOOD))
-        dead = await stream.read(topics.dead_letter, lambda records: len(records) == len(BAD))
-        assert sorted(fields(record)["hifi_reason"].decode() for record in dead) == sorted(
-            reason for _, reason in BAD
-        )
+        good = len(GOOD) + sum(count for _, count, _ in BATCHES) + 1
+        reasons = [reason for _, reason in BAD] + [reason for *_, reason in BATCHES]
+        normalized = await stream.read(topics.normalized, lambda records: len(records) == good)
+        dead = await stream.read(topics.dead_letter, lambda records: len(records) == len(reasons))
+        assert sorted(fields(record)["hifi_reason"].decode() for record in dead) == sorted(reasons)
         ids = [fields(record)["ce_id"] for record in (*normalized, *dead)]
-        assert len(set(ids)) == len(ids) == len(GOOD) + len(BAD)
+        assert len(set(ids)) == len(ids) == good + len(reasons)
         by_id = {fields(record)["ce_id"]: record for record in normalized}
         assert not by_id[b"without-data"].value
         assert fields(by_id[b"without-data"])["ce_type"] == b"order"
         texts = [record.value for record in normalized if record.value]
         assert WIDE in texts
         data = [orjson.loads(text) for text in texts if text != WIDE]
-        assert sorted(document["n"] for document in data if "n" in document) == [*range(7)]
+        assert sorted(document["n"] for document in data if "n" in document) == [*range(7), 8, 9]
         assert [document for document in data if "n" not in document] == [{"key": "deleted", "deleted": True}]
         assert "handler-failed" not in log.read_text()
         assert collect.poll() is None

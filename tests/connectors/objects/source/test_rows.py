@@ -133,6 +133,18 @@ def test_a_line_that_is_no_json_object_or_too_long_is_refused_alone() -> None:
     assert object_rows[0].data == b'{"n": 1}'
 
 
+def test_a_line_that_is_not_json_is_refused_with_the_cause() -> None:
+    object_rows = rows("ndjson", b'{"n": 1}\n\xef\xbb\xbf{"n": 2}\n{"n": "\xff"}\n')
+    assert [row.detail.partition("line ")[2] for row in object_rows] == [
+        "",
+        (
+            "2 is not JSON: it begins with a byte order mark (U+FEFF), which is allowed only at the start of a body or"
+            " file"
+        ),
+        "3 is not JSON: not UTF-8 at byte 7",
+    ]
+
+
 def test_a_bad_record_of_csv_is_refused_alone() -> None:
     content = b'a,b\n1,"x\ny"\n2\n\n3,"z" z\n4,\xff\n5,u\n'
     object_rows = rows("csv", content)

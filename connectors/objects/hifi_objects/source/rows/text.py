@@ -39,8 +39,10 @@ def ndjson_rows(file: BinaryIO, max_bytes: int, encoding: str) -> Iterator[Objec
 def _json_row(number: int, text: bytes) -> ObjectRow:
     try:
         is_an_object = is_object(text)
-    except InvalidEvent:
-        return ObjectRow(number, text, "not-json", f"line {number} is not JSON")
+    except InvalidEvent as error:
+        return ObjectRow(
+            number, text, "not-json", f"line {number} is not JSON: {error.detail.removeprefix('not JSON: ')}"
+        )
     if not is_an_object:
         return ObjectRow(number, text, "not-json", f"line {number} is not a JSON object")
     if not is_within_depth(text, MAX_DEPTH):

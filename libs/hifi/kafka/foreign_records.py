@@ -1,0 +1,300 @@
+"""Fetched records of producers that are not hifi's: one that cannot be read takes no other with it.
+
+aiokafka raises at the first record that it cannot read, and unpacks a batch however large it becomes. Here a record or
+batch that will never be readable is an `UnreadRecord` in its place. A batch with a wrong checksum may be readable
+from another replica: it is `CorruptBatch`, after the records in front of it.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.consumer.fetcher import READ_COMMITTED, PartitionRecords
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecordBatch
+from aiokafka.record.legacy_records import LegacyRecordBatch
+from aiokafka.record.util import decode_varint
+
+from hifi.kafka.unpacking import NotUnpacked, UnpacksTooFar, unpack
+
+_PREFIX: Final = struct.Struct(">qi")
+"""Offset and length of a batch."""
+_HEAD: Final = struct.Struct(">qiibIhiqqqhii")
+"""Of a batch of version 2: offset, length, epoch, magic, CRC, attributes, last offset delta, times, producer, count."""
+_MAGIC_AT: Final = 16
+_LEGACY_ATTRIBUTES_AT: Final = 17
+_LEGACY_KEY_AT: Final = {0: 18, 1: 26}
+_LEAST_BYTES: Final = 26
+_ATTRIBUTES, _LAST_DELTA, _MAX_TIMESTAMP, _COUNT = 5, 6, 8, 12
+_CODEC_MASK: Final = 0x07
+_DEFAULT_MAGIC: Final = 2
+
+
+@dataclass
+class UnreadRecord(ConsumerRecord):  # type: ignore[misc]
+    """Stands for a record, or for the rest of a batch, that cannot be read: key and value are None."""
+
+    reason: str = ""
+    """Short stable code."""
+    detail: str = ""
+    """One sentence with the offsets."""
+
+
+class CorruptBatch(CorruptRecordException):  # type: ignore[misc]
+    """The checksum of the next batch of a partition is wrong, or the batch is no batch."""
+
+    def __init__(self, tp: TopicPartition, offset: int, why: str) -> None:
+        super().__init__(f"{tp.topic}[{tp.partition}]: the batch at offset {offset} {why}")
+        self.offset = offset
+        """Of the first record that cannot be read."""
+        self.why = why
+
+
+class FetchedBatches:
+    """The batches of a fetch as bytes. Replaces aiokafka's MemoryRecords, which unpacks without a bound."""
+
+    def __init__(self, fetched: bytes, *, most_bytes: int) -> None:
+        """Read nothing yet.
+
+        Args:
+            fetched: whole batches; the last one may be cut off.
+            most_bytes: what a batch may unpack to.
+        """
+        self._fetched = fetched
+        self._at = 0
+        self.most_bytes = most_bytes
+
+    def size_in_bytes(self) -> int:
+        """Size of all that was fetched."""
+        return len(self._fetched)
+
+    def has_next(self) -> bool:
+        """Whether another whole batch follows."""
+        return self._end() is not None
+
+    def next_batch(self) -> bytes:
+        """The next batch, with offset and length."""
+        begin, end = self._at, self._end()
+        assert end is not None
+        self._at = end
+        return self._fetched[begin:end]
+
+    def _end(self) -> int | None:
+        if len(self._fetched) - self._at < _PREFIX.size:
+            return None
+        length = max(_PREFIX.unpack_from(self._fetched, self._at)[1], 0)
+        end = self._at + _PREFIX.size + length
+        return end if end <= len(self._fetched) else None
+
+
+class ForeignRecords(PartitionRecords):  # type: ignore[misc]
+    """The records of one partition of a fetch; its iterator raises CorruptBatch and nothing else."""
+
+    next_fetch_offset: int
+
+    def _unpack_records(self) -> Iterator[ConsumerRecord]:
+        is_first = True
+        while self._records.has_next():
+            try:
+                for record in self._of_batch(self._records.next_batch()):
+                    is_first = False
+                    yield record
+            except CorruptBatch:
+                if is_first:
+                    raise
+                return  # what is in front of it is taken first; then it is fetched again
+
+    def _of_batch(self, data: bytes) -> Iterator[ConsumerRecord]:
+        """The records of a batch from `next_fetch_offset` on, which moves behind the batch."""
+        if len(data) < _LEAST_BYTES:
+            raise CorruptBatch(self._tp, self.next_fetch_offset, f"has {len(data)} bytes only")
+        magic = data[_MAGIC_AT]
+        if magic < _DEFAULT_MAGIC:
+            yield from self._of_legacy_batch(data, magic)
+            return
+        if len(data) < _HEAD.size:
+            raise CorruptBatch(self._tp, self.next_fetch_offset, f"has {len(data)} bytes only")
+        batch = DefaultRecordBatch(data)
+        if not batch.validate_crc():
+            raise CorruptBatch(self._tp, self.next_fetch_offset, "has a wrong checksum")
+        if not self._is_skipped(batch):
+            head = list(_HEAD.unpack_from(data))
+            codec, body = head[_ATTRIBUTES] & _CODEC_MASK, data[_HEAD.size :]
+            try:
+                if codec:
+                    body = bytes(unpack(codec, body, self._records.most_bytes))
+            except NotUnpacked as error:
+                yield self._unreadable_rest(head, error)
+                return
+            head[_ATTRIBUTES] &= ~_CODEC_MASK
+            batch = DefaultRecordBatch(_HEAD.pack(*head) + body) if codec else batch
+            for record in _each(batch, head, body):
+                yield from self._taken(record, head)
+        self.next_fetch_offset = max(self.next_fetch_offset, batch.next_offset)
+
+    def _is_skipped(self, batch: Any) -> bool:
+        """Whether a batch has no records to read: those of an aborted transaction, or a marker."""
+        if self._isolation_level == READ_COMMITTED and batch.producer_id is not None:
+            self._consume_aborted_up_to(batch.base_offset)
+            if batch.is_control_batch and self._contains_abort_marker(batch):
+                self._aborted_producers.discard(batch.producer_id)
+            if batch.is_transactional and batch.producer_id in self._aborted_producers:
+                return True
+        return bool(batch.is_control_batch)
+
+    def _taken(self, record: "Any | _Unparsed", head: list[int]) -> Iterator[ConsumerRecord]:
+        if isinstance(record, _Unparsed):
+            last = head[0] + head[_LAST_DELTA]
+            if record.is_rest:
+                yield self._unreadable_rest(head, record.error)
+                return
+            expected = self.next_fetch_offset
+            offset = expected if record.offset is None or record.offset > last else record.offset
+            if offset >= expected:
+                self.next_fetch_offset = offset + 1
+                what = f"the record at offset {offset} of {self._place} {_why(record.error)}"
+                yield self._unreadable(offset, head[_MAX_TIMESTAMP], "unreadable-record", what)
+        elif record.offset >= self.next_fetch_offset:  # a fetch begins with the whole batch of its offset
+            self.next_fetch_offset = record.offset + 1
+            yield self._consumer_record(self._tp, record)
+
+    def _of_legacy_batch(self, data: bytes, magic: int) -> Iterator[ConsumerRecord]:
+        """The records of a message of version 0 or 1, which may be a compressed set of them."""
+        offset: int = _PREFIX.unpack_from(data)[0]
+        try:
+            batch = LegacyRecordBatch(data, magic)
+            if not batch.validate_crc():
+                raise CorruptBatch(self._tp, self.next_fetch_offset, "has a wrong checksum")
+            _check_legacy(data, magic, self._records.most_bytes)
+            records = list(batch)
+        except CorruptBatch:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever hostile bytes cause
+            if offset >= self.next_fetch_offset:
+                self.next_fetch_offset = offset + 1
+                what = f"the message at offset {offset} of {self._place} {_why(error)}"
+                yield self._unreadable(offset, 0, _reason(error), what)
+            return
+        for record in records:
+            if record.offset >= self.next_fetch_offset:
+                self.next_fetch_offset = record.offset + 1
+                yield self._consumer_record(self._tp, record)
+        self.next_fetch_offset = max(self.next_fetch_offset, batch.next_offset)
+
+    def _unreadable_rest(self, head: list[int], error: Exception) -> UnreadRecord:
+        """Stands for all records of a batch from `next_fetch_offset` on; its offset is that of the last one.
+
+        So whoever reads the batch again gives the same offset.
+        """
+        base, last = head[0], head[0] + head[_LAST_DELTA]
+        what = f"the batch with the offsets {base} to {last} of {self._place} {_why(error)}"
+        first = max(base, self.next_fetch_offset)
+        if first > base:
+            what += f"; {first} to {last} are left out"
+        last = max(last, self.next_fetch_offset)
+        self.next_fetch_offset = last + 1
+        return self._unreadable(last, head[_MAX_TIMESTAMP], _reason(error), what)
+
+    @property
+    def _place(self) -> str:
+        return f"{self._tp.topic}[{self._tp.partition}]"
+
+    def _unreadable(self, offset: int, timestamp: int, reason: str, detail: str) -> UnreadRecord:
+        topic, partition = self._tp
+        return UnreadRecord(
+            topic, partition, offset, timestamp, 0, None, None, None, -1, -1, (), reason, detail
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Unparsed:
+    """A record of a batch that cannot be read; `is_rest`: nor can those that follow."""
+
+    offset: int | None
+    error: Exception
+    is_rest: bool = False
+
+
+def _each(batch: Any, head: list[int], body: bytes) -> "Iterator[Any | _Unparsed]":
+    """The records of an uncompressed batch, parsed together until one fails; from there on each alone."""
+    records, count = iter(batch), 0
+    while True:
+        try:
+            record = next(records)
+        except StopIteration:
+            return
+        except Exception:  # noqa: BLE001 - whatever hostile bytes cause
+            break
+        count += 1
+        yield record
+    yield from _each_alone(head, body, count)
+
+
+def _each_alone(head: list[int], body: bytes, count: int) -> "Iterator[Any | _Unparsed]":
+    """The records of an uncompressed batch after the first `count`."""
+    alone = _HEAD.pack(*head[:_COUNT], 1)
+    buffer, at = bytearray(body), 0
+    for number in range(head[_COUNT]):
+        try:
+            length, begin = decode_varint(buffer, at)
+            if length <= 0 or begin + length > len(buffer):
+                raise ValueError(f"it has a record of {length} bytes")
+        except (ValueError, IndexError) as error:
+            yield _Unparsed(None, error, is_rest=True)
+            return
+        end = begin + length
+        if number >= count:
+            try:
+                [record] = DefaultRecordBatch(alone + body[at:end])
+                yield record
+            except Exception as error:  # noqa: BLE001 - whatever hostile bytes cause
+                yield _Unparsed(_offset(head, buffer, begin), error)
+        at = end
+
+
+def _offset(head: list[int], buffer: bytearray, begin: int) -> int | None:
+    """The offset of a record; None: it cannot be read either.
+
+    Args:
+        head: of the batch.
+        buffer: records of the batch.
+        begin: place of the record behind its length.
+    """
+    try:
+        _, at = decode_varint(buffer, begin + 1)
+        delta: int = decode_varint(buffer, at)[0]
+    except (ValueError, IndexError):
+        return None
+    return head[0] + delta
+
+
+def _check_legacy(data: bytes, magic: int, most_bytes: int) -> None:
+    """Check what a message of version 0 or 1 unpacks to.
+
+    Raises:
+        UnpacksTooFar: to more than that.
+    """
+    codec = data[_LEGACY_ATTRIBUTES_AT] & _CODEC_MASK
+    if codec:
+        at = _LEGACY_KEY_AT[magic]
+        at += 4 + max(struct.unpack_from(">i", data, at)[0], 0)
+        try:
+            unpack(codec, data[at + 4 :], most_bytes)
+        except UnpacksTooFar:
+            raise
+        except NotUnpacked:
+            pass  # aiokafka knows the variants of these versions
+
+
+def _reason(error: Exception) -> str:
+    return "too-large" if isinstance(error, UnpacksTooFar) else "unreadable-record"
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, NotUnpacked):
+        return str(error)
+    if isinstance(error, UnicodeDecodeError) or isinstance(error.__cause__, UnicodeDecodeError):
+        return "has a header whose name is not UTF-8"
+    return f"is malformed ({type(error).__name__})"

@@ -1,0 +1,30 @@
+"""Topics that the sources of two pipes would both have written: each would get the changes of the other. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hifi.pipe.sources.collected import CollectedSource
+
+
+def shared_topic(source: Any, other: Any) -> str | None:
+    """A topic that both sources have written on a cluster of shared bootstrap servers; None: there is none."""
+    if not (isinstance(source, CollectedSource) and isinstance(other, CollectedSource)):
+        return None
+    shared = source.written_topics & other.written_topics
+    return min(topic for _, topic in shared) if shared else None
+
+
+def topic_refusal(source: Any, others: Mapping[str, Any]) -> str | None:
+    """Why a source cannot be that of a pipe besides other pipes; None: it can.
+
+    Args:
+        source: of the pipe.
+        others: sources of the other pipes by name.
+    """
+    for name, other in others.items():
+        if topic := shared_topic(source, other):
+            return (
+                f"the pipe {name!r} has its changes written to the topic {topic!r} too, so each would get those of the"
+                " other; give each its own topic"
+            )
+    return None

@@ -1,0 +1,70 @@
+"""Two pipes do not have the changes of their tables written to one topic."""
+
+from pathlib import Path
+
+import pytest
+from tests.support.collect.collected_stream import collected_stream, until
+from tests.support.stream_process import readyz
+
+from hifi.pipe.loader import load
+from hifi.pipe.model import Pipe
+from hifi_manage.pipe_text import read_pipe
+
+PIPE = """\
+pipe: {name}
+source:
+  kind: debezium
+  connect: http://127.0.0.1:9
+  bootstrap: {bootstrap}
+  topic: {topic}
+  database: {{host: 127.0.0.1, name: shop, user: hifi, password_file: /etc/hifi/shop-password}}
+  tables: [public.customers]
+destinations:
+  - name: search
+    url: http://127.0.0.1:9/customers
+"""
+FIRST = PIPE.format(name="first", bootstrap="127.0.0.1:9092", topic="changes")
+
+
+def second(topic: str = "changes", bootstrap: str = "127.0.0.1:9092") -> str:
+    return PIPE.format(name="second", bootstrap=bootstrap, topic=topic)
+
+
+@pytest.fixture(autouse=True)
+def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIFI_EGRESS_ALLOW", "loopback")
+
+
+@pytest.mark.parametrize("text", [second(), second("changes.keys"), second(bootstrap="a:1,127.0.0.1:9092")])
+def test_the_second_pipe_of_a_topic_is_refused_when_it_is_checked_and_published(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "a.yaml").write_text(FIRST)
+    (tmp_path / "b.yaml").write_text(text)
+    loaded, [problem] = load(tmp_path)
+    assert (problem.file.name, problem.line, problem.where) == ("b.yaml", 6, "source.topic")
+    assert "the pipe 'first' has its changes written to the topic 'changes" in problem.message
+    others = {pipe.pipe.pipe: pipe.pipe for pipe in loaded}
+    [refused] = read_pipe(text.encode(), others, coloured=False)[1]
+    assert (refused.where, refused.message) == ("source.topic", problem.message)
+    assert read_pipe(FIRST.encode(), {"first": others["first"]}, coloured=False)[1] == []
+
+
+@pytest.mark.parametrize("text", [second("others"), second(bootstrap="127.0.0.1:9093")])
+def test_pipes_of_other_topics_and_other_clusters_pass(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.yaml").write_text(FIRST)
+    (tmp_path / "b.yaml").write_text(text)
+    assert load(tmp_path)[1] == []
+
+
+async def test_collect_does_not_read_the_second_pipe_of_a_topic(kafka: str, tmp_path: Path) -> None:
+    async with collected_stream(kafka, tmp_path / "log") as stream:
+        for name in ("second", "first"):
+            (tmp_path / "pipe.yaml").write_text(PIPE.format(name=name, bootstrap=kafka, topic=stream.source))
+            [loaded], problems = load(tmp_path)
+            assert problems == []
+            assert isinstance(loaded.pipe, Pipe)
+            await stream.publish(loaded.pipe)
+        _, port = await stream.start("collect")
+        await until(lambda: "the pipe 'second' has its changes written" in str(readyz(port)[1]))
+        assert "the pipe 'first' has its changes written" not in str(readyz(port)[1])
