@@ -45,3 +45,8 @@ class CollectedSource(StrictModel):
 
     kind: str = Field(description="Kind.")
     backfill: Backfill = Field(Backfill(), description="Rate of what the source already has.")
+
+    def identifying(self) -> list[tuple[str, str]]:
+        """Setting and path of each field whose values are in the ids or the record keys of events."""
+        path = getattr(self, "partition_key", None)
+        return [] if path is None else [("partition_key", str(path))]
