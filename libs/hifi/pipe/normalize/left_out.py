@@ -46,11 +46,35 @@ def notes_on_changes(pipe: Pipe) -> Iterator[str]:
             f"{pipe.pipe}: normalize: {', '.join(rules)}: deletes, and updates that leave long values as they are, are "
             "not judged for columns that they do not carry; with REPLICA IDENTITY FULL they carry all"
         )
+    if rules := list(_rules_of_enrich(pipe)):
+        yield (
+            f"{pipe.pipe}: {', '.join(rules)}: where deletes leave out columns, nothing is required of these, and a "
+            "condition that is null is met; an update that leaves long values as they are does not meet a condition "
+            "that they make null; with REPLICA IDENTITY FULL changes carry all columns"
+        )
     if unhashed := [path for path, mask in declared.mask.items() if not isinstance(mask, KeyedHash)]:
         yield (
             f"{pipe.pipe}: normalize.mask: {', '.join(unhashed)}: columns of a primary key have to be hashed; changes "
             "of a table whose key has one that is dropped or redacted become dead letters (mask-unavailable)"
         )
+
+
+def _rules_of_enrich(pipe: Pipe) -> Iterator[str]:
+    """Where rules on columns are declared, beside `normalize`."""
+    enrich = pipe.enrich
+    if enrich.required:
+        yield "enrich.required"
+    yield from (
+        f"enrich.lookups.{name}" for name, lookup in enrich.lookups.items() if lookup.miss == "dead-letter"
+    )
+    for name, derived in enrich.derive.items():
+        if not isinstance(derived, str) and derived.required:
+            yield f"enrich.derive.{name}"
+    if enrich.filter:
+        yield "enrich.filter"
+    for destination in pipe.destinations:
+        if destination.when:
+            yield f"destinations.{destination.name}.when"
 
 
 def _change_leaves_out(data: Mapping[str, Any], name: str) -> bool:
