@@ -23,6 +23,12 @@ def leaves_out(pipe: Pipe) -> LeavesOut | None:
     return _change_leaves_out if is_of_changes(pipe) else None
 
 
+def is_partial(data: Mapping[str, Any]) -> bool:
+    """Whether an event of a change may leave out members."""
+    change = data.get(_CHANGE)
+    return isinstance(change, Mapping) and (change.get("op") == "delete" or bool(change.get("unchanged")))
+
+
 def is_of_changes(pipe: Pipe) -> bool:
     """Whether the source of a pipe reads the changes of a database."""
     return pipe.source.kind == _CHANGES
