@@ -1,14 +1,15 @@
 """Where else an event has the value of a masked column: `change` has the row before, and the key. Pure."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from hifi.delivery.dead_letters.record import MASK_UNAVAILABLE
 from hifi.pipe.mask import KeyedHash, Mask
-from hifi.pipe.model import MapRule, Normalize, Pipe
+from hifi.pipe.model import Pipe
 from hifi.pipe.normalize.lazy_json import encode, open_object
 from hifi.pipe.normalize.left_out import is_of_changes
 from hifi.pipe.normalize.masking import Masker
+from hifi.pipe.normalize.sent_paths import mapped_paths, sent_paths
 from hifi.runtime.errors import Rejected
 
 _COPIES: Final = ("change.before", "change.key")
@@ -19,25 +20,13 @@ _HASH_IT: Final = (
 )
 
 
-def sent_paths(declared: Normalize, path: str) -> Iterator[str]:
-    """The paths in the data as it came whose values only have the masked path when normalize has passed them on."""
-    yield path
-    if declared.keep == "all":
-        return
-    for target, source in _mapped(declared):
-        if f"{path}.".startswith(f"{target}."):
-            yield source + path[len(target) :]
-        elif target.startswith(f"{path}."):
-            yield source
-
-
 def masked_copies(pipe: Pipe) -> Mapping[str, list[str]]:
     """Masked path to the further paths of the same column; empty: the source has no such."""
     if not is_of_changes(pipe):
         return {}
     declared = pipe.normalize
     places = [*_COPIES]
-    for target, source in _mapped(declared):
+    for target, source in mapped_paths(declared):
         places += [target + copy[len(source) :] for copy in _COPIES if f"{copy}.".startswith(f"{source}.")]
     return {
         path: [f"{place}.{sent}" for place in places for sent in sent_paths(declared, path)]
@@ -75,9 +64,3 @@ def record_key_masker(pipe: Pipe) -> Callable[[bytes | None], bytes | None] | No
         return encode(columns) if hashes.apply(columns) else key
 
     return mask_key
-
-
-def _mapped(declared: Normalize) -> Iterator[tuple[str, str]]:
-    """Path that normalize sets, and the path of its value."""
-    for target, rule in (declared.fields or {}).items():
-        yield target, (rule.from_ or target) if isinstance(rule, MapRule) else rule
