@@ -10,7 +10,7 @@ from hifi.check.pipe_check import check_folder
 from hifi.control.capacity import MeshRating, overload
 from hifi.pipe.loader import PipeProblem
 from hifi.pipe.model import Pipe, Trigger
-from hifi.pipe.normalize.left_out import note_on_deletions
+from hifi.pipe.normalize.left_out import notes_on_changes
 from hifi.pipe.view import View
 from hifi_cli.display.console import console, errors, print_json, print_text
 from hifi_cli.error_reporting import FAILED, report_errors
@@ -87,8 +87,9 @@ def check(
         if views:
             names = ", ".join(view.view for view in views)
             console.print(f"{len(views)} valid view(s): {names}", highlight=False)
-        for advice in filter(None, map(note_on_deletions, pipes)):
-            console.print(advice, highlight=False)
+        for pipe in pipes:
+            for advice in notes_on_changes(pipe):
+                console.print(advice, highlight=False)
     if problems:
         raise typer.Exit(FAILED)
 

@@ -98,6 +98,10 @@ class SqlSource(CollectedSource):
         """The columns by which the rows are in a total order: `column`, then those of `key`."""
         return [self.column, *(name for name in self.key if name != self.column)]
 
+    def identifying(self) -> list[tuple[str, str]]:
+        """As of all sources; ids have the values of `column` and `key`."""
+        return [("column", self.column), *(("key", name) for name in self.key), *super().identifying()]
+
 
 class PostgresSettings(StrictModel):
     """Settings of a destination of the kind `postgres`."""

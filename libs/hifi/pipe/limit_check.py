@@ -13,6 +13,7 @@ from hifi.pipe.limits import PipeLimits, pipe_limits
 from hifi.pipe.mask import KeyedHash, Mask
 from hifi.pipe.model import ConnectorDestination, Destination, Pipe
 from hifi.pipe.named_secrets import YamlPath, secrets
+from hifi.pipe.normalize.sent_paths import sent_paths
 from hifi.pipe.reader import reader
 from hifi.pipe.source import HttpSource
 from hifi.pipe.sources.collected import CollectedSource
@@ -25,10 +26,11 @@ _TOPICS: Final = ("topic", "positions_topic")
 
 
 def refusals(pipe: Pipe, limits: PipeLimits) -> Iterator[tuple[YamlPath, str]]:
-    """Path in the pipe's YAML and reason of each secret, file, catalog setting and host that is refused."""
+    """Path in the pipe's YAML and reason of each secret, file, catalog setting, host and mask that is refused."""
     yield from _judged_hosts(owner_endpoints(pipe))
     yield from source_refusals(pipe.pipe, pipe.source, limits)
     yield from normalize_refusals(pipe, limits)
+    yield from _masks_of_identifiers(pipe)
     yield from enrich_refusals(pipe, limits)
     for index, destination in enumerate(pipe.destinations):
         for path, reason in destination_refusals(pipe.pipe, destination, limits):
@@ -56,6 +58,22 @@ def enrich_refusals(pipe: Pipe, limits: PipeLimits) -> Iterator[tuple[YamlPath, 
     for name, lookup in pipe.enrich.lookups.items():
         if lookup.file is not None and (reason := limits.refuse_lookup(lookup.file)):
             yield ("enrich", "lookups", name, "file"), reason
+
+
+def _masks_of_identifiers(pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:
+    """Masks of fields whose values a source that collect reads has written into ids or record keys, too."""
+    source = pipe.source
+    if not isinstance(source, CollectedSource):
+        return
+    for path in pipe.normalize.mask:
+        for sent in sent_paths(pipe.normalize, path):
+            for setting, field in source.identifying():
+                if f"{sent}.".startswith(f"{field}.") or field.startswith(f"{sent}."):
+                    reason = (
+                        f"`source.{setting}` is the field {field}, whose values are in the ids or keys of events, "
+                        f"unmasked: choose another `{setting}`, or leave the mask out"
+                    )
+                    yield ("normalize", "mask", path), reason
 
 
 def destination_refusals(

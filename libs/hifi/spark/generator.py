@@ -20,6 +20,7 @@ from hifi.pipe.watched_field import (
 )
 from hifi.record.spark_sql import literal
 from hifi.spark.json_fields import json_fields
+from hifi.spark.left_out_sql import CHANGE, LEFT_OUT, LeftOutSql, left_out_sql
 from hifi.spark.lookup_key import table_id, text_of, typed
 from hifi.spark.row_query import RowQuery, Steps
 from hifi.spark.typed_text import typed_text
@@ -95,19 +96,21 @@ def generate_sql(pipe: Pipe) -> PipeSql:
     positions = {
         name: RowPosition(wave, index) for wave, names in enumerate(waves) for index, name in enumerate(names)
     }
-    keys = tuple(_lookup_keys(enrich, positions, names) for names in waves)
-    derived = _derived(enrich, positions)
+    left_out = left_out_sql(pipe)
+    keys = tuple(_lookup_keys(enrich, positions, names, left_out) for names in waves)
+    derived = _derived(enrich, positions, left_out)
     udf_args = typed_udf_args = None
     if enrich.udf:
         passed = {name: f"`{name}`" for name in enrich.udf.args}
         udf_args, typed_udf_args = derived.select(_json(passed)), derived.select(_struct(passed))
         derived = _after_udf(enrich, derived)
-    fields = _fields(enrich)
+    fields = _fields(enrich, left_out)
     fixed = None
     conditions = enrich.filter or any(destination.when for destination in pipe.destinations)
     if fields is None and not (enrich.added() or conditions or pipe.watch):
         fixed = ",".join(destination.name for destination in pipe.destinations)
-    return PipeSql(fields, keys, udf_args, typed_udf_args, _result(pipe, derived), fixed)
+    result = _result(pipe, derived, left_out)
+    return PipeSql(fields, keys, udf_args, typed_udf_args, result, fixed)
 
 
 def lookup_waves(enrich: Enrich) -> list[list[str]]:
@@ -156,17 +159,27 @@ def field_types(enrich: Enrich) -> dict[str, str]:
     return types
 
 
-def _fields(enrich: Enrich) -> Steps | None:
+def _fields(enrich: Enrich, left_out: LeftOutSql | None) -> Steps | None:
     if not enrich.fields and not enrich.added():
         return None
-    return RowQuery().select(json_fields(TEXT, list(enrich.fields)))
+    names = list(enrich.fields)
+    return RowQuery().select(json_fields(TEXT, names if left_out is None else _with_change(names)))
 
 
-def _lookup_keys(enrich: Enrich, positions: Mapping[str, RowPosition], names: Iterable[str]) -> Steps:
+def _with_change(names: list[str]) -> list[str]:
+    """Names of fields, and of what says which of them an event leaves out."""
+    return names if CHANGE in names else [*names, CHANGE]
+
+
+def _lookup_keys(
+    enrich: Enrich,
+    positions: Mapping[str, RowPosition],
+    names: Iterable[str],
+    left_out: LeftOutSql | None,
+) -> Steps:
     wave = min(positions[name].wave for name in names)
-    query = RowQuery().extend(
-        _values(enrich, {name: position for name, position in positions.items() if position.wave < wave})
-    )
+    earlier = {name: position for name, position in positions.items() if position.wave < wave}
+    query = _values(enrich, earlier, left_out)
     structs = []
     for number, name in enumerate(names):
         lookup = enrich.lookups[name]
@@ -186,8 +199,8 @@ def _key_part(field: str, kind: SqlType) -> str:
     return f"cast(unix_micros({cast}) as string)" if kind is SqlType.TIMESTAMP else f"cast({cast} as string)"
 
 
-def _values(enrich: Enrich, positions: Mapping[str, RowPosition]) -> dict[str, str]:
-    """Name to SQL of the value, of the declared fields and of the fields of the lookups with these positions."""
+def _values(enrich: Enrich, positions: Mapping[str, RowPosition], left_out: LeftOutSql | None) -> RowQuery:
+    """The values of the declared fields and of the fields of the lookups with these positions."""
     values = {
         name: typed_text(f"{FIELDS}[{index}]", kind)
         for index, (name, kind) in enumerate(enrich.fields.items())
@@ -195,39 +208,53 @@ def _values(enrich: Enrich, positions: Mapping[str, RowPosition]) -> dict[str, s
     for name, position in positions.items():
         lookup = enrich.lookups[name]
         values |= {
-            field: _looked_up(lookup, field, index, position) for index, field in enumerate(lookup.fields)
+            field: _looked_up(lookup, field, index, position, left_out)
+            for index, field in enumerate(lookup.fields)
         }
-    return values
+    query = RowQuery()
+    if left_out is not None:
+        names = list(enrich.fields)
+        change = f"{FIELDS}[{_with_change(names).index(CHANGE)}]"
+        query = query.extend(left_out.marks(TEXT, change, names))
+    return query.extend(values)
 
 
-def _looked_up(lookup: Lookup, field: str, index: int, position: RowPosition) -> str:
+def _looked_up(
+    lookup: Lookup, field: str, index: int, position: RowPosition, left_out: LeftOutSql | None
+) -> str:
     kind = lookup.types.get(lookup.fields[field], SqlType.STRING)
     value = typed_text(f"{position.sql()}[{index}]", kind)
     if lookup.miss != "default":
         return value
     default = text_of(typed(lookup.default.get(field), kind))
     text = "null" if default is None else literal(default)
-    return f"if({position.sql()} is null, cast({text} as {kind.value}), {value})"
+    return f"if({_is_miss(lookup, position, left_out)}, cast({text} as {kind.value}), {value})"
 
 
-def _derived(enrich: Enrich, positions: Mapping[str, RowPosition]) -> RowQuery:
+def _is_miss(lookup: Lookup, position: RowPosition, left_out: LeftOutSql | None) -> str:
+    """SQL of whether no row matches the event's key, and the event does not leave out a part of it."""
+    is_null = f"{position.sql()} is null"
+    return is_null if left_out is None else f"({is_null} and not {left_out.excused_miss(list(lookup.key))})"
+
+
+def _derived(enrich: Enrich, positions: Mapping[str, RowPosition], left_out: LeftOutSql | None) -> RowQuery:
     """The values and the derived fields. An event fails in it where something required is missing."""
     checks = []
     if enrich.added():
         why = "not-an-object: the data is not a JSON object, so no fields can be added to it"
         checks.append((f"{FIELDS} is null", literal(why)))
-    checks += [_null(name) for name in enrich.required if name in enrich.fields]
+    checks += [_null(name, left_out) for name in enrich.required if name in enrich.fields]
     for name, lookup in enrich.lookups.items():
         if lookup.miss == "dead-letter":
             reason = literal(f"lookup-miss: no row of the lookup {name} matches")
-            checks.append((f"{positions[name].sql()} is null", reason))
-    checks += [_null(name) for name in enrich.required if name not in enrich.fields]
-    query = RowQuery().extend(_values(enrich, positions)).fail(checks)
+            checks.append((_is_miss(lookup, positions[name], left_out), reason))
+    checks += [_null(name, left_out) for name in enrich.required if name not in enrich.fields]
+    query = _values(enrich, positions, left_out).fail(checks)
     query = query.extend_unless_failed(
         {name: derived_sql(derived) for name, derived in enrich.derive.items()}
     )
     return query.fail(
-        _null(name)
+        _null(name, left_out)
         for name, derived in enrich.derive.items()
         if isinstance(derived, DerivedField) and derived.required
     )
@@ -237,8 +264,11 @@ def _failed(failure: str) -> str:
     return f"named_struct('patch', cast(null as string), 'to', cast(null as string), 'failure', {failure})"
 
 
-def _null(name: str) -> tuple[str, str]:
-    return f"`{name}` is null", literal(f"required-null: the required field {name} is null")
+def _null(name: str, left_out: LeftOutSql | None) -> tuple[str, str]:
+    is_null = f"`{name}` is null"
+    if left_out is not None:
+        is_null = f"({is_null} and not {left_out.excused(name)})"
+    return is_null, literal(f"required-null: the required field {name} is null")
 
 
 def _after_udf(enrich: Enrich, query: RowQuery) -> RowQuery:
@@ -256,11 +286,25 @@ def _after_udf(enrich: Enrich, query: RowQuery) -> RowQuery:
     )
 
 
-def _result(pipe: Pipe, query: RowQuery) -> Steps:
+def _result(pipe: Pipe, query: RowQuery, left_out: LeftOutSql | None) -> Steps:
     """The query of `PipeSql.result`."""
     added = {name: f"`{name}`" for name in _added_in_order(pipe.enrich)}
     patch = _json(added) if added else "cast(null as string)"
-    to = _destinations(pipe)
+    if added and left_out is not None:
+        members = {name: _json({name: value}) for name, value in added.items()}
+        patch = left_out.without_unchanged(patch, members)
+    conditions = {
+        f"hifi.when{index}": destination.when
+        for index, destination in enumerate(pipe.destinations)
+        if destination.when
+    }
+    if pipe.enrich.filter:
+        conditions["hifi.filter"] = pipe.enrich.filter
+    met = {name: f"({condition}\n)" for name, condition in conditions.items()}
+    if conditions and left_out is not None:
+        query = query.extend_unless_failed({name: f"cast({text} as boolean)" for name, text in met.items()})
+        met = {name: f"coalesce(`{name}`, {LEFT_OUT})" for name in conditions}
+    to = _destinations(pipe, met)
     if pipe.watch:
         watched = {f"hifi.watched{index}": _watched_value(field) for index, field in enumerate(pipe.watch)}
         query = query.extend_unless_failed({"hifi.to": to, **watched})
@@ -272,16 +316,21 @@ def _result(pipe: Pipe, query: RowQuery) -> Steps:
     return query.select(result_struct, _failed(query.failure or "null"))
 
 
-def _destinations(pipe: Pipe) -> str:
-    """SQL of the names of the event's destinations, in declared order. A condition that is null is not met."""
+def _destinations(pipe: Pipe, met: Mapping[str, str]) -> str:
+    """SQL of the names of the event's destinations, in declared order.
+
+    Args:
+        pipe: the pipe.
+        met: SQL of its conditions, `hifi.when<index>` and `hifi.filter`. One that is null is not met.
+    """
     names = [
-        f"if(({destination.when}\n), '{destination.name}', null)"
-        if destination.when
+        f"if({met[name]}, '{destination.name}', null)"
+        if (name := f"hifi.when{index}") in met
         else f"'{destination.name}'"
-        for destination in pipe.destinations
+        for index, destination in enumerate(pipe.destinations)
     ]
     chosen = f"concat_ws(',', {', '.join(names)})"
-    return f"if(({pipe.enrich.filter}\n), {chosen}, '')" if pipe.enrich.filter else chosen
+    return f"if({met['hifi.filter']}, {chosen}, '')" if "hifi.filter" in met else chosen
 
 
 def _watched_value(watched: WatchedField) -> str:

@@ -194,15 +194,17 @@ class Normalizer:
                 headers = record.headers
                 if len(headers) > _REFUSED_AT and headers[_REFUSED_AT][0] == REFUSED:
                     raise Rejected(*parse_refusal(headers[_REFUSED_AT][1]))
-                program, value = self._pipes.get(event.pipe, event.revision), record.value
+                program, key, value = self._pipes.get(event.pipe, event.revision), record.key, record.value
                 if program.function is not None:
                     if record.offset not in answers:
                         return at
                     value = answers[record.offset].finish()
                 elif program.steps:
                     value = program.run(value, _header(record, CONTENT_TYPE))
+                if program.mask_key is not None:
+                    key = program.mask_key(key)
                 hop = write_hop(fetched_us, record.offset)
-                outputs.normalized.append(Record(record.key, value, [headers[0], hop, *headers[_PACKED:]]))
+                outputs.normalized.append(Record(key, value, [headers[0], hop, *headers[_PACKED:]]))
             except Rejected as why:
                 outputs.dead_letters.append(_dead_letter(record, why, fetched_us))
         return len(batch)

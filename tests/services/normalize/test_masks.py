@@ -2,13 +2,17 @@
 
 from pathlib import Path
 
+import orjson
+from tests.libs.pipe.normalize.test_left_out import DEBEZIUM
 from tests.support.normalize.normalize_harness import Stream, headers, ids, new_stream, normalize, pipe
 
 from hifi.delivery.dead_letters.letter import DeadLetter
 from hifi.delivery.dead_letters.replay import replay
 from hifi.pipe.registry import read_registry
+from hifi_debezium.declaration import DebeziumSource
 
 CANARY = "canary-4711"
+CHANGES = DebeziumSource.model_validate(DEBEZIUM)
 
 
 async def letters(stream: Stream) -> list[DeadLetter]:
@@ -71,3 +75,30 @@ async def test_a_broken_version_with_further_masks_is_not_replaced_by_the_one_be
             assert dead.value is None
             assert await instance.stop() == 0
         assert CANARY not in repr(await stream.all(stream.topics.normalized))
+
+
+async def test_a_masked_column_of_a_change_is_on_no_further_topic_not_even_in_keys(
+    kafka: str, log: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_text("secret")
+    hashed = {"hash": {"file": str(tmp_path / "key")}}
+    rows = pipe("rows", mask={"mail": hashed}).model_copy(update={"source": CHANGES})
+    redacted = pipe("redacted", mask={"mail": "redact"}).model_copy(update={"source": CHANGES})
+    key = {"mail": CANARY}
+    data = {**key, "change": {"op": "update", "key": key, "before": key}}
+    async with new_stream(kafka, rows, redacted) as stream:
+        await stream.put(
+            1,
+            *(
+                stream.event(name, data)._replace(key=b'{"mail":"canary-4711"}')
+                for name in ("rows", "redacted")
+            ),
+        )
+        async with normalize(stream, log) as instance:
+            (passed,) = await stream.read(stream.topics.normalized, 1)
+            (dead,) = await stream.read(stream.topics.dead_letter, 1)
+            assert await instance.stop() == 0
+    assert CANARY not in repr(passed)
+    assert orjson.loads(passed.key)["mail"] == orjson.loads(passed.value)["mail"]
+    assert dead.value is None
+    assert headers(dead)["hifi_reason"] == b"mask-unavailable"

@@ -1,17 +1,18 @@
 """Validate data against the JSON Schema of a pipe. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import jsonschema_rs
 
 from hifi.pipe.normalize.lazy_json import decode
-from hifi.pipe.normalize.left_out import LeavesOut
+from hifi.pipe.normalize.left_out import LeavesOut, is_partial
 from hifi.runtime.errors import Misconfigured, Rejected
 from hifi.runtime.json_pointer import json_pointer
 
 _MASK: Final = "the value"
 """Stands for values in messages."""
+_Kind = jsonschema_rs.ValidationErrorKind
 
 
 def validator(schema: dict[str, Any], leaves_out: LeavesOut | None = None) -> Callable[[bytes], None]:
@@ -46,7 +47,37 @@ def validator(schema: dict[str, Any], leaves_out: LeavesOut | None = None) -> Ca
 
 
 def _is_left_out(error: jsonschema_rs.ValidationError, data: Any, leaves_out: LeavesOut) -> bool:
-    """Whether an error is only that a member is missing which the event leaves out."""
-    if error.instance_path or not isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Required):
+    """Whether an error may be only that members are missing which the event leaves out.
+
+    An alternative of `anyOf` or `oneOf` could be the valid one if nothing else is wrong with it. What `not`, and `if`
+    without a schema for it, come to is unknown, and so is which of several valid alternatives is not.
+    """
+    if error.instance_path or not isinstance(data, dict):
         return False
-    return leaves_out(data, error.kind.property)
+    kind = error.kind
+    if isinstance(kind, _Kind.Required):
+        return leaves_out(data, kind.property)
+    if isinstance(kind, _Kind.AnyOf | _Kind.OneOfNotValid):
+        return any(
+            all(_is_left_out(inner, data, leaves_out) for inner in alternative)
+            for alternative in kind.context
+        )
+    if isinstance(kind, _Kind.Not):
+        return any(leaves_out(data, name) for name in _texts(kind.schema))
+    is_undecided = isinstance(kind, _Kind.MinProperties | _Kind.OneOfMultipleValid) or (
+        isinstance(kind, _Kind.FalseSchema) and error.schema_path[-1:] in (["then"], ["else"])
+    )
+    return is_undecided and is_partial(data)
+
+
+def _texts(schema: Any) -> Iterator[str]:
+    """The names and texts in a schema, among them those of the members that it judges."""
+    if isinstance(schema, str):
+        yield schema
+    elif isinstance(schema, dict):
+        for name, value in schema.items():
+            yield name
+            yield from _texts(value)
+    elif isinstance(schema, list):
+        for element in schema:
+            yield from _texts(element)

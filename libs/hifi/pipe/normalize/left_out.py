@@ -5,9 +5,10 @@ that did not change and names them in `change.unchanged`. Events of other source
 such meaning.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from hifi.pipe.mask import KeyedHash
 from hifi.pipe.model import Pipe
 
 LeavesOut = Callable[[Mapping[str, Any], str], bool]
@@ -19,11 +20,24 @@ _CHANGE: Final = "change"
 
 def leaves_out(pipe: Pipe) -> LeavesOut | None:
     """Whether an event of a pipe leaves out a member; None: its source has no such events."""
-    return _change_leaves_out if pipe.source.kind == _CHANGES else None
+    return _change_leaves_out if is_of_changes(pipe) else None
 
 
-def note_on_deletions(pipe: Pipe) -> str | None:
-    """What a pipe's author should know of rules on its columns; None: nothing."""
+def is_partial(data: Mapping[str, Any]) -> bool:
+    """Whether an event of a change may leave out members."""
+    change = data.get(_CHANGE)
+    return isinstance(change, Mapping) and (change.get("op") == "delete" or bool(change.get("unchanged")))
+
+
+def is_of_changes(pipe: Pipe) -> bool:
+    """Whether the source of a pipe reads the changes of a database."""
+    return pipe.source.kind == _CHANGES
+
+
+def notes_on_changes(pipe: Pipe) -> Iterator[str]:
+    """What the author of a pipe of changes should know of its rules on columns."""
+    if not is_of_changes(pipe):
+        return
     declared = pipe.normalize
     rules = [
         *(["schema"] if declared.json_schema is not None else []),
@@ -33,12 +47,40 @@ def note_on_deletions(pipe: Pipe) -> str | None:
             if not isinstance(rule, str) and (rule.required or rule.default is not None)
         ),
     ]
-    if pipe.source.kind != _CHANGES or not rules:
-        return None
-    return (
-        f"{pipe.pipe}: normalize: {', '.join(rules)}: deletes, and updates that leave long values as they are, are not "
-        "judged for columns that they do not carry; with REPLICA IDENTITY FULL they carry all"
+    if rules:
+        yield (
+            f"{pipe.pipe}: normalize: {', '.join(rules)}: deletes, and updates that leave long values as they are, are "
+            "not judged for columns that they do not carry; with REPLICA IDENTITY FULL they carry all"
+        )
+    if rules := list(_rules_of_enrich(pipe)):
+        yield (
+            f"{pipe.pipe}: {', '.join(rules)}: where deletes leave out columns, nothing is required of these, and a "
+            "condition that is null is met; an update that leaves long values as they are does not meet a condition "
+            "that they make null; with REPLICA IDENTITY FULL changes carry all columns"
+        )
+    if unhashed := [path for path, mask in declared.mask.items() if not isinstance(mask, KeyedHash)]:
+        yield (
+            f"{pipe.pipe}: normalize.mask: {', '.join(unhashed)}: columns of a primary key have to be hashed; changes "
+            "of a table whose key has one that is dropped or redacted become dead letters (mask-unavailable)"
+        )
+
+
+def _rules_of_enrich(pipe: Pipe) -> Iterator[str]:
+    """Where rules on columns are declared, beside `normalize`."""
+    enrich = pipe.enrich
+    if enrich.required:
+        yield "enrich.required"
+    yield from (
+        f"enrich.lookups.{name}" for name, lookup in enrich.lookups.items() if lookup.miss == "dead-letter"
     )
+    for name, derived in enrich.derive.items():
+        if not isinstance(derived, str) and derived.required:
+            yield f"enrich.derive.{name}"
+    if enrich.filter:
+        yield "enrich.filter"
+    for destination in pipe.destinations:
+        if destination.when:
+            yield f"destinations.{destination.name}.when"
 
 
 def _change_leaves_out(data: Mapping[str, Any], name: str) -> bool:

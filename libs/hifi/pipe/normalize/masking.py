@@ -1,7 +1,7 @@
 """Drop, redact or hash sensitive fields, in arrays too. Pure, except for reading the hash key once."""
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ UNMET_AFTER: Final = 1_000
 _PLAIN_DIGITS: Final = 1_000
 """Largest distance of a digit from the decimal point in the plain form of a number."""
 _STRING: Final = msgspec.json.Decoder(str)
+_NO_COPIES: Final[Mapping[str, Sequence[str]]] = {}
 
 
 class Masker:
@@ -28,25 +29,30 @@ class Masker:
     `{"user.mail.work": …}`. An array stands for its elements, with `0` or `*` in the path or without.
     """
 
-    def __init__(self, masks: dict[str, Mask]) -> None:
+    def __init__(self, masks: dict[str, Mask], copies: Mapping[str, Sequence[str]] = _NO_COPIES) -> None:
         """Read the keys of hashes.
 
         Args:
             masks: dotted path to what to do with its value.
+            copies: dotted path of a mask to further paths that it masks, too.
 
         Raises:
             MaskUnavailable: the key of a hash cannot be read.
         """
-        self._masks = [(_MaskedPath(path), replacement(mask)) for path, mask in masks.items()]
+        self._masks = [
+            ([_MaskedPath(way) for way in (path, *copies.get(path, ()))], replacement(mask))
+            for path, mask in masks.items()
+        ]
         self._unmet = set(masks)
         self._events = 0
 
-    def apply(self, root: LazyObject) -> None:
-        """Mask the fields of an event in place."""
-        dotted = has_dots(root)
-        for path, replace in self._masks:
+    def apply(self, root: LazyObject) -> bool:
+        """Mask the fields of an event in place. Returns whether there are any."""
+        dotted, is_met = has_dots(root), False
+        for paths, replace in self._masks:
             fields: list[tuple[LazyObject, str]] = []
-            path.collect(root, 0, dotted, fields)
+            for path in paths:
+                path.collect(root, 0, dotted, fields)
             if len(fields) > 1:  # a path with an index may lead to a field in two ways
                 fields = list({(id(parent), key): (parent, key) for parent, key in fields}.values())
             for parent, key in fields:
@@ -54,9 +60,11 @@ class Masker:
                     del parent[key]
                 else:
                     parent[key] = replace(parent[key])
-            if fields and self._unmet:
-                self._unmet.discard(path.text)
+            if fields:
+                is_met = True
+                self._unmet.discard(paths[0].text)
         self._events += 1
+        return is_met
 
     def never_met(self) -> list[str]:
         """The paths whose mask met no field in all events so far; empty before 1,000 events."""

@@ -17,6 +17,7 @@ from hifi.pipe.normalize.field_mapping import field_mapper
 from hifi.pipe.normalize.json_schema import validator
 from hifi.pipe.normalize.lazy_json import LazyObject, encode, open_object
 from hifi.pipe.normalize.left_out import leaves_out
+from hifi.pipe.normalize.masked_columns import masked_copies, record_key_masker
 from hifi.pipe.normalize.masking import Masker
 from hifi.runtime.errors import MaskUnavailable, Misconfigured, Rejected
 from hifi.runtime.http.media_type import is_json
@@ -32,12 +33,14 @@ class NormalizeProgram:
             `run` does everything.
         prepared: with a function, the number of steps before it.
         masker: the step that masks; None: there is none.
+        mask_key: masks the key of the record, see `record_key_masker`; None: it stays.
     """
 
     steps: tuple[Callable[[bytes], bytes], ...]
     function: str | None = None
     prepared: int = 0
     masker: Masker | None = None
+    mask_key: Callable[[bytes | None], bytes | None] | None = None
 
     def run(self, data: bytes | None, content_type: bytes | None) -> bytes | None:
         """Apply the steps.
@@ -99,14 +102,14 @@ def compile_pipe(pipe: Pipe) -> NormalizeProgram:
     changes: list[Callable[[LazyObject], LazyObject]] = []
     if declared.fields is not None:
         changes.append(field_mapper(declared, unjudged))
-    masker = Masker(declared.mask) if declared.mask else None
+    masker = Masker(declared.mask, masked_copies(pipe)) if declared.mask else None
     if masker is not None:
         changes.append(_in_place(masker.apply))
     if changes:
         steps.append(_change(changes, frozenset(pipe.enrich.added())))
     elif added := pipe.enrich.added():
         steps.append(_remove(frozenset(added)))
-    return NormalizeProgram(tuple(steps), declared.function, prepared, masker)
+    return NormalizeProgram(tuple(steps), declared.function, prepared, masker, record_key_masker(pipe))
 
 
 def _validate(validate: Callable[[bytes], None]) -> Callable[[bytes], bytes]:
@@ -117,7 +120,7 @@ def _validate(validate: Callable[[bytes], None]) -> Callable[[bytes], bytes]:
     return step
 
 
-def _in_place(change: Callable[[LazyObject], None]) -> Callable[[LazyObject], LazyObject]:
+def _in_place(change: Callable[[LazyObject], object]) -> Callable[[LazyObject], LazyObject]:
     def apply(root: LazyObject) -> LazyObject:
         change(root)
         return root

@@ -50,3 +50,8 @@ class CollectedSource(StrictModel):
     def written_topics(self) -> frozenset[tuple[str, str]]:
         """The Kafka topics that are written for this source, each with each bootstrap server of its cluster."""
         return frozenset()
+
+    def identifying(self) -> list[tuple[str, str]]:
+        """Setting and path of each field whose values are in the ids or the record keys of events."""
+        path = getattr(self, "partition_key", None)
+        return [] if path is None else [("partition_key", str(path))]

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from hifi.pipe.model import Pipe
-from hifi.pipe.normalize.left_out import note_on_deletions
+from hifi.pipe.normalize.left_out import notes_on_changes
 from hifi.pipe.normalize.program import compile_pipe
 from hifi.runtime.errors import Rejected
 
@@ -74,9 +74,53 @@ def test_events_of_other_sources_are_judged_whatever_they_say(data: dict[str, An
         run(data, HTTP)
 
 
+EITHER = [{"required": ["mail"]}, {"required": ["phone"]}]
+UNDECIDABLE = [
+    {"anyOf": EITHER},
+    {"oneOf": EITHER},
+    {"oneOf": [{"properties": {"mail": {"type": "string"}}}, {"properties": {"mail": {"type": "null"}}}]},
+    {
+        "allOf": [
+            {"anyOf": [{"required": ["mail"], "minProperties": 9}, {"properties": {"id": {"type": "null"}}}]}
+        ]
+    },
+    {"minProperties": 4},
+    {"if": {"properties": {"mail": {"const": "x"}}}, "then": {"required": ["phone"], "minProperties": 4}},
+    {"if": {"properties": {"mail": {"const": "x"}}}, "then": False},
+    {"dependentRequired": {"id": ["mail"]}},
+    {"not": {"properties": {"mail": {"const": "x"}}}},
+    {"$ref": "#/$defs/row", "$defs": {"row": {"anyOf": EITHER}}},
+]
+
+
+@pytest.mark.parametrize("schema", UNDECIDABLE)
+def test_a_schema_that_columns_left_out_would_decide_refuses_no_change(schema: dict[str, Any]) -> None:
+    unchanged = {"id": 1, "change": {"op": "update", "unchanged": ["mail", "phone"]}}
+    for data in (DELETE, unchanged):
+        text = orjson.dumps(data)
+        assert compile_pipe(pipe(DEBEZIUM, schema=schema)).run(text, None) == text
+        for refusing, refused in ((DEBEZIUM, {"id": 1, "change": {"op": "insert"}}), (HTTP, data)):
+            with pytest.raises(Rejected, match="schema"):
+                compile_pipe(pipe(refusing, schema=schema)).run(orjson.dumps(refused), None)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"anyOf": [{"properties": {"id": {"type": "string"}}}, {"properties": {"id": {"type": "null"}}}]},
+        {"oneOf": [{"required": ["mail"], "properties": {"id": {"type": "string"}}}, False]},
+        {"properties": {"change": {"minProperties": 9}}},
+        {"properties": {"change": {"anyOf": EITHER}}},
+        {"additionalProperties": False},
+    ],
+)
+def test_what_columns_left_out_cannot_decide_is_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(Rejected, match="schema"):
+        compile_pipe(pipe(DEBEZIUM, schema=schema)).run(orjson.dumps(DELETE), None)
+
+
 def test_the_check_says_so() -> None:
-    note = note_on_deletions(pipe(DEBEZIUM, **RULES))
-    assert note is not None
+    (note,) = notes_on_changes(pipe(DEBEZIUM, **RULES))
     assert "schema, fields.text, fields.lang" in note
-    assert note_on_deletions(pipe(HTTP, **RULES)) is None
-    assert note_on_deletions(pipe(DEBEZIUM, fields={"text": "body"})) is None
+    assert not list(notes_on_changes(pipe(HTTP, **RULES)))
+    assert not list(notes_on_changes(pipe(DEBEZIUM, fields={"text": "body"})))
