@@ -20,8 +20,11 @@ from hifi.runtime.errors import Retryable
 from hifi_objects.declaration import ObjectsSource
 from hifi_objects.source import catalog
 from hifi_objects.source.bucket import ReadableBucket
+from hifi_objects.source.catalog import KnownObject
 from hifi_objects.source.folder import ReadableFolder
 from hifi_objects.source.objects_reader import ObjectsReader
+from hifi_objects.source.row_events import ObjectRowEvents
+from hifi_objects.source.rows.row import ObjectRow
 from hifi_objects.source.store import OpenObject
 from hifi_objects.source.version import ObjectRefused, ObjectVersion
 
@@ -303,3 +306,19 @@ async def test_the_time_of_a_file_may_be_any(tmp_path: Path, seconds: int) -> No
     await read_until(reading(ReadableFolder(tmp_path), tmp_path), turn, 1)
     (event,) = turn.written
     assert ("ce_time" in dict(event.headers)) == (seconds >= 0)
+
+
+def test_ids_of_long_paths_are_bounded_different_and_end_with_the_row() -> None:
+    source = ObjectsSource.model_validate({"kind": "objects", "format": "ndjson", "folder": "/x"})
+    ids = set()
+    for path in ("x" * 1000, "x" * 999 + "y", "ä" * 500, "x"):
+        version = KnownObject(0, ObjectVersion(path, "1-2", 3, 4))
+        rows = [ObjectRow(number, b"{}") for number in (1, 2**32 - 1)]
+        for row, event in zip(rows, ObjectRowEvents(source, "file:///x").of(version, rows), strict=True):
+            identifier = dict(event.headers)["ce_id"]
+            assert identifier.endswith(b"/%d" % row.number)
+            assert len(identifier) <= 512
+            assert event.key == identifier
+            ids.add(identifier)
+    assert len(ids) == 8
+    assert b"x/1-2/1" in ids
