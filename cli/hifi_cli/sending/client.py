@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import quote
 
 import aiohttp
 
@@ -19,6 +20,8 @@ from hifi_cli.sending.responses import MAX_WAIT_S, decide
 ANSWER_S: Final = 30.0
 BACKOFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 MAX_REFUSALS: Final = 20
+_AS_IS: Final = "!#$&'()*+,/:;<=>?@[\\]^`{|}"
+"""What stands for itself in an attribute's header beside letters, digits and `_.-~` (HTTP binding, 3.1.3.2)."""
 
 
 @dataclass(slots=True)
@@ -151,15 +154,16 @@ class IngestClient:
             "ce-source": self._path,
             "ce-type": source.type if source else "hifi.event",
         }
-        if (
-            source
-            and source.partition_key
-            and (value := _field_at(exact_json.loads(event.data), source.partition_key))
-        ):
-            headers["ce-partitionkey"] = str(value)
+        if source and source.partition_key:
+            value = _field_at(exact_json.loads(event.data), source.partition_key)
+            if value is not None and value != "":
+                headers["ce-partitionkey"] = str(value)
         if source and source.time and (value := _field_at(exact_json.loads(event.data), source.time)):
             headers["ce-time"] = str(value)
-        return headers
+        return {
+            header: quote(value, safe=_AS_IS) if header.startswith("ce-") else value
+            for header, value in headers.items()
+        }
 
     async def _post(self, headers: Mapping[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
         timeout = aiohttp.ClientTimeout(total=ANSWER_S)

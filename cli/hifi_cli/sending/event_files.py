@@ -4,6 +4,7 @@ import csv
 import io
 import math
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,6 +24,8 @@ _SUFFIXES: Final = {".csv": "csv", ".json": "json", ".ndjson": "ndjson", ".jsonl
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 """A number of JSON (RFC 8259, 6)."""
 _ENDLESS_CELL: Final = ("field larger than field limit", "unexpected end of data")
+_SAMPLE_LINES: Final = 100
+"""Lines behind a stray quotation mark that are looked at."""
 _CSV_CONSTANTS: Final = {"true": True, "false": False, "null": None, "": None}
 
 
@@ -134,40 +137,140 @@ def _array(content: bytes, name: str) -> Iterator[FileEvent | UnreadableEvent]:
 
 def _csv(reader: io.BufferedReader, *, types: bool) -> Iterator[FileEvent | UnreadableEvent]:
     csv.field_size_limit(MAX_EVENT_BYTES)
-    rows = csv.reader(io.TextIOWrapper(reader, "utf-8-sig", newline=""), strict=True)
+    lines = _CsvLines(io.TextIOWrapper(reader, "utf-8-sig", newline=""))
+    rows = csv.reader(lines, strict=True)
     try:
         header = _csv_header(rows)
         while True:
+            lines.begin_row()
             try:
                 row = next(rows)
             except StopIteration:
                 return
+            except _RowTooLarge:
+                yield _too_large_row(lines, header)
+                continue
             except csv.Error as error:
+                if (stray := _stray_quote(lines, header)) is not None:
+                    yield stray
+                    continue
                 if any(
                     text in str(error) for text in _ENDLESS_CELL
                 ):  # where the next row begins is not known
-                    raise Misconfigured(
-                        f"line {rows.line_num}: a cell has more than {MAX_EVENT_BYTES} bytes, or its quotation mark is"
-                        f" not closed ({error}); the rows before it are sent"
-                    ) from None
-                yield UnreadableEvent(rows.line_num, f"not valid CSV: {error}")
+                    raise _endless(lines, str(error)) from None
+                yield UnreadableEvent(lines.number, f"not valid CSV: {error}")
                 continue
             if not row:
                 continue
             if len(row) != len(header):
-                yield UnreadableEvent(
-                    rows.line_num, f"{len(row)} values, but the header has {len(header)} columns"
+                yield _stray_quote(lines, header) or UnreadableEvent(
+                    lines.number, f"{len(row)} values, but the header has {len(header)} columns"
                 )
                 continue
             values: list[Any] = [_typed(value) for value in row] if types else list(row)
-            yield FileEvent(rows.line_num, orjson.dumps(dict(zip(header, values, strict=True))))
+            yield FileEvent(lines.number, orjson.dumps(dict(zip(header, values, strict=True))))
     except UnicodeDecodeError as error:
         raise Misconfigured(f"the CSV file is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+class _RowTooLarge(Exception):
+    """The lines of a row have more than `MAX_EVENT_BYTES` characters."""
+
+
+class _CsvLines:
+    """The lines of a CSV file, which the parser takes one by one. Those of one row can be read again."""
+
+    def __init__(self, text: io.TextIOWrapper) -> None:
+        self._text = text
+        self._again: deque[str] = deque()
+        self._size = 0
+        self.number = 0
+        """Of the last line, from 1."""
+        self.row: list[str] = []
+        """Lines of the row so far."""
+
+    def __iter__(self) -> "_CsvLines":
+        return self
+
+    def __next__(self) -> str:
+        line = self._again.popleft() if self._again else self._text.readline(MAX_EVENT_BYTES + 1)
+        if not line:
+            raise StopIteration
+        self.number += 1
+        self.row.append(line)
+        self._size += len(line)
+        if self._size > MAX_EVENT_BYTES:
+            raise _RowTooLarge
+        return line
+
+    def begin_row(self) -> None:
+        """The next line begins a row."""
+        self.row, self._size = [], 0
+
+    def put_back(self) -> None:
+        """Have the lines of the row after its first one read again."""
+        self._again.extendleft(reversed(self.row[1:]))
+        self.number -= len(self.row) - 1
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether of the last line the beginning was read only."""
+        return len(self.row[-1]) > MAX_EVENT_BYTES and not self.row[-1].endswith(("\n", "\r"))
+
+    def skip_rest(self) -> int:
+        """Read a line of which the beginning was read to its end; return its quotation marks."""
+        quotes, piece = self.row[-1].count('"'), self.row[-1]
+        while not piece.endswith(("\n", "\r")) and (piece := self._text.readline(1 << 16)):
+            quotes += piece.count('"')
+        return quotes
+
+
+def _stray_quote(lines: _CsvLines, header: list[str]) -> UnreadableEvent | None:
+    """Refuse the first line of a row if most lines behind it are rows by themselves, which are read again then."""
+    following = lines.row[1 : 1 + _SAMPLE_LINES]
+    if not following or len(header) == 1:  # of one column, a text over several lines and rows look the same
+        return None
+    if sum(_has_columns(line, len(header)) for line in following) * 2 < len(following):
+        return None
+    lines.put_back()
+    return UnreadableEvent(lines.number, "not valid CSV: a quotation mark does not end where the value does")
+
+
+def _has_columns(line: str, count: int) -> bool:
+    try:
+        return len(next(csv.reader([line], strict=True))) == count
+    except csv.Error:
+        return False
+
+
+def _too_large_row(lines: _CsvLines, header: list[str]) -> UnreadableEvent:
+    """Refuse a row that is too large.
+
+    Raises:
+        Misconfigured: where the next one begins is not known.
+    """
+    if not lines.is_cut and (stray := _stray_quote(lines, header)) is not None:
+        return stray
+    if len(lines.row) > 1 or lines.skip_rest() % 2:
+        raise _endless(lines, "the row is too large")
+    return UnreadableEvent(lines.number, f"the row has more than {MAX_EVENT_BYTES} bytes")
+
+
+def _endless(lines: _CsvLines, problem: str) -> Misconfigured:
+    first = lines.number - len(lines.row) + 1
+    return Misconfigured(
+        f"line {first}: a cell has more than {MAX_EVENT_BYTES} bytes, or its quotation mark is"
+        f" not closed ({problem}); the rows before it are sent"
+    )
 
 
 def _csv_header(rows: Iterator[list[str]]) -> list[str]:
     try:
         header = next(rows, None)
+    except _RowTooLarge:
+        raise Misconfigured(
+            f"the first line of the CSV file, which names the columns, has more than {MAX_EVENT_BYTES} bytes"
+        ) from None
     except csv.Error as error:
         raise Misconfigured(
             f"the first line of the CSV file, which names the columns, is not valid: {error}"

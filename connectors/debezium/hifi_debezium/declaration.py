@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
+from hifi.pipe.endpoint_url import base_url
 from hifi.pipe.event_type import EventType
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.sources.topic import TopicSource
@@ -46,8 +47,8 @@ class DebeziumSource(TopicSource):
     partition_key: ClassVar[None] = None
 
     kind: Literal["debezium"] = Field(description="Kind.")
-    connect: str = Field(
-        pattern=r"^https?://[^/?#\s]+$",
+    connect: Annotated[str, AfterValidator(base_url)] = Field(
+        pattern=r"^https?://[^/\s]+$",
         description="URL of Kafka Connect's REST API.",
     )
     database: SourceDatabase = Field(description="The database.")

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
+from hifi.pipe.endpoint_url import BaseUrl
 from hifi.pipe.event_type import EventType
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.secret import Secret
@@ -24,9 +25,7 @@ class S3Settings(StrictModel):
         description="Existing bucket."
     )
     prefix: Prefix | None = Field(None, description="Prefix of keys, such as `events/raw`.")
-    endpoint: str | None = Field(
-        None, pattern=r"^https?://\S+$", description="URL of the server; default: AWS."
-    )
+    endpoint: BaseUrl | None = Field(None, description="URL of the server; default: AWS.")
     region: str = Field("us-east-1", pattern=r"^[A-Za-z0-9-]+$", description="Region.")
     access_key: Secret = Field(description="Access key ID.")
     secret_key: Secret = Field(description="Secret access key.")

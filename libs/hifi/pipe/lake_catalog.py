@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from hifi.pipe.endpoint_url import refuse_base_url
 from hifi.pipe.limits import PipeLimits
 
 _TEXT: Final = r"[^\x00-\x1f\x7f]+"
-_URL: Final = r"https?://[^\s\x00-\x1f\x7f]+"
+_URL: Final = r"https?://[^/?#@\s\x00-\x1f\x7f]+([/?][^#\s\x00-\x1f\x7f]*)?"
+"""A URL without user, password and fragment: it is published."""
 _HOST: Final = rf"{_URL}|[A-Za-z0-9.-]+(:\d+)?"
 _FLAG: Final = r"(?i:true|false)"
 _NUMBER: Final = r"\d+(\.\d+)?"
@@ -77,8 +79,10 @@ def catalog_refusals(
     if reason := _refuse_text(warehouse) or limits.refuse_warehouse(warehouse):
         yield ("warehouse",), reason
     is_sql = catalog is None or str(catalog).startswith("sqlite")
-    if not is_sql and (reason := _refuse_text(str(catalog)) or _refuse_form(str(catalog), _URL)):
-        yield ("catalog",), reason
+    if not is_sql:
+        url = str(catalog)
+        if reason := _refuse_text(url) or refuse_base_url(url) or _refuse_form(url, _URL):
+            yield ("catalog",), reason
     if is_sql and (catalog is not None or not warehouse.startswith("s3://")):
         url = f"sqlite:///{warehouse}/catalog.db" if catalog is None else str(catalog)
         if reason := _refuse_sqlite(url, warehouse):

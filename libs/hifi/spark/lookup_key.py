@@ -1,13 +1,18 @@
 """Keys and values of lookup rows, converted by the rules that `hifi.spark.generator` applies to the event in SQL."""
 
+import base64
 import hashlib
 import math
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from hifi.pipe.model import Lookup, SqlType
+from hifi.runtime import exact_json
+
+_MOST_DIGITS: Final = 20_000
+"""Of a decimal that is written without an exponent; PostgreSQL's have 16,383 behind the point."""
 
 
 def table_id(lookup: Lookup) -> str:
@@ -76,11 +81,29 @@ def typed(value: Any, kind: SqlType) -> Any:
 
 
 def _string(value: Any) -> str:
+    """The text that a source of events makes of the value: all digits of decimals, bytes as base64, JSON if nested."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, datetime | date):
+    if isinstance(value, datetime | date | time):
         return value.isoformat()
+    if isinstance(value, Decimal) and abs(value.adjusted()) <= _MOST_DIGITS:
+        return format(value, "f")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dict | list | tuple):
+        return exact_json.dumps(_nested(value)).decode()
     return value if isinstance(value, str) else str(value)
+
+
+def _nested(value: Any) -> Any:
+    """A value as JSON has it; what JSON does not have as text."""
+    if isinstance(value, dict):
+        return {_string(name): _nested(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_nested(element) for element in value]
+    if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return exact_json.non_finite_as_text(value) if isinstance(value, float) else _string(value)
 
 
 def _boolean(value: Any) -> bool:
@@ -95,7 +118,8 @@ def _boolean(value: Any) -> bool:
 def _whole(value: Any, bits: int) -> int:
     try:
         number = value if isinstance(value, int) else Decimal(str(value))
-        if number == int(number) and -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        # The range first: the digits of 1e999999999 as a whole number would fill the memory.
+        if -(2 ** (bits - 1)) <= number < 2 ** (bits - 1) and number == int(number):
             return int(number)
     except ArithmeticError:  # not a number, or an infinite one
         pass

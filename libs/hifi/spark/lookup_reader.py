@@ -5,13 +5,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
+import msgspec
 import pyarrow.parquet as pq
 import sqlalchemy
 from pyarrow import ArrowException
 
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import Lookup, SqlTable
+from hifi.record.cloudevents.event import InvalidEvent
+from hifi.record.cloudevents.json_slices import array_elements, check_utf8, value_slice, without_bom
 from hifi.runtime.egress import EgressKind, EgressRefused, egress
 from hifi.runtime.errors import Misconfigured
 
@@ -23,6 +25,8 @@ _OPTIONS: Final = frozenset(
     )
 )
 """Options of a URL that name neither a server nor a file to read, but for certificates of authorities."""
+_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ANY: Final = msgspec.json.Decoder()
 
 
 def read_rows(lookup: Lookup) -> list[Mapping[str, Any]]:
@@ -92,17 +96,21 @@ def _csv(path: Path, needed: set[str], source: str) -> Iterator[Mapping[str, Any
 
 def _json(path: Path) -> Iterator[Mapping[str, Any]]:
     """A JSON array of objects, or JSON lines."""
-    content = path.read_bytes()
+    content = without_bom(path.read_bytes())
     if content.lstrip()[:1] != b"[":
         return _objects(content.splitlines())
-    rows = orjson.loads(content)
-    if not all(isinstance(row, dict) for row in rows):
+    try:
+        check_utf8(content)
+        elements = array_elements(content)
+    except InvalidEvent as error:
+        raise ValueError(error.detail) from None
+    if not all(element.startswith(b"{") for element in elements):
         raise ValueError("it must be an array of objects")
-    return iter(rows)
+    return (_row(element, f"the object {number}") for number, element in enumerate(elements, 1))
 
 
 def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
-    return _objects(path.read_bytes().splitlines())
+    return _objects(without_bom(path.read_bytes()).splitlines())
 
 
 def _objects(lines: Iterable[bytes]) -> Iterator[Mapping[str, Any]]:
@@ -110,12 +118,28 @@ def _objects(lines: Iterable[bytes]) -> Iterator[Mapping[str, Any]]:
         if not line.strip():
             continue
         try:
-            row = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise ValueError(f"line {number} is not JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise ValueError(f"line {number} is not a JSON object")  # noqa: TRY004 - the file is wrong, not an argument
-        yield row
+            check_utf8(line)
+            text = value_slice(line)
+        except InvalidEvent as error:
+            raise ValueError(f"line {number} is not JSON: {error.detail}") from None
+        if not text.startswith(b"{"):
+            raise ValueError(f"line {number} is not a JSON object")
+        yield _row(text, f"line {number}")
+
+
+def _row(text: bytes, place: str) -> dict[str, Any]:
+    """The members of an object in UTF-8: numbers, objects and lists as text as they are written."""
+    try:
+        return {name: _value(bytes(member)) for name, member in _OBJECT.decode(text).items()}
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"{place} is not JSON: {error}") from None
+
+
+def _value(text: bytes) -> Any:
+    first = text[:1]
+    if first in b"{[":
+        return msgspec.json.format(text, indent=-1).decode()
+    return _ANY.decode(text) if first in b'"tfn' else text.decode()
 
 
 def _sql(table: SqlTable) -> Iterator[Mapping[str, Any]]:

@@ -2,10 +2,15 @@
 
 import asyncio
 import contextlib
+from typing import Any
 
+import orjson
 import pytest
 from aiohttp import ClientSession, web
 
+from hifi.pipe.source import HttpSource
+from hifi.record.cloudevents import decode as cloudevents
+from hifi.record.cloudevents.event import DecodeLimits
 from hifi_cli.sending.batches import BatchReader
 from hifi_cli.sending.client import IngestClient
 from hifi_cli.sending.event_files import FileEvent
@@ -48,3 +53,18 @@ async def test_events_in_flight_at_an_interrupt_are_named(concurrency, in_flight
     assert (answered, client.counts.accepted) == (1, 4)
     assert client.in_flight == in_flight
     await runner.cleanup()
+
+
+@pytest.mark.parametrize("name", ["50%25", "a b", '"x"', "ä\\%", "%", "!#$&'()*+,/:;<=>?@[\\]^`{|}~_.-a1"])
+def test_an_event_that_is_repeated_keeps_its_id_and_key_whatever_is_in_them(name):
+    source = HttpSource.model_validate({"partition_key": "k"})
+    any_session: Any = None
+    client = IngestClient(any_session, "http://x", "p", "key", source=source, patience_s=1)
+    for key, partition_key in ((name, name), (0, "0"), (2**70, str(2**70))):
+        event = FileEvent(1, orjson.dumps({"k": name}) if key is name else b'{"k":%d}' % key)
+        headers = [
+            (header.lower().encode(), value.encode("ascii"))
+            for header, value in client._as_cloudevent(event, name).items()
+        ]
+        decoded = cloudevents.binary(headers, event.data, DecodeLimits(1000, 10, 10))
+        assert (decoded.id, decoded.key) == (name.encode(), partition_key.encode())

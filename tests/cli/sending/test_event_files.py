@@ -172,6 +172,37 @@ def test_large_cells_are_sent_and_a_bad_row_costs_no_other():
     assert events[3].data == b'{"a":"5","b":"6"}'
 
 
+def test_a_stray_quotation_mark_costs_its_line_and_no_other():
+    stray = "not valid CSV: a quotation mark does not end where the value does"
+    assert told(read(b'a,b\n1,"x\n2,y\n3,"z\n4,w\n', "x.csv")) == [
+        (2, stray),
+        (3, b'{"a":"2","b":"y"}'),
+        (4, stray),
+        (5, b'{"a":"4","b":"w"}'),
+    ]
+    assert told(read(b'a,b\n"1,2\n3,4\n5",6,7\n8,9\n', "x.csv")) == [
+        (2, stray),
+        (3, b'{"a":"3","b":"4"}'),
+        (4, "3 values, but the header has 2 columns"),
+        (5, b'{"a":"8","b":"9"}'),
+    ]
+
+
+def test_rows_behind_a_stray_quotation_mark_are_read_however_many_they_are(monkeypatch):
+    monkeypatch.setattr(event_files, "MAX_EVENT_BYTES", 1000)
+    lines = [b"a,b", b'1,"x', *(b"%d,y" % number for number in range(2, 1000))]
+    events = read(b"\n".join(lines), "x.csv")
+    assert [event.number for event in events] == list(range(2, 1001))
+    assert [event.number for event in events if isinstance(event, UnreadableEvent)] == [2]
+    row = b'1,"' + b"x" * 700 + b'","' + b"x" * 700 + b'"\n'
+    events = read(b"a,b,c\n1,2,3\n" + row + b"4,5,6\n", "x.csv")
+    assert [(event.number, type(event)) for event in events] == [
+        (2, FileEvent),
+        (3, UnreadableEvent),
+        (4, FileEvent),
+    ]
+
+
 def test_of_an_endless_cell_or_line_only_so_much_is_read(monkeypatch):
     monkeypatch.setattr(event_files, "MAX_EVENT_BYTES", 1000)
     source: Any = io.BufferedReader(io.BytesIO(b'a,b\n1,2\n"' + b"x\n" * 5000))

@@ -1,5 +1,7 @@
 """Keys and values of lookups' rows, and which lookups share a table."""
 
+from datetime import UTC, datetime, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,12 @@ def test_a_key_can_be_taken_apart(parts: list[str]) -> None:
         ("2024-02-29", "date", "2024-02-29"),
         ("2024-02-29T01:00:00+01:00", "timestamp", "2024-02-29T00:00:00.000000+00:00"),
         (3, "string", "3"), (True, "string", "true"),
+        (Decimal("0E-10"), "string", "0.0000000000"), (Decimal("1.200E-7"), "string", "0.0000001200"),
+        (Decimal("1E+3"), "string", "1000"), (10**30, "string", "1" + "0" * 30), (b"\x01\xff", "string", "Af8="),
+        (time(1, 2), "string", "01:02:00"), (Decimal("1e-999999999"), "string", "1E-999999999"),
+        ({"a": [1, None, Decimal("1.10"), float("nan"), 10**30]}, "string",
+         '{"a":[1,null,"1.10","NaN",1000000000000000000000000000000]}'),
+        ([datetime(2026, 1, 2, tzinfo=UTC)], "string", '["2026-01-02T00:00:00+00:00"]'),
     ],
 )  # fmt: skip
 def test_values_are_read_as_their_types(value: Any, kind: str, expected: Any) -> None:
@@ -43,7 +51,9 @@ def test_values_are_read_as_their_types(value: Any, kind: str, expected: Any) ->
 @pytest.mark.parametrize(
     ("value", "kind"),
     [
-        ("7.5", "int"), (2**31, "int"), ("inf", "bigint"), ("NA", "int"), ("2", "boolean"), ("x", "date"),
+        ("7.5", "int"), (2**31, "int"), ("inf", "bigint"), ("NA", "int"),
+        ("1e999999999", "int"), (Decimal("-1e999999999"), "bigint"), ("1e-999999999", "int"),
+        ("2", "boolean"), ("x", "date"),
         ("9999-12-31T23:59:59-05:00", "timestamp"),
     ],
 )  # fmt: skip

@@ -42,6 +42,12 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
     "a.ndjson": lambda path: path.write_text(
         '{"code":"AA","name":"American, Inc."}\n{"code":"UA","name":null}'
     ),
+    "bom.json": lambda path: path.write_text(
+        '\ufeff[{"code":"AA","name":"American, Inc."},{"code":"UA","name":null}]'
+    ),
+    "bom.ndjson": lambda path: path.write_text(
+        '\ufeff{"code":"AA","name":"American, Inc."}\n{"code":"UA","name":null}'
+    ),
     "a.parquet": parquet,
 }
 
@@ -51,6 +57,17 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path: Path, name: str) -> No
     SOURCES[name](tmp_path / name)
     rows = read_rows(lookup(tmp_path / name))
     assert [(row["code"], row["name"]) for row in rows] == [("AA", "American, Inc."), ("UA", None)]
+
+
+@pytest.mark.parametrize("form", ["[%s]", "%s"])
+def test_json_values_are_text_as_they_are_written(tmp_path: Path, form: str) -> None:
+    values = ["1000000000000000000000000000000", "1e999", "1.10", "-0", "1E5", '{"a":1.10}', "[1,2.0]"]
+    members = ",".join(f'"c{number}":{value}' for number, value in enumerate(values))
+    row = f'{{"code":"\\u00e4","name":true,{members}}}'
+    (tmp_path / "a.json").write_text(form % row)
+    columns = {f"f{number}": f"c{number}" for number in range(len(values))}
+    (read,) = read_rows(lookup(tmp_path / "a.json", fields=columns))
+    assert read == {"code": "ä", "name": True} | {f"c{number}": value for number, value in enumerate(values)}
 
 
 def test_a_sql_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +100,9 @@ def test_a_sql_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("a.csv", b'code,name\n"AA,b\n', "cannot be read"),
         ("a.json", b"[{]", "cannot be read"),
         ("a.json", b"[1]", "array of objects"),
+        ("a.json", b'[{"code":"\xff","name":"x"}]', "not UTF-8"),
+        ("a.json", b'[{"code":"\\ud800","name":"x"}]', "cannot be read"),
+        ("a.ndjson", b'{"code":"AA","name":"x"}\n{"code":"\xff"}', "line 2 is not JSON: not UTF-8"),
         ("a.ndjson", b'{"code":"AA","name":"x"}\n{', "line 2 is not JSON"),
         ("a.ndjson", b"3\n", "line 1 is not a JSON object"),
         ("a.parquet", b"PAR1 not really", "cannot be read"),

@@ -319,6 +319,10 @@ async def test_hostile_content_becomes_rows_or_refusals(stream: ViewStream, tmp_
         {"flight": "small", "delay": -(2**63), "speed": -0.0},
         {"flight": "types", "carrier": {"a": 1}, "delay": True, "cancelled": "true", "speed": "1"},
         {"flight": 12, "carrier": 34},
+        b'{"flight": %d, "carrier": 1%s, "delay": 1e999, "speed": 1e999, "other": 1e999}'
+        % (2**70, b"0" * 1000),
+        b'{"flight": "wide", "carrier": 1.5, "speed": 1%s}' % (b"0" * 400),
+        b'{"flight": 1e999}',
         {"flight": True},
         {"flight": ["UA1"]},
         deep,
@@ -335,15 +339,18 @@ async def test_hostile_content_becomes_rows_or_refusals(stream: ViewStream, tmp_
         rows = {row["flight"]: row for row in await client.rows()}
         assert rows.pop("far")["hifi"]["accepted"] is None
         _, body, _ = await client.ask(f"{NAME}/accounts")
-    assert set(rows) == {*texts, "long", "big", "small", "types", "12", "twice"}
+    assert set(rows) == {*texts, "long", "big", "small", "types", "12", "twice", str(2**70), "wide"}
     assert all(rows[text]["carrier"] == text for text in texts)
     assert rows["long"]["carrier"] is None
     assert (rows["big"]["delay"], rows["big"]["speed"]) == (None, float(2**70))
     assert rows["small"]["delay"] == -(2**63)
     assert {rows["types"][name] for name in ("carrier", "delay", "cancelled", "speed")} == {None}
+    vast = rows[str(2**70)]
+    assert (vast["carrier"], vast["delay"], vast["speed"]) == ("1" + "0" * 1000, None, None)
+    assert (rows["wide"]["carrier"], rows["wide"]["speed"]) == (None, None)
     assert (rows["12"]["carrier"], rows["twice"]["delay"]) == ("34", 2)
     reasons = sorted(each["reason"] for each in body["refused"])
-    assert reasons == ["long-key", "no-key", "no-key", *["not-json"] * 7]
+    assert reasons == ["long-key", "no-key", "no-key", "no-key", *["not-json"] * 7]
 
 
 async def test_changes_are_sent_and_go_on_where_they_ended(stream: ViewStream, tmp_path: Path) -> None:

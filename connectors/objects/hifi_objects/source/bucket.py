@@ -14,12 +14,11 @@ import obstore
 from obstore import exceptions
 
 from hifi.runtime.clock import MICROSECONDS
-from hifi.runtime.errors import Retryable
 from hifi_objects.bucket import first_line, judge_endpoint, open_bucket
 from hifi_objects.declaration import S3Settings
 from hifi_objects.source.listing import list_bucket
 from hifi_objects.source.store import OpenObject
-from hifi_objects.source.version import ObjectGone, ObjectRefused, ObjectVersion
+from hifi_objects.source.version import ObjectGone, ObjectRefused, ObjectUnreadable, ObjectVersion
 
 _TIMEOUT_S: Final = 30.0
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
@@ -80,9 +79,11 @@ class ReadableBucket:
             except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
                 raise ObjectRefused(f"the object {version.shown_path}: {first_line(error)}") from error
             except exceptions.BaseError as error:
-                raise self._failure(error) from error
+                raise ObjectUnreadable(f"the object {version.shown_path}: {first_line(error)}") from error
             except OSError as error:
-                raise Retryable(f"the object {version.shown_path} cannot be copied: {error}") from error
+                raise ObjectUnreadable(
+                    f"the object {version.shown_path} cannot be copied: {error}"
+                ) from error
             file.seek(0)
             yield OpenObject(file, lambda: None)
 
@@ -94,9 +95,6 @@ class ReadableBucket:
             raise ObjectGone(f"the object {version.shown_path} was written again")
         async for chunk in answer.stream(min_chunk_size=_CHUNK_BYTES):
             await asyncio.to_thread(file.write, chunk)
-
-    def _failure(self, error: exceptions.BaseError) -> Retryable:
-        return Retryable(f"the bucket {self._settings.bucket}: {first_line(error)}")
 
 
 def _is_hidden(path: str) -> bool:

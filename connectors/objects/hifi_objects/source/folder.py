@@ -11,7 +11,7 @@ from typing import BinaryIO
 from hifi.pipe.limits import pipe_limits
 from hifi.runtime.errors import Retryable
 from hifi_objects.source.store import OpenObject
-from hifi_objects.source.version import ObjectGone, ObjectRefused, ObjectVersion, shown
+from hifi_objects.source.version import ObjectGone, ObjectRefused, ObjectUnreadable, ObjectVersion, shown
 
 _HIDDEN = (".", "_")
 
@@ -63,7 +63,9 @@ class ReadableFolder:
         except PermissionError as error:
             raise ObjectRefused(f"the file {version.shown_path} cannot be read: {error.strerror}") from error
         except OSError as error:
-            raise Retryable(f"the file {version.shown_path} cannot be read: {error.strerror}") from error
+            raise ObjectUnreadable(
+                f"the file {version.shown_path} cannot be read: {error.strerror}"
+            ) from error
 
     def _files(self) -> Iterator[ObjectVersion]:
         root, limits = Path(os.path.realpath(self._root)), pipe_limits()

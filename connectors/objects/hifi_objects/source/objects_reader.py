@@ -21,7 +21,7 @@ from hifi_objects.source.row_worker import RowWorker
 from hifi_objects.source.rows.row import ObjectRow
 from hifi_objects.source.rows.row_format import RowFormat
 from hifi_objects.source.store import OpenObject, ReadableStore
-from hifi_objects.source.version import ObjectGone, ObjectRefused, ObjectVersion
+from hifi_objects.source.version import ObjectGone, ObjectRefused, ObjectUnreadable, ObjectVersion
 
 logger = log.get(__name__)
 
@@ -56,7 +56,9 @@ class ObjectsReader(PolledSource):
         self._rows = ObjectRows(form, RowWorker(context.reader_memory_bytes))
         self._events = ObjectRowEvents(source, store.url)
         self._refused_paths: set[str] = set()
-        """Objects that may not be read, as they are shown."""
+        """Objects that may not or cannot be read, as they are shown."""
+        self._unread_path = ""
+        """The object that could not be read last; the store is listed before it is tried again."""
         self.name = f"objects/{store.name.replace(';', '%3B')}"
         """Name of what is read."""
 
@@ -133,15 +135,17 @@ class ObjectsReader(PolledSource):
             is_gone = True
             logger.warning("object-gone", pipe=self._pipe, reason=str(error))
             turn.warn("objects", f"{error}: the rest of its rows was not read")
-        except ObjectRefused as error:
+        except (ObjectRefused, ObjectUnreadable, OSError) as error:
             if at.row or at.batch is not None:  # rows of it may be written: it has to be read from here on
-                raise Retryable(str(error)) from error
+                raise Retryable(_problem(path, error)) from error
+            if not isinstance(error, ObjectRefused) and path not in {self._unread_path, *self._refused_paths}:
+                self._unread_path = path  # perhaps it is the store that cannot be read
+                await turn.keep({AT: at.entry()})  # so that the objects before are not read again
+                raise Retryable(_problem(path, error)) from error
             is_gone, removed_entries = True, catalog.postpone(known_object, monotonic_s())
-            logger.warning("object-refused", pipe=self._pipe, reason=str(error))
+            logger.warning("object-refused", pipe=self._pipe, reason=_problem(path, error))
             self._refused_paths.add(path)
-            turn.warn(f"object {path}", f"{error}; it is tried again, and others are read")
-        except OSError as error:
-            raise Retryable(f"the object {known_object.object.shown_path} cannot be read: {error}") from error
+            turn.warn(f"object {path}", f"{_problem(path, error)}; it is tried again, and others are read")
         if is_gone or not turn.over():
             at = at._replace(ordinal=known_object.ordinal + 1, row=0, batch=None)
         if removed_entries or catalog.next(at.ordinal) is None or turn.over():
@@ -191,6 +195,10 @@ class ObjectsReader(PolledSource):
                     events += self._events.of(known_object, rows_slice)
                     await asyncio.sleep(0)
                 yield _ReadRows(events, rows[-1].number, read_bytes)
+
+
+def _problem(path: str, error: Exception) -> str:
+    return f"the object {path} cannot be read: {error}" if isinstance(error, OSError) else str(error)
 
 
 def _estimate(rows: int, done_bytes: int, unread_bytes: int) -> int | None:

@@ -47,5 +47,6 @@ class ReadableStore(Protocol):
         Raises:
             ObjectGone: there is no such version any more.
             ObjectRefused: it may not be read, others may.
-            Retryable: it does not answer.
+            ObjectUnreadable: it cannot be read now.
+            Retryable: the store does not answer.
         """

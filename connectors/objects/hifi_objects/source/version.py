@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from hifi.runtime.errors import HifiError
+from hifi.runtime.errors import HifiError, Retryable
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -54,6 +54,10 @@ class ObjectVersion(NamedTuple):
 
 class ObjectRefused(HifiError):
     """This object may not be read, such as for want of permission: go on with the next one, and try again later."""
+
+
+class ObjectUnreadable(Retryable):
+    """The object cannot be read now: if the store answers and it fails again, go on as with one that is refused."""
 
 
 class ObjectGone(HifiError):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hifi.pipe.sources.event import SourceEvent, refused
+from hifi.pipe.sources.event_id import bounded_id
 from hifi.record.headers import CONTENT_TYPE, Headers
 from hifi_postgres.declaration import SqlSource
 from hifi_postgres.source.positions import rfc3339, time_us
@@ -52,7 +53,7 @@ class RowEvents:
         """
         moment = time_us(row.place[0])
         value = row.place[0] if moment is None else rfc3339(moment)
-        identifier = "/".join([self._name, value, *row.place[1:]]).encode()
+        identifier = bounded_id("/".join([self._name, value, *row.place[1:]]).encode())
         headers = [*self._headers, ("ce_id", identifier)]
         if moment is not None:
             headers.append(("ce_time", value.encode()))
@@ -63,6 +64,6 @@ class RowEvents:
             return refused(event, "too-large", detail)
         if len(event.key) > _MAX_KEY_BYTES:
             detail = f"the partition key has {len(event.key)} bytes; the limit is {_MAX_KEY_BYTES}"
-            event.key = identifier[:_MAX_KEY_BYTES]
+            event.key = identifier
             return refused(event, "too-large", detail)
         return event

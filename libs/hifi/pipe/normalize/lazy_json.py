@@ -170,5 +170,7 @@ def _decode(decoder: Any, text: bytes | Raw) -> Any:
     try:
         return decoder.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
+        if "out of range" in str(error):
+            raise Rejected("not-json", "a number of the data is larger than a double can hold") from None
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else "its syntax is invalid"
         raise Rejected("not-json", f"the data is not JSON: {reason}") from None

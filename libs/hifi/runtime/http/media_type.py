@@ -6,7 +6,8 @@ from functools import lru_cache, wraps
 from typing import Final, TypeVar
 
 _TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_MEDIA_TYPE: Final = re.compile(rb"\s*(" + _TOKEN + rb"/" + _TOKEN + rb")\s*(?:;.*)?")
+_MEDIA_TYPE: Final = re.compile(rb"\s*(" + _TOKEN + rb"/" + _TOKEN + rb")\s*(?:;[\t\x20-\x7e]*)?")
+"""Parameters are printable ASCII, as in each header that is sent on."""
 _PARAMETER: Final = re.compile(rb";\s*(" + _TOKEN + rb')\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]*))')
 _JSON: Final = re.compile(rb"[^/]+/(?:json|[^/]*\+json)")
 _UTF8: Final = frozenset({b"utf-8", b"utf8", b"us-ascii", b"ascii"})

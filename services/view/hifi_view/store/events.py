@@ -1,5 +1,7 @@
 """The rows that records of a topic make. Pure."""
 
+import math
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -18,6 +20,7 @@ from hifi.record.identity import (
     split_identity,
 )
 from hifi.record.packed_text import SEPARATOR
+from hifi.runtime import exact_json
 from hifi.runtime.errors import NotAnEvent
 
 LONGEST_TEXT_BYTES: Final = 64 * 1024
@@ -26,6 +29,8 @@ LONGEST_KEY_BYTES: Final = 4096
 """Of a key field: as long as a CloudEvents attribute may be."""
 _TOLERANCE_US: Final = 120 * 1_000_000
 """How far an event's time may lie after its acceptance and count. A later one would hold its row for ever."""
+_INT_DIGITS: Final = 999
+"""`exact_json` reads whole numbers with more digits as Decimal."""
 _INT64: Final = range(-(2**63), 2**63)
 
 Value: TypeAlias = str | int | float | None
@@ -87,6 +92,7 @@ class EventReader:
         self._is_raw = view.from_.at is ViewedTopic.RAW
         self._by_time = view.order == "time"
         self._columns = list(view.columns.items())
+        self._texts = [name for name, kind in self._columns if kind is ViewType.TEXT]
         self._key_fields = len(view.key)
 
     def read(self, headers: Headers, value: bytes | None, partition: int, offset: int) -> Read:
@@ -115,7 +121,10 @@ class EventReader:
         accepted_us = int(texts[ACCEPTED_AT])
         time_us = _time_us(headers, accepted_us) if self._by_time else 0
         position = EventPosition(time_us, partition, raw, record_hop.event_index)
-        return self._row(_object(value), position, accepted_us, event)
+        data = _object(value)
+        if data is not None and any(isinstance(data.get(name), float) for name in self._texts):
+            data = exact_json.loads(value)  # perhaps a whole number of more than 64 bits
+        return self._row(data, position, accepted_us, event)
 
     def _header(self, headers: Headers) -> bytes | None:
         """The header `hifi` of an event of the pipe; None: it is another record."""
@@ -154,15 +163,18 @@ def _object(value: bytes) -> dict[str, Any] | None:
     """The data of an event; None: it is no JSON object."""
     try:
         data = orjson.loads(value)
-    except orjson.JSONDecodeError:
-        return None
+    except orjson.JSONDecodeError:  # or a number is larger than a double
+        try:
+            data = exact_json.loads(value)
+        except ValueError:
+            return None
     return data if isinstance(data, dict) else None
 
 
 def fitted(value: Any, kind: ViewType) -> Value:
     """A JSON value as a type of SQLite; None: it is null or does not fit."""
     if kind is ViewType.TEXT:
-        if isinstance(value, int) and not isinstance(value, bool):
+        if _is_whole(value):
             value = str(value)
         fits = isinstance(value, str) and (len(value) * 4 <= LONGEST_TEXT_BYTES or _utf8_fits(value))
         return value if fits else None
@@ -172,7 +184,21 @@ def fitted(value: Any, kind: ViewType) -> Value:
         return None
     if kind is ViewType.INT:
         return value if isinstance(value, int) and value in _INT64 else None
-    return float(value) if isinstance(value, int | float) else None
+    return _double(value) if isinstance(value, int | float | Decimal) else None
+
+
+def _double(number: float | Decimal) -> float | None:
+    try:
+        value = float(number)
+    except OverflowError:  # a whole number beyond the range of a double
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _is_whole(value: Any) -> bool:
+    if isinstance(value, Decimal):
+        return value.adjusted() >= _INT_DIGITS and not value.as_tuple().exponent
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _utf8_fits(value: str) -> bool:

@@ -130,6 +130,36 @@ def test_another_encoding_is_named_once_for_the_object_and_can_be_declared(
     assert [values for _, values in summary(rows(text, encoding=encoding))] == ["1,a", "2,ü", "3,c"]
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    "table",
+    [
+        ["имя,город", "Иван,Москва"],
+        ["имя", "Иван"],
+        ["име", "Његош", "Њ"],
+        ["όνομα,πόλη", "Νίκος,Αθήνα", "Ελένη,Πάτρα"],
+        ["名前,都市", "太郎,東京", "次郎,大阪"],
+        ["人,地", "王上,上海", "李,上上上", "丁,京"],
+        ["ਨਾਮ,ਸ਼ਹਿਰ", "ਅਮਰ,ਊਨਾ"],
+        ["id,name", "1,a"],
+    ],
+)
+def test_wide_characters_are_recognized_whatever_the_script(
+    encoding: str, end: str, table: list[str]
+) -> None:
+    (only,) = rows("".join(line + end for line in table).encode(encoding))
+    assert (only.number, only.reason) == (1, "unknown-encoding")
+    assert (f"declare `encoding: {encoding}`" in only.detail) == encoding.startswith("utf-16")
+
+
+@pytest.mark.parametrize("line", [b"1,ab\0\n", b"\0001,ab\n", b"1,abc\0\n", b"12\0,ab\0\n", b"\0,\0\r\n"])
+def test_values_that_begin_or_end_with_nul_bytes_are_values(line: bytes) -> None:
+    for header in (b"a,b\n", b"ab,b\n"):
+        read = rows(header + line * 50)
+        assert [row.reason for row in read] == [""] * 50
+
+
 @pytest.mark.parametrize("actual", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 @pytest.mark.parametrize("declared", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "windows-1252"])
 def test_an_object_in_another_encoding_than_the_declared_one_is_never_read_as_nonsense(

@@ -2,22 +2,29 @@
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import _AsyncGeneratorContextManager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import _AsyncGeneratorContextManager, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from aiohttp import web
 
 from hifi.pipe.sources.event import SourceEvent
 from hifi.pipe.sources.kind import SourceContext, SourceTurn
 from hifi.record.headers import REFUSED
 from hifi.record.refusal import parse_refusal
+from hifi.runtime.errors import Retryable
 from hifi_objects.declaration import ObjectsSource
 from hifi_objects.source import catalog
+from hifi_objects.source.bucket import ReadableBucket
+from hifi_objects.source.catalog import KnownObject
 from hifi_objects.source.folder import ReadableFolder
 from hifi_objects.source.objects_reader import ObjectsReader
+from hifi_objects.source.row_events import ObjectRowEvents
+from hifi_objects.source.rows.row import ObjectRow
 from hifi_objects.source.store import OpenObject
 from hifi_objects.source.version import ObjectRefused, ObjectVersion
 
@@ -84,6 +91,7 @@ class GuardedFolder(ReadableFolder):
         super().__init__(root)
         self.guarded: set[str] = set()
         self.unusable: set[str] = set()
+        self.broken: set[str] = set()
 
     def refusal(self, version: ObjectVersion) -> str | None:
         return "rename it" if version.path in self.unusable else None
@@ -91,7 +99,13 @@ class GuardedFolder(ReadableFolder):
     def opened(self, version: ObjectVersion) -> _AsyncGeneratorContextManager[OpenObject]:
         if version.path in self.guarded:
             raise ObjectRefused(f"the file {version.path} cannot be read: Permission denied")
-        return super().opened(version)
+        return self._broken() if version.path in self.broken else super().opened(version)
+
+    @asynccontextmanager
+    async def _broken(self) -> AsyncIterator[OpenObject]:
+        """A file whose reading fails with EIO, as that of a damaged disk."""
+        with Path("/proc/self/mem").open("rb", buffering=0) as file:
+            yield OpenObject(file, lambda: None)
 
 
 def reading(store: ReadableFolder, folder: Path) -> ObjectsReader:
@@ -111,6 +125,15 @@ async def read_until(read: ObjectsReader, turn: Turn, count: int) -> None:
     await turn.until_written(count)
     turn._over.set()
     await task
+
+
+async def read_again(read: ObjectsReader, turn: Turn) -> None:
+    """Read, again whenever the store cannot be read, as collect does."""
+    while not turn.over():
+        try:
+            await read.read(turn)
+        except Retryable:
+            await turn.pause(0)
 
 
 async def test_an_object_that_may_not_be_read_is_read_later_and_others_need_not_wait(
@@ -141,6 +164,86 @@ async def test_an_object_that_may_not_be_read_is_read_later_and_others_need_not_
     put(tmp_path, "e", 5)
     await read_until(reading(store, tmp_path), again, 1)
     assert again.numbers() == [5], "the next reader reads nothing again"
+
+
+async def test_an_object_whose_reading_fails_is_read_later_and_others_need_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "POSTPONE_S", 1.0)
+    for number, name in enumerate("abcd", 1):
+        put(tmp_path, name, number)
+    store, turn = GuardedFolder(tmp_path), Turn()
+    store.broken |= {"b", "c"}
+    task = asyncio.create_task(read_again(reading(store, tmp_path), turn))
+    await turn.until_written(2)
+    assert turn.numbers() == [1, 4]
+    problem = "cannot be read: [Errno 5] Input/output error; it is tried again, and others are read"
+    assert turn.warnings == {f"object {name}": f"the object {name} {problem}" for name in "bc"}
+    put(tmp_path, "e", 5)
+    await turn.until_written(3)
+    store.broken.clear()
+    await turn.until_written(5)
+    turn._over.set()
+    await task
+    assert turn.numbers()[:3] == [1, 4, 5]
+    assert sorted(turn.numbers()) == [1, 2, 3, 4, 5]
+    assert turn.warnings == {}
+
+
+@pytest.mark.parametrize("status", [400, 409, 412, 500, 501])
+async def test_an_object_of_a_bucket_that_the_server_does_not_give_holds_no_other_up(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(catalog, "POSTPONE_S", 1.0)
+    monkeypatch.setenv("TEST_KEY", "k")
+    moment, bad = datetime(2026, 1, 2, tzinfo=UTC), {"b"}
+
+    async def listing(_: web.Request) -> web.Response:
+        keys = "".join(
+            f"<Contents><Key>{key}</Key><LastModified>{moment:%Y-%m-%dT%H:%M:%SZ}</LastModified>"
+            f"<ETag>e</ETag><Size>8</Size></Contents>"
+            for key in "abc"
+        )
+        return web.Response(text=f"<ListBucketResult>{keys}</ListBucketResult>")
+
+    async def content(request: web.Request) -> web.Response:
+        key = request.match_info["key"]
+        headers = {"ETag": "e", "Last-Modified": f"{moment:%a, %d %b %Y %H:%M:%S} GMT"}
+        if key in bad:
+            return web.Response(status=status)
+        return web.Response(body=b'{"n":%d}\n' % (ord(key) - 96), headers=headers)
+
+    application = web.Application()
+    application.router.add_get("/lake", listing)
+    application.router.add_get("/lake/{key}", content)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    key = {"env": "TEST_KEY"}
+    s3 = {"bucket": "lake", "endpoint": f"http://127.0.0.1:{runner.addresses[0][1]}"}
+    source = ObjectsSource.model_validate(
+        {
+            "kind": "objects",
+            "format": "ndjson",
+            "interval": "100ms",
+            "s3": {**s3, "access_key": key, "secret_key": key},
+        }
+    )
+    assert source.s3 is not None
+    context = SourceContext("s", "p", 1000, None, 128 * 1024 * 1024)
+    turn = Turn()
+    reader = ObjectsReader(source, ReadableBucket(source.s3, None), context)
+    task = asyncio.create_task(read_again(reader, turn))
+    await turn.until_written(2)
+    assert turn.numbers() == [1, 3]
+    assert "the object b: " in turn.warnings["object b"]
+    bad.clear()
+    await turn.until_written(3)
+    turn._over.set()
+    await task
+    assert turn.numbers() == [1, 3, 2]
+    assert turn.warnings == {}
+    await runner.cleanup()
 
 
 async def test_a_name_that_cannot_be_used_is_one_dead_letter_and_a_warning(tmp_path: Path) -> None:
@@ -203,3 +306,19 @@ async def test_the_time_of_a_file_may_be_any(tmp_path: Path, seconds: int) -> No
     await read_until(reading(ReadableFolder(tmp_path), tmp_path), turn, 1)
     (event,) = turn.written
     assert ("ce_time" in dict(event.headers)) == (seconds >= 0)
+
+
+def test_ids_of_long_paths_are_bounded_different_and_end_with_the_row() -> None:
+    source = ObjectsSource.model_validate({"kind": "objects", "format": "ndjson", "folder": "/x"})
+    ids = set()
+    for path in ("x" * 1000, "x" * 999 + "y", "ä" * 500, "x"):
+        version = KnownObject(0, ObjectVersion(path, "1-2", 3, 4))
+        rows = [ObjectRow(number, b"{}") for number in (1, 2**32 - 1)]
+        for row, event in zip(rows, ObjectRowEvents(source, "file:///x").of(version, rows), strict=True):
+            identifier = dict(event.headers)["ce_id"]
+            assert identifier.endswith(b"/%d" % row.number)
+            assert len(identifier) <= 512
+            assert event.key == identifier
+            ids.add(identifier)
+    assert len(ids) == 8
+    assert b"x/1-2/1" in ids

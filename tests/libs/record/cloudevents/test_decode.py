@@ -181,3 +181,11 @@ def test_null_attributes_are_absent_and_numbers_are_canonical() -> None:
         "ce_n": b"0",
         "ce_b": b"false",
     }
+
+
+@pytest.mark.parametrize("content_type", [b"text/plain; x=\xff", "text/plain; x=ä".encode()])
+def test_a_content_type_that_no_header_can_pass_on_is_refused(content_type: bytes) -> None:
+    headers = [(b"ce-specversion", b"1.0"), (b"ce-id", b"1"), (b"ce-source", b"/s"), (b"ce-type", b"t")]
+    with pytest.raises(InvalidEvent):
+        cloudevents.binary([*headers, (b"content-type", content_type)], b"not json {", LIMITS)
+    assert cloudevents.binary([*headers, (b"content-type", b"text/plain; x=1")], b"{", LIMITS).data == b"{"

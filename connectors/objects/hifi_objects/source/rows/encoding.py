@@ -2,6 +2,7 @@
 
 import codecs
 import io
+from collections.abc import Sequence
 from typing import Any, BinaryIO, Final, cast
 
 from hifi_objects.source.rows.compression import decompressed
@@ -18,8 +19,17 @@ _MARKS: Final = {
     codecs.BOM_UTF8: UTF8,
 }
 """Byte order marks; that of UTF-32-LE begins with that of UTF-16-LE, so it is looked for first."""
+_ORDERS: Final = (
+    ("utf-32", (0, 1, 2, 3)),
+    ("utf-32", (3, 2, 1, 0)),
+    ("utf-16-le", (0, 1)),
+    ("utf-16-be", (1, 0)),
+)
+"""Encodings and the significance of the bytes of a character. Line feeds of UTF-32 look like those of UTF-16."""
+_NO_CONTROLS: Final = bytes([*b"\0\t\n\r", *range(0x20, 0x100)])
+"""Bytes of text in UTF-8, NUL included; others are bytes of wide characters."""
 _NUL_SHARE: Final = 0.3
-"""Share of NUL bytes at even or at odd places from which on text is taken for UTF-16 without a byte order mark."""
+"""Share of NUL bytes at even or at odd places from which on text without line feeds is taken for UTF-16."""
 
 
 def utf8_text(file: BinaryIO, encoding: str) -> BinaryIO:
@@ -65,12 +75,39 @@ def recognized(head: bytes) -> str | None:
     for mark, name in _MARKS.items():
         if head.startswith(mark):
             return name
-    head = head[: len(head) // 2 * 2]
+    feeds = head.count(b"\n")
+    for name, order in _ORDERS:
+        if feeds and _has_line_feeds(head, feeds, order):
+            return name
+    return None if feeds else _by_nul_bytes(head[: len(head) // 2 * 2])
+
+
+def _has_line_feeds(head: bytes, feeds: int, order: Sequence[int]) -> bool:
+    """Whether line feeds are characters of two or four bytes, and not the ends of values that have NUL bytes.
+
+    Args:
+        head: beginning of the text.
+        feeds: bytes in it that are line feeds in UTF-8.
+        order: significance of the bytes of a character, in their order; 0: the lowest.
+    """
+    size = len(order)
+    low = head[order.index(0) :: size]
+    high = [head[place::size] for place in range(size) if order[place]]
+    latin = bytes(byte for byte, *others in zip(low, *high, strict=False) if not any(others))
+    wide_feeds = latin.count(b"\n")
+    if not wide_feeds or b"\r\n" in head:
+        return False
+    if head.translate(None, _NO_CONTROLS):  # low bytes of other characters may look like line feeds
+        return wide_feeds * 4 > low.count(b"\n")
+    return wide_feeds == feeds and sum(0x20 <= byte < 0x7F for byte in latin) >= wide_feeds
+
+
+def _by_nul_bytes(head: bytes) -> str | None:
+    """The encoding of a text without line feeds."""
     even, odd = head[::2].count(0), head[1::2].count(0)
     if max(even, odd) <= len(head) / 2 * _NUL_SHARE or min(even, odd) >= max(even, odd) / 10:
         return None
-    name, line_feed = ("utf-16-be", b"\0\n") if even > odd else ("utf-16-le", b"\n\0")
-    return name if b"\n" not in head.replace(line_feed, b"") else None  # otherwise some values have NUL bytes
+    return "utf-16-be" if even > odd else "utf-16-le"
 
 
 class _Joined(io.RawIOBase):
