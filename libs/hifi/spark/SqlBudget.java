@@ -7,6 +7,7 @@ import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodegenContext;
 import org.apache.spark.sql.catalyst.expressions.codegen.ExprCode;
 import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
+import org.apache.spark.sql.catalyst.expressions.objects.InvokeLike;
 import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
@@ -39,6 +40,8 @@ public class SqlBudget {
     private static final int TEXT_BYTES = 64;
     private static final int ENTRY_BYTES = 300;
     private static final int PATTERN_BYTES = 4096;
+    private static final int REGEX_BYTES = 128;
+    private static final int KEPT_BYTES = 1048576;
 
     private long deadlineNs;
     private long cpuStartNs;
@@ -90,6 +93,39 @@ public class SqlBudget {
             return 0;
         }
         return THREADS.getCurrentThreadCpuTime() - cpuStartNs;
+    }
+
+    /** Whether values were made that are too large to be kept until the next event. */
+    boolean isLarge() {
+        return limitBytes - bytesLeft > KEPT_BYTES || exceeded != null;
+    }
+
+    /** Forget the values of the last event, which lambda functions and calls of methods keep. */
+    public static class Forget extends scala.runtime.AbstractFunction1 {
+        public Object apply(Object node) {
+            if (node instanceof NamedLambdaVariable) {
+                ((NamedLambdaVariable) node).value().set(null);
+            } else if (node instanceof Asked) {
+                apply(((Asked) node).called);
+            } else if (node instanceof InvokeLike) {
+                java.lang.reflect.Method[] methods = node.getClass().getDeclaredMethods();
+                for (int index = 0; index < methods.length; index++) {
+                    if (methods[index].getName().endsWith("evaluatedArgs") && methods[index].getParameterCount() == 0) {
+                        forget(methods[index], node);
+                    }
+                }
+            }
+            return scala.runtime.BoxedUnit.UNIT;
+        }
+
+        private static void forget(java.lang.reflect.Method arguments, Object node) {
+            try {
+                arguments.setAccessible(true);
+                java.util.Arrays.fill((Object[]) arguments.invoke(node, new Object[0]), null);
+            } catch (ReflectiveOperationException error) {
+                throw new IllegalStateException(error);
+            }
+        }
     }
 
     /** Why the budget was exceeded; null: it was not. */
@@ -516,10 +552,14 @@ public class SqlBudget {
                         return null;
                     }
                 }
+                if (values.length > 1) {
+                    budget.need(REGEX_BYTES * length(values[1]), this);
+                }
                 return regex(values, budget);
             }
             if (kind.equals("decimal")) {
                 if (values[0] instanceof UTF8String) {
+                    budget.need(6 * length(values[0]), this);
                     values[0] = shortened((UTF8String) values[0]);
                     if (values[0] == null) {
                         return null;
@@ -763,6 +803,7 @@ public class SqlBudget {
 
         /** Count the pairs, and split them as the function is about to, where that may take long or many objects. */
         private void askMap(Object[] values, SqlBudget budget) {
+            budget.need(REGEX_BYTES * (length(values[1]) + length(values[2])), this);
             boolean plain = isPlain(values[1].toString()) && isPlain(values[2].toString());
             if (plain && (length(values[0]) + 1) * ENTRY_BYTES <= budget.bytesLeft / 8) {
                 return;

@@ -8,12 +8,21 @@ EVENT: Final = {"t": "a," * 500, "n": 1, "x": 1.5, "ts": "2026-01-01T00:00:00Z"}
 BUDGET_BYTES: Final = 64 * 2**20
 """The default of enrich."""
 
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 _TEXT: Final = "repeat(t, 60000)"
+_HALF: Final = "repeat(t, 30000)"
 _BINARY: Final = f"cast({_TEXT} as binary)"
 _NUMBERS: Final = "sequence(n, n + 6000000)"
 _MAP: Final = "map_from_arrays(sequence(n, n + 300000), sequence(n, n + 300000))"
-_WIDE: Final = ", ".join(f"c{number} int" for number in range(80))
+_WIDE: Final = ", ".join(f"c{number}: int" for number in range(80))
 _OBJECTS: Final = "concat('[', repeat(concat(left(t, 0), '{},'), 5000000), '{}]')"
+_EMPTY_OBJECTS: Final = "parse_json(concat('[', repeat(concat(left(t, 0), '{},'), 300000), '{}]'))"
+_KEYS: Final = "concat('{', repeat(concat(left(t, 0), '\"a\":1,'), 4000000), '\"b\":1}')"
+_ROWS: Final = f"array<struct<{_WIDE}>>"
 _ITEMS: Final = "concat('[', repeat(concat(left(t, 0), '1,'), 10000000), '1]')"
 
 
@@ -55,12 +64,12 @@ LARGE: Final[Mapping[str, str]] = {
     "lcase": f"length(lcase({_TEXT}))",
     "mask": f"length(mask({_TEXT}, 'X', '語', 'n', '語'))",
     "quote": f"length(quote({_TEXT}))",
-    "make_valid_utf8": f"length(make_valid_utf8(cast(unhex(repeat(hex(left(t, 1)), 30000000)) as string)))",
+    "make_valid_utf8": "length(make_valid_utf8(cast(unhex(repeat(hex(left(t, 1)), 30000000)) as string)))",
     "url_encode": f"length(url_encode({_TEXT}))",
     "url_decode": f"length(url_decode({_TEXT}))",
     "try_url_decode": f"length(try_url_decode({_TEXT}))",
-    "parse_url": f"length(parse_url(concat('http://h/', {_TEXT.replace('60000', '30000')}), 'PATH'))",
-    "try_parse_url": f"length(try_parse_url(concat('http://h/', repeat(t, 30000)), 'PATH'))",
+    "parse_url": f"length(parse_url(concat('http://h/', {_HALF}), 'PATH'))",
+    "try_parse_url": "length(try_parse_url(concat('http://h/', repeat(t, 30000)), 'PATH'))",
     "hex": f"length(hex({_TEXT}))",
     "base64": f"length(base64({_BINARY}))",
     "encode": f"length(encode({_TEXT}, 'utf-32'))",
@@ -98,7 +107,9 @@ LARGE: Final[Mapping[str, str]] = {
     "sequence": "size(sequence(n, n + 900000000))",
     "transform": "size(transform(sequence(n, n + 3000000), i -> cast(i as decimal(38, 10))))",
     "filter": f"size(filter({_NUMBERS}, i -> true))",
-    "zip_with": _with("sequence(n, n + 3000000)", "size(zip_with(s, s, (a, b) -> cast(a as decimal(38, 10))))"),
+    "zip_with": _with(
+        "sequence(n, n + 3000000)", "size(zip_with(s, s, (a, b) -> cast(a as decimal(38, 10))))"
+    ),
     "aggregate": "length(aggregate(sequence(n, 60), t, (a, i) -> concat(a, a)))",
     "reduce": "length(reduce(sequence(n, 60), t, (a, i) -> concat(a, a)))",
     "map_concat": _with(_MAP, f"size(map_concat({_times('s')}))"),
@@ -108,22 +119,22 @@ LARGE: Final[Mapping[str, str]] = {
     "named_struct": _with("repeat(t, 24000)", "length(string(named_struct('a', s, 'b', s, 'c', s)))"),
     "map": _with("repeat(t, 24000)", "size(map(1, s, 2, s, 3, s))"),
     # JSON, CSV and variants
-    "from_json": f"size(from_json({_OBJECTS}, 'array<struct<{_WIDE.replace(' int', ': int')}>>'))",
+    "from_json": f"size(from_json({_OBJECTS}, '{_ROWS}'))",
     "to_json": _with("repeat(chr(n), 20000000)", "length(to_json(struct(s)))"),
-    "get_json_object": f"length(get_json_object(concat('[\"', {_TEXT.replace('60000', '30000')}, '\"]'), '$[*]'))",
-    "json_object_keys": "size(json_object_keys(concat('{', repeat(concat(left(t, 0), '\"a\":1,'), 4000000), '\"b\":1}')))",
+    "get_json_object": f"length(get_json_object(concat('[\"', {_HALF}, '\"]'), '$[*]'))",
+    "json_object_keys": f"size(json_object_keys({_KEYS}))",
     "parse_json": f"schema_of_variant(parse_json({_ITEMS}))",
     "try_parse_json": f"schema_of_variant(try_parse_json({_ITEMS}))",
-    "variant_get": "size(variant_get(parse_json(concat('[', repeat(concat(left(t, 0), '{},'), 300000), '{}]')), '$', "
-    f"'array<struct<{_WIDE.replace(' int', ': int')}>>'))",
-    "try_variant_get": "size(try_variant_get(parse_json(concat('[', repeat(concat(left(t, 0), '{},'), 300000), '{}]')), "
-    f"'$', 'array<struct<{_WIDE.replace(' int', ': int')}>>'))",
+    "variant_get": f"size(variant_get({_EMPTY_OBJECTS}, '$', '{_ROWS}'))",
+    "try_variant_get": f"size(try_variant_get({_EMPTY_OBJECTS}, '$', '{_ROWS}'))",
     "to_variant_object": f"schema_of_variant(to_variant_object({_NUMBERS}))",
     "from_csv": "length(from_csv(repeat(t, 40000), 'a string').a)",
     "to_csv": "length(to_csv(struct(repeat(t, 24000) as s)))",
 }
 """Each is refused for its memory."""
 FURTHER_LARGE: Final = (
+    *(f"regexp_like(t, {_HALF})", f"regexp_replace(t, {_HALF}, 'x')", f"size(split(t, {_HALF}))"),
+    *(f"t like {_HALF}", f"size(str_to_map(t, ',', {_HALF}))", f"cast({_HALF} as decimal(10, 2))"),
     *(f"size(split({_TEXT}, ''))", f"size(split({_TEXT}, '[,]+'))", f"size(split({_TEXT}, '(?=,)'))"),
     "length(array_join(transform(sequence(n, 500), i -> string(null)), ',', repeat(t, 10000)))",
     "length(replace(repeat(t, 4000) collate utf8_lcase, 'A', t))",
@@ -133,7 +144,7 @@ FURTHER_LARGE: Final = (
     "size(from_json(concat('[', repeat(concat(left(t, 0), '[],'), 5000000), '[]]'), 'array<array<int>>'))",
     "size(from_json(concat('[', repeat(concat(left(t, 0), '{},'), 5000000), '{}]'), 'array<map<string, int>>'))",
     _with("sequence(n, n + 3000000)", f"size(concat({_times('s')}))"),
-    f"length(cast(parse_json(concat('[', repeat(concat(left(t, 0), '1,'), 600000), '1]')) as string))",
+    "length(cast(parse_json(concat('[', repeat(concat(left(t, 0), '1,'), 600000), '1]')) as string))",
 )
 """As well, other branches of the functions."""
 _BOUNDED_MAP: Final = "map_from_arrays(sequence(n, n + 250000), sequence(n, n + 250000))"
@@ -141,20 +152,55 @@ WITHIN: Final[Mapping[str, str]] = {
     **{
         name: f"length(string({name}({_TEXT})))"
         for name in (
-            *("ascii", "bit_length", "btrim", "char_length", "character_length", "is_valid_utf8", "length", "len"),
-            *("ltrim", "luhn_check", "octet_length", "reverse", "rtrim", "soundex", "trim", "crc32", "hash", "md5"),
+            *(
+                "ascii",
+                "bit_length",
+                "btrim",
+                "char_length",
+                "character_length",
+                "is_valid_utf8",
+                "length",
+                "len",
+            ),
+            *(
+                "ltrim",
+                "luhn_check",
+                "octet_length",
+                "reverse",
+                "rtrim",
+                "soundex",
+                "trim",
+                "crc32",
+                "hash",
+                "md5",
+            ),
             *("sha", "sha1", "xxhash64", "unbase64", "unhex", "try_validate_utf8", "validate_utf8", "binary"),
-            *("to_binary", "try_to_binary", "collation", "json_array_length", "typeof", "to_date", "to_timestamp"),
-            *("bigint", "double", "float", "int", "smallint", "tinyint", "date", "timestamp", "boolean", "unix_timestamp"),
+            *(
+                "to_binary",
+                "try_to_binary",
+                "collation",
+                "json_array_length",
+                "typeof",
+            ),
+            *(
+                "bigint",
+                "double",
+                "float",
+                "int",
+                "smallint",
+                "tinyint",
+                "date",
+                "timestamp",
+                "boolean",
+            ),
             "decimal",
         )
-        if name not in ("to_date", "to_timestamp", "unix_timestamp")
     },
+    **{name: f"size({name}({_NUMBERS}, n))" for name in ("array_append", "array_prepend", "array_remove")},
     **{
-        name: f"size({name}({_NUMBERS}, n))"
-        for name in ("array_append", "array_prepend", "array_remove")
+        name: f"{name}({_NUMBERS})"
+        for name in ("array_max", "array_min", "array_size", "cardinality", "size")
     },
-    **{name: f"{name}({_NUMBERS})" for name in ("array_max", "array_min", "array_size", "cardinality", "size")},
     **{name: f"{name}({_NUMBERS}, 7)" for name in ("array_contains", "array_position")},
     **{name: f"{name}({_NUMBERS}, 7)" for name in ("get", "element_at", "try_element_at")},
     **{name: f"{name}({_NUMBERS}, i -> i > 0)" for name in ("exists", "forall")},
@@ -208,3 +254,66 @@ WITHIN: Final[Mapping[str, str]] = {
     },
 }
 """Their results are no larger than their arguments, which are counted. They may be refused, but end no JVM."""
+SMALL: Final = _words(
+    """
+    ! % & * + - / < << <= <=> = == > >= >> >>> ^ abs acos acosh add_months and asin asinh atan atan2 atanh
+    between bin bit_count bit_get bitmap_bit_position bitmap_bucket_number bround cbrt ceil ceiling char chr
+    coalesce convert_timezone cos cosh cot csc date_add date_diff date_from_unix_date date_part date_sub
+    date_trunc dateadd datediff datepart day dayname dayofmonth dayofweek dayofyear degrees div e equal_null
+    exp expm1 extract factorial floor from_utc_timestamp getbit greatest hour hypot if ifnull in isnan
+    isnotnull isnull last_day least ln log log10 log1p log2 make_date make_dt_interval make_interval
+    make_time make_timestamp make_timestamp_ltz make_timestamp_ntz make_ym_interval minute mod month
+    monthname months_between nanvl negative next_day not nullif nullifzero nvl nvl2 or pi pmod positive pow
+    power quarter radians rint round schema_of_csv schema_of_json sec second shiftleft shiftright
+    shiftrightunsigned sign signum sin sinh sqrt tan tanh time time_bucket time_diff time_from_micros
+    time_from_millis time_from_seconds time_to_micros time_to_millis time_to_seconds time_trunc
+    timestamp_micros timestamp_millis timestamp_seconds to_time to_utc_timestamp trunc try_add try_divide
+    try_make_interval try_make_timestamp try_make_timestamp_ltz try_make_timestamp_ntz try_mod try_multiply
+    try_subtract try_to_time unix_date unix_micros unix_millis unix_seconds weekday weekofyear when
+    width_bucket year zeroifnull | ~
+    """
+)
+"""Their results are small, or one of their arguments, or their arguments are constant. Pipes have no type `time`."""
+TEXT: Final = "k=v,X yZ," * 11_000
+"""A field of an ordinary large event, 99 kB."""
+ORDINARY: Final[Mapping[str, object]] = {
+    "size(split(t, ','))": 22_001,
+    "size(split(t, ',+'))": 22_001,
+    "size(split(t, ',', 3))": 3,
+    "size(split(concat(t, t, t, t, t, t, t, t), ','))": 176_001,
+    "size(split(concat(t, t, t, t, t, t, t, t), ',', 9))": 9,
+    "split(concat(t, t, t, t, t, t, t, t), ',', 3)[1]": "X yZ",
+    "size(split(t, ''))": 99_000,
+    "split_part(concat(t, t, t, t, t, t, t, t), ',', 176000)": "X yZ",
+    f"length(concat({_times('t', 30)}))": 2_970_000,
+    "length(concat_ws(', ', split(t, ',')))": 121_000,
+    "length(array_join(split(t, ','), ', ', '-'))": 121_000,
+    "length(upper(initcap(lower(t))))": 99_000,
+    "length(replace(t, ',', ', '))": 121_000,
+    "length(regexp_replace(t, '([a-z])=', '$1$1=='))": 121_000,
+    "size(regexp_extract_all(t, '([a-z])=', 1))": 11_000,
+    "length(translate(t, 'k=,', 'K:;'))": 99_000,
+    "length(format_string('%s and %-8s', t, t))": 198_005,
+    "length(url_decode(url_encode(t)))": 99_000,
+    "length(decode(encode(t, 'utf-16'), 'utf-16'))": 99_000,
+    "length(unbase64(base64(encode(t, 'utf-8'))))": 99_000,
+    "length(unhex(hex(t)))": 99_000,
+    "length(mask(t))": 99_000,
+    "size(sentences(t))": 1,
+    "length(to_json(named_struct('a', t, 'b', split(t, ','))))": 242_017,
+    "size(from_json(to_json(split(t, ',')), 'array<string>'))": 22_001,
+    "size(from_json(concat('[', repeat('{\"a\":1,\"b\":[1.5]},', 5000), '{}]'), "
+    "'array<struct<a: bigint, b: array<decimal(20, 2)>>>'))": 5_001,
+    "size(cast(parse_json(to_json(split(t, ','))) as array<string>))": 22_001,
+    "size(array_distinct(split(t, ',')))": 3,
+    "size(array_sort(split(t, ',')))": 22_001,
+    "size(transform(filter(split(t, ','), s -> s != ''), s -> upper(s)))": 22_000,
+    "size(arrays_zip(split(t, ','), split(t, ',')))": 22_001,
+    "size(map_from_entries(transform(sequence(n, 10000), i -> struct(i, i))))": 10_000,
+    "size(map_concat(map('a', t), str_to_map('b:c', ',', ':')))": 2,
+    "length(string(split(t, ',')))": 121_002,
+    "date_format(ts, concat('yyyy-', 'MM-dd', left(t, 0)))": "2026-01-01",
+    "regexp_count(t, 'k')": 11_000,
+    "length(quote(overlay(t placing 'x' from 3 for 1)))": 99_002,
+}
+"""What they are for an event with that text."""

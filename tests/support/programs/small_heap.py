@@ -29,9 +29,12 @@ def main() -> None:
         bench = SparkBench(Catalyst(spark, SqlBudget(CPU_S, asked["budget_bytes"])))
         bench.evaluate_as("micro-batch")
         event = json.dumps(asked["event"]).encode()
-        for number, sql in enumerate(asked["sql"]):
-            pipe = make_pipe(f"p{number}", fields=asked["fields"], derive={"r": sql})
-            plan = bench.plan([pipe])
+        pipes = [
+            make_pipe(f"p{number}", fields=asked["fields"], derive={"r": sql})
+            for number, sql in enumerate(asked["sql"])
+        ]
+        plan = bench.plan(pipes)
+        for pipe, sql in zip(pipes, asked["sql"], strict=True):
             [record] = bench.run(plan, [(b"k", event, 1, make_headers(pipe.pipe))])
             reason = record.reason
             value = None if reason else json.loads(record.value or b"{}").get("r")
