@@ -108,23 +108,9 @@ public class SqlBudget {
             } else if (node instanceof Asked) {
                 apply(((Asked) node).called);
             } else if (node instanceof InvokeLike) {
-                java.lang.reflect.Method[] methods = node.getClass().getDeclaredMethods();
-                for (int index = 0; index < methods.length; index++) {
-                    if (methods[index].getName().endsWith("evaluatedArgs") && methods[index].getParameterCount() == 0) {
-                        forget(methods[index], node);
-                    }
-                }
+                java.util.Arrays.fill(((InvokeLike) node).evaluatedArgs(), null);
             }
             return scala.runtime.BoxedUnit.UNIT;
-        }
-
-        private static void forget(java.lang.reflect.Method arguments, Object node) {
-            try {
-                arguments.setAccessible(true);
-                java.util.Arrays.fill((Object[]) arguments.invoke(node, new Object[0]), null);
-            } catch (ReflectiveOperationException error) {
-                throw new IllegalStateException(error);
-            }
         }
     }
 
