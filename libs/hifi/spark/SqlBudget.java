@@ -7,6 +7,7 @@ import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodegenContext;
 import org.apache.spark.sql.catalyst.expressions.codegen.ExprCode;
 import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
+import org.apache.spark.sql.catalyst.expressions.objects.InvokeLike;
 import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
@@ -22,8 +23,9 @@ import org.apache.spark.unsafe.types.VariantVal;
  * The CPU time and the memory that a thread may use to evaluate expressions; and the expressions that keep to it.
  *
  * Spark's expressions cannot be interrupted, and reserve the memory for a value before they make it. So values are
- * counted where they are made, functions whose result can be larger than their arguments are asked before, regular
- * expressions read a text that checks the time, and so does each call of a lambda function.
+ * counted where they are made; functions that may need more than their arguments, or make many objects, are asked
+ * before for what they need at most, objects of Java included; regular expressions read a text that checks the time,
+ * and so does each call of a lambda function.
  * Compiled by Janino, which has no generics and no lambda expressions.
  */
 public class SqlBudget {
@@ -35,6 +37,11 @@ public class SqlBudget {
     private static final int LARGEST_SCALE = 400;
     private static final Pattern LONG_EXPONENT = Pattern.compile("[0-9.][eE][+-]?[0-9]{4}");
     private static final double COMPARISONS_PER_S = 1e9;
+    private static final int TEXT_BYTES = 64;
+    private static final int ENTRY_BYTES = 300;
+    private static final int PATTERN_BYTES = 4096;
+    private static final int REGEX_BYTES = 128;
+    private static final int KEPT_BYTES = 1048576;
 
     private long deadlineNs;
     private long cpuStartNs;
@@ -88,6 +95,25 @@ public class SqlBudget {
         return THREADS.getCurrentThreadCpuTime() - cpuStartNs;
     }
 
+    /** Whether values were made that are too large to be kept until the next event. */
+    boolean isLarge() {
+        return limitBytes - bytesLeft > KEPT_BYTES || exceeded != null;
+    }
+
+    /** Forget the values of the last event, which lambda functions and calls of methods keep. */
+    public static class Forget extends scala.runtime.AbstractFunction1 {
+        public Object apply(Object node) {
+            if (node instanceof NamedLambdaVariable) {
+                ((NamedLambdaVariable) node).value().set(null);
+            } else if (node instanceof Asked) {
+                apply(((Asked) node).called);
+            } else if (node instanceof InvokeLike) {
+                java.util.Arrays.fill(((InvokeLike) node).evaluatedArgs(), null);
+            }
+            return scala.runtime.BoxedUnit.UNIT;
+        }
+    }
+
     /** Why the budget was exceeded; null: it was not. */
     public String exceeded() {
         return exceeded;
@@ -124,6 +150,13 @@ public class SqlBudget {
             fail(expression, "needs more than " + limitBytes / 1048576 + " MB of memory for an event");
         }
         bytesLeft -= (long) bytes;
+    }
+
+    /** Refuse what would need more than is left, without counting it: what is made of it is counted later. */
+    void need(double bytes, Described expression) {
+        if (active && bytes > bytesLeft) {
+            fail(expression, "needs more than " + limitBytes / 1048576 + " MB of memory for an event");
+        }
     }
 
     /** Refuse work that would exceed the time. */
@@ -176,13 +209,21 @@ public class SqlBudget {
             }
             return total;
         }
-        return 8;
+        return weight(type);
+    }
+
+    /** Bytes of a value that is not large, at most; a number of more than 18 digits is three objects. */
+    static int weight(DataType type) {
+        if (type instanceof DecimalType) {
+            return ((DecimalType) type).precision() > 18 ? 128 : 32;
+        }
+        return type instanceof CalendarIntervalType ? 40 : 8;
     }
 
     private static double elements(ArrayData array, DataType type, double limit) {
         int count = array.numElements();
         if (!isLarge(type)) {
-            return 16 + 8.0 * count;
+            return 16 + (double) weight(type) * count;
         }
         double total = 16;
         for (int index = 0; index < count && total <= limit; index++) {
@@ -372,11 +413,63 @@ public class SqlBudget {
         }
     }
 
+    /** An array or a map of a function that calls a lambda function for each element; it needs memory for each. */
+    public static class Sized extends Described {
+        private final Expression child;
+        private final int bytes;
+
+        public Sized(Expression child, int bytes, String text) {
+            super(text);
+            this.child = child;
+            this.bytes = bytes;
+        }
+
+        Expression original() {
+            return child;
+        }
+
+        public boolean foldable() {
+            return child.foldable();
+        }
+
+        public boolean nullable() {
+            return child.nullable();
+        }
+
+        public Object eval(InternalRow row) {
+            Object value = child.eval(row);
+            current().need(count(value) * bytes, this);
+            return value;
+        }
+
+        public scala.collection.immutable.Seq children() {
+            return sequence(java.util.Collections.singletonList(child));
+        }
+
+        public TreeNode withNewChildrenInternal(scala.collection.immutable.IndexedSeq children) {
+            return new Sized((Expression) children.apply(0), bytes, text());
+        }
+    }
+
+    /** The elements of an array or the entries of a map; 0: it is neither. */
+    static double count(Object value) {
+        if (value instanceof ArrayData) {
+            return ((ArrayData) value).numElements();
+        }
+        return value instanceof MapData ? ((MapData) value).numElements() : 0;
+    }
+
     /** A function that is asked for the time and memory that it needs before it is called. */
     public static class Asked extends Described {
+        private static final Pattern FACTOR = Pattern.compile("(?:times|each)([0-9]+)");
+
         private final Expression function;
         private final Expression[] arguments;
+        private final String given;
         private final String kind;
+        private final boolean decimals;
+        private final double factor;
+        private final boolean stopsAtNull;
         private Expression called;
         private transient UTF8String lastRegex;
         private transient Pattern lastPattern;
@@ -384,7 +477,13 @@ public class SqlBudget {
         public Asked(Expression function, String kind, String text) {
             super(text);
             this.function = function;
-            this.kind = kind;
+            given = kind;
+            decimals = kind.startsWith("decimals");
+            this.kind = decimals ? kind.substring(8) : kind;
+            Matcher number = FACTOR.matcher(this.kind);
+            factor = number.matches() ? Double.parseDouble(number.group(1)) : 0;
+            stopsAtNull = function.nullIntolerant() || isLarge(function.dataType())
+                && (function instanceof MapConcat || function instanceof Concat && isNested(function.dataType()));
             arguments = new Expression[function.children().size()];
             java.util.List references = new java.util.ArrayList();
             for (int index = 0; index < arguments.length; index++) {
@@ -409,7 +508,7 @@ public class SqlBudget {
         }
 
         public TreeNode withNewChildrenInternal(scala.collection.immutable.IndexedSeq children) {
-            return new Asked((Expression) function.withNewChildren(children), kind, text());
+            return new Asked((Expression) function.withNewChildren(children), given, text());
         }
 
         public Object eval(InternalRow row) {
@@ -418,7 +517,7 @@ public class SqlBudget {
             Object[] values = new Object[arguments.length];
             for (int index = 0; index < values.length; index++) {
                 values[index] = arguments[index].eval(row);
-                if (values[index] == null && function.nullIntolerant()) {
+                if (values[index] == null && stopsAtNull) {
                     return null;
                 }
             }
@@ -439,10 +538,14 @@ public class SqlBudget {
                         return null;
                     }
                 }
+                if (values.length > 1) {
+                    budget.need(REGEX_BYTES * length(values[1]), this);
+                }
                 return regex(values, budget);
             }
             if (kind.equals("decimal")) {
                 if (values[0] instanceof UTF8String) {
+                    budget.need(6 * length(values[0]), this);
                     values[0] = shortened((UTF8String) values[0]);
                     if (values[0] == null) {
                         return null;
@@ -466,12 +569,29 @@ public class SqlBudget {
                 askFormat(values, budget);
                 return;
             }
-            if (kind.equals("decimals")) {
-                for (int index = 0; index < values.length; index++) {
-                    if (hasLongExponent(values[index], arguments[index].dataType())) {
-                        budget.fail(this, "reads a number with an exponent of more than three digits");
-                    }
+            for (int index = 0; decimals && index < values.length; index++) {
+                if (hasLongExponent(values[index], arguments[index].dataType())) {
+                    budget.fail(this, "reads a number with an exponent of more than three digits");
                 }
+            }
+            if (kind.startsWith("times")) {
+                double total = 0;
+                for (int index = 0; index < values.length; index++) {
+                    total += size(values[index], arguments[index].dataType(), budget.bytesLeft);
+                }
+                budget.need(factor * total, this);
+                return;
+            }
+            if (kind.startsWith("each")) {
+                double total = 0;
+                for (int index = 0; index < values.length; index++) {
+                    total += count(values[index]);
+                }
+                budget.need(factor * total, this);
+                return;
+            }
+            if (kind.equals("join")) {
+                askJoin(values, budget);
                 return;
             }
             for (int index = 0; index < values.length; index++) {
@@ -502,13 +622,25 @@ public class SqlBudget {
                 }
             } else if (kind.equals("replace")) {
                 askReplace(values, budget);
-            } else if (kind.equals("search")) {
+            } else if (kind.equals("search") || kind.equals("parts")) {
                 budget.compare(length(values[0]) * length(values[1]) / 8, this);
+                if (kind.equals("parts")) {
+                    askParts(values, budget);
+                }
+            } else if (kind.equals("translate")) {
+                budget.need(6 * length(values[0]) + 50 * length(values[1]), this);
+            } else if (kind.equals("pattern")) {
+                budget.need(PATTERN_BYTES * length(values[1]), this);
+            } else if (kind.equals("json")) {
+                askJson(values, budget);
+            } else if (kind.equals("variant")) {
+                askVariant((VariantVal) values[0], budget);
             } else if (kind.equals("distance")) {
                 budget.compare(length(values[0]) * length(values[1]), this);
                 budget.charge(8 * Math.max(length(values[0]), length(values[1])), this);
             } else if (kind.equals("pairs")) {
                 double first = ((ArrayData) values[0]).numElements();
+                budget.need(40 * (first + (values.length > 1 ? count(values[1]) : 0)), this);
                 Object other = values.length > 1 && values[1] instanceof ArrayData ? values[1] : values[0];
                 double most = size(values[0], arguments[0].dataType(), budget.bytesLeft) / 8;
                 budget.compare(most * ((ArrayData) other).numElements(), this);
@@ -516,6 +648,7 @@ public class SqlBudget {
             } else if (kind.equals("map")) {
                 askMap(values, budget);
             } else if (kind.equals("url")) {
+                budget.need(4 * length(values[1]), this);
                 String key = String.valueOf(values[values.length - 1]);
                 if (key.indexOf('*') >= 0 || key.indexOf('+') >= 0 || key.indexOf('{') >= 0) {
                     budget.fail(this, "has a key that is a regular expression");
@@ -543,7 +676,99 @@ public class SqlBudget {
                     total += largest;
                 }
             }
+            budget.need(3 * total, this);
             budget.charge(total, this);
+        }
+
+        /** The texts, and between them the first argument, or after an array the second, and the third for null. */
+        private void askJoin(Object[] values, SqlBudget budget) {
+            boolean array = function instanceof ArrayJoin;
+            double between = array ? length(values[1]) + (values.length > 2 ? length(values[2]) : 0) : length(values[0]);
+            double total = 0;
+            for (int index = array ? 0 : 1; index < (array ? 1 : values.length); index++) {
+                total += size(values[index], arguments[index].dataType(), budget.bytesLeft);
+                total += between * (values[index] instanceof ArrayData ? count(values[index]) : 1);
+            }
+            budget.need(total, this);
+        }
+
+        /** The parts of a text between delimiters. */
+        private void askParts(Object[] values, SqlBudget budget) {
+            double text = length(values[0]);
+            double delimiter = isBinary() ? Math.max(1, length(values[1])) : 1;
+            double most = text / delimiter + 1;
+            if (most * TEXT_BYTES > budget.bytesLeft / 8 && isBinary() && length(values[1]) > 0) {
+                most = times(values[0].toString(), values[1].toString()) + 1;
+            }
+            budget.need(text + most * TEXT_BYTES, this);
+        }
+
+        private static double times(String text, String sought) {
+            double times = 0;
+            for (int at = text.indexOf(sought); at >= 0; at = text.indexOf(sought, at + sought.length())) {
+                times++;
+            }
+            return times;
+        }
+
+        /** Whether texts are equal only where their bytes are. */
+        private boolean isBinary() {
+            return ((StringType) arguments[0].dataType()).supportsBinaryEquality();
+        }
+
+        /** Objects that Spark makes of JSON, by the characters before them. */
+        private void askJson(Object[] values, SqlBudget budget) {
+            if (!(values[0] instanceof UTF8String)) {
+                return;
+            }
+            UTF8String text = (UTF8String) values[0];
+            DataType type = function instanceof JsonToStructs ? function.dataType() : VariantType$.MODULE$;
+            double object = Math.max(perObject(type), 200);
+            double item = type.existsRecursively(new HasVariant()) ? 160 : type.catalogString().contains("decimal(") ? 128 : TEXT_BYTES;
+            int bytes = text.numBytes();
+            if (bytes * object <= budget.bytesLeft / 8) {
+                return;
+            }
+            double total = 3.0 * bytes + item;
+            for (int index = 0; index < bytes; index++) {
+                byte read = text.getByte(index);
+                if (read == ',') {
+                    total += item;
+                } else if (read == '{' || read == '[') {
+                    total += object;
+                }
+            }
+            budget.need(total, this);
+        }
+
+        /** Bytes of an empty object of a type, at most. */
+        private static double perObject(DataType type) {
+            if (type instanceof ArrayType) {
+                return Math.max(200, perObject(((ArrayType) type).elementType()));
+            }
+            if (type instanceof MapType) {
+                return Math.max(ENTRY_BYTES, perObject(((MapType) type).valueType()));
+            }
+            double most = 0;
+            if (type instanceof StructType) {
+                StructField[] fields = ((StructType) type).fields();
+                most = 64 + 8.0 * fields.length;
+                for (int index = 0; index < fields.length; index++) {
+                    most = Math.max(most, perObject(fields[index].dataType()));
+                }
+            }
+            return most;
+        }
+
+        /** An object in an array takes four bytes of a variant or more, a value two. */
+        private void askVariant(VariantVal value, SqlBudget budget) {
+            double bytes = value.getValue().length;
+            DataType type = function.dataType();
+            if (type instanceof StringType) {
+                budget.need(8 * (bytes + value.getMetadata().length), this);
+            } else if (isNested(type)) {
+                budget.need(bytes * Math.max(16, perObject(type) / 4), this);
+            }
         }
 
         private void askReplace(Object[] values, SqlBudget budget) {
@@ -551,31 +776,46 @@ public class SqlBudget {
             double search = length(values[1]);
             double replacement = length(values[2]);
             budget.compare(text * search / 8, this);
-            if (search == 0 || text / search * replacement < 65536) {
+            if (search == 0 || text / (isBinary() ? search : 1) * replacement < 65536) {
                 return;
             }
-            String read = values[0].toString();
-            String sought = values[1].toString();
-            double times = 0;
-            for (int at = read.indexOf(sought); at >= 0; at = read.indexOf(sought, at + sought.length())) {
-                times++;
+            if (!isBinary()) {
+                budget.need(text + text * replacement, this);
+                return;
             }
+            double times = times(values[0].toString(), values[1].toString());
             budget.charge(text + times * replacement, this);
         }
 
-        /** Split the text as the function is about to, where that may take long. */
+        /** Count the pairs, and split them as the function is about to, where that may take long or many objects. */
         private void askMap(Object[] values, SqlBudget budget) {
-            String pairs = values[1].toString();
-            String keys = values[2].toString();
-            if (isPlain(pairs) && isPlain(keys)) {
+            budget.need(REGEX_BYTES * (length(values[1]) + length(values[2])), this);
+            boolean plain = isPlain(values[1].toString()) && isPlain(values[2].toString());
+            if (plain && (length(values[0]) + 1) * ENTRY_BYTES <= budget.bytesLeft / 8) {
                 return;
             }
-            String[] parts = Pattern.compile(pairs).split(new Text(values[0].toString(), budget, this), -1);
-            Pattern key = Pattern.compile(keys);
-            for (int index = 0; index < parts.length; index++) {
+            String read = values[0].toString();
+            Matcher pairs = splitter(values[1]).matcher(new Text(read, budget, this));
+            Pattern key = splitter(values[2]);
+            double count = 0;
+            int start = 0;
+            boolean more = true;
+            while (more) {
+                more = pairs.find();
                 budget.tick(this);
-                key.split(new Text(parts[index], budget, this), 2);
+                count++;
+                budget.need(count * ENTRY_BYTES, this);
+                if (!plain) {
+                    key.split(new Text(read.substring(start, more ? pairs.start() : read.length()), budget, this), 2);
+                    start = more ? pairs.end() : start;
+                }
             }
+        }
+
+        /** The regular expression of a delimiter, as Spark reads it. */
+        private Pattern splitter(Object delimiter) {
+            return Pattern.compile(org.apache.spark.sql.catalyst.util.CollationSupport.collationAwareRegex(
+                (UTF8String) delimiter, ((StringType) arguments[0].dataType()).collationId(), false).toString());
         }
 
         private static boolean isPlain(String regex) {
@@ -651,7 +891,7 @@ public class SqlBudget {
                 java.util.List groups = new java.util.ArrayList();
                 while (matcher.find()) {
                     Object group = group(matcher, values[2]);
-                    budget.charge(size(group, StringType$.MODULE$, 0), this);
+                    budget.charge(TEXT_BYTES + length(group), this);
                     groups.add(group);
                 }
                 return new GenericArrayData(groups.toArray());
@@ -660,7 +900,7 @@ public class SqlBudget {
                 Matcher matcher = pattern(values[1]).matcher(text);
                 return Integer.valueOf(matcher.find() ? matcher.start() + 1 : 0);
             }
-            return split(values, text);
+            return split(values, text, budget);
         }
 
         private Object likes(MultiLikeBase like, Text text) {
@@ -686,14 +926,22 @@ public class SqlBudget {
             Matcher matcher = pattern(values[1]).matcher(text);
             matcher.region(position, text.length());
             StringBuffer written = new StringBuffer();
-            int counted = 0;
+            double groups = 0;
+            for (int at = replacement.indexOf('$'); at >= 0; at = replacement.indexOf('$', at + 1)) {
+                groups++;
+            }
+            int end = 0;
+            double uncounted = 0;
             while (matcher.find()) {
-                matcher.appendReplacement(written, replacement);
-                if (written.length() - counted > 65536) {
-                    budget.charge(written.length() - counted, this);
+                uncounted += matcher.start() - end + replacement.length() + groups * (matcher.end() - matcher.start());
+                end = matcher.end();
+                if (uncounted > 65536) {
+                    budget.need(3 * (written.length() + uncounted), this);
+                    budget.charge(uncounted, this);
                     budget.check(this);
-                    counted = written.length();
+                    uncounted = 0;
                 }
+                matcher.appendReplacement(written, replacement);
             }
             matcher.appendTail(written);
             return UTF8String.fromString(written.toString());
@@ -706,20 +954,38 @@ public class SqlBudget {
             return group == null ? UTF8String.EMPTY_UTF8 : UTF8String.fromString(group);
         }
 
-        /** As Spark splits; a delimiter without a special character takes no time worth checking. */
-        private Object split(Object[] values, Text text) {
-            if (isPlain(values[1].toString())) {
+        /** As Spark splits; a short text with a delimiter without a special character takes nothing worth counting. */
+        private Object split(Object[] values, Text text, SqlBudget budget) {
+            int limit = ((Integer) values[2]).intValue();
+            double most = (length(values[0]) + 1) * TEXT_BYTES;
+            boolean empty = length(values[1]) == 0;
+            if (isPlain(values[1].toString()) && (empty || most <= budget.bytesLeft / 8)) {
+                budget.need(most, this);
                 return called.eval(new GenericInternalRow(values));
             }
-            int limit = ((Integer) values[2]).intValue();
-            UTF8String read = org.apache.spark.sql.catalyst.util.CollationSupport.collationAwareRegex(
-                (UTF8String) values[1], ((StringType) arguments[0].dataType()).collationId(), false);
-            String[] parts = Pattern.compile(read.toString()).split(text, limit == 0 ? -1 : limit);
-            Object[] texts = new Object[parts.length];
-            for (int index = 0; index < parts.length; index++) {
-                texts[index] = UTF8String.fromString(parts[index]);
+            java.util.List parts = new java.util.ArrayList();
+            Matcher matcher = splitter(values[1]).matcher(text);
+            int start = 0;
+            while ((limit <= 0 || parts.size() < limit - 1) && matcher.find()) {
+                if (matcher.end() > 0) {
+                    parts.add(part(text, start, matcher.start(), budget));
+                    start = matcher.end();
+                }
             }
-            return new GenericArrayData(texts);
+            parts.add(part(text, start, text.length(), budget));
+            return new GenericArrayData(parts.toArray());
+        }
+
+        private UTF8String part(Text text, int start, int end, SqlBudget budget) {
+            budget.charge(TEXT_BYTES + end - start, this);
+            return UTF8String.fromString(text.text.substring(start, end));
+        }
+    }
+
+    /** Whether a type has a variant in it. */
+    public static class HasVariant extends scala.runtime.AbstractFunction1 {
+        public Object apply(Object type) {
+            return Boolean.valueOf(type instanceof VariantType);
         }
     }
 
@@ -863,24 +1129,63 @@ public class SqlBudget {
         private static final java.util.Set FREE = new java.util.HashSet(java.util.Arrays.asList(new Object[] {
             "If", "CaseWhen", "Coalesce", "GetStructField", "GetArrayItem", "ElementAt", "GetMapValue", "Alias",
             "AttributeReference", "BoundReference", "NamedLambdaVariable", "LambdaFunction", "TryEval", "Literal",
-            "KnownNotNull", "KnownNullable", "With", "CommonExpressionDef", "CommonExpressionRef", "CreateNamedStruct", "Counted", "Asked"}));
+            "KnownNotNull", "KnownNullable", "With", "CommonExpressionDef", "CommonExpressionRef", "CreateNamedStruct", "Counted", "Asked", "Sized"}));
 
         private static final java.util.Set DECODERS =
             new java.util.HashSet(java.util.Arrays.asList(new Object[] {"JsonToStructs", "CsvToStructs", "VariantGet"}));
+
+        private static final java.util.Map CALLS = calls();
+        private static final java.util.Map LOOPS = loops();
+
+        /** Kinds of what is called by the name of a method. */
+        private static java.util.Map calls() {
+            java.util.Map calls = new java.util.HashMap();
+            calls.put("lpad", "pad");
+            calls.put("rpad", "pad");
+            calls.put("quote", "times4");
+            calls.put("makeValid", "times4");
+            calls.put("aesDecrypt", "times4");
+            calls.put("encode", "times9");
+            calls.put("decode", "times6");
+            calls.put("getSentences", "times32");
+            calls.put("schemaOfVariant", "times32");
+            calls.put("parseJson", "json");
+            calls.put("jsonObjectKeys", "json");
+            return calls;
+        }
+
+        /** Bytes that functions which call a lambda function need for each element, besides those of its value. */
+        private static java.util.Map loops() {
+            java.util.Map loops = new java.util.HashMap();
+            loops.put("ArrayTransform", Integer.valueOf(16));
+            loops.put("ZipWith", Integer.valueOf(16));
+            loops.put("ArrayFilter", Integer.valueOf(32));
+            loops.put("ArraySort", Integer.valueOf(16));
+            loops.put("TransformKeys", Integer.valueOf(100));
+            loops.put("TransformValues", Integer.valueOf(100));
+            loops.put("MapFilter", Integer.valueOf(100));
+            loops.put("MapZipWith", Integer.valueOf(100));
+            return loops;
+        }
 
         private static java.util.Map kinds() {
             java.util.Map kinds = new java.util.HashMap();
             String[] listed = new String[] {
                 "repeat:StringRepeat", "pad:StringLPad,StringRPad", "space:StringSpace", "digits:FormatNumber",
                 "array_repeat:ArrayRepeat", "array_insert:ArrayInsert", "sequence:Sequence", "format:FormatString",
-                "replace:StringReplace", "search:Contains,StringInstr,StringLocate,SubstringIndex,StringSplitSQL",
+                "replace:StringReplace", "search:Contains,StringInstr,StringLocate,SubstringIndex",
+                "parts:StringSplitSQL", "translate:StringTranslate",
+                "pattern:DateFormatClass,FromUnixTime,GetTimestamp,UnixTimestamp,ToUnixTimestamp",
                 "distance:Levenshtein",
                 "pairs:ArrayDistinct,ArrayUnion,ArrayIntersect,ArrayExcept,ArraysOverlap",
-                "deep:StructsToJson,StructsToCsv,ConcatWs,ArrayJoin,Murmur3Hash,XxHash64,ToPrettyString",
+                "deep:Murmur3Hash,XxHash64", "join:ConcatWs,ArrayJoin", "json:JsonToStructs",
+                "times1:Concat,Overlay", "times2:Hex", "times4:Upper,Lower,GetJsonObject,ToPrettyString",
+                "times6:InitCap,Mask,StructsToJson,StructsToCsv,CsvToStructs,ToVariantObject",
+                "each40:SortArray", "each72:ArraysZip", "each100:MapEntries,MapConcat,MapFromArrays,MapFromEntries",
                 "regex_like:RLike,Like", "regex_likes:LikeAll,NotLikeAll,LikeAny,NotLikeAny",
                 "regex_replace:RegExpReplace", "regex_extract:RegExpExtract",
                 "regex_extract_all:RegExpExtractAll", "regex_instr:RegExpInStr", "regex_split:StringSplit",
-                "map:StringToMap"};
+                "map:StringToMap", "variant:VariantGet"};
             for (int index = 0; index < listed.length; index++) {
                 String[] parts = listed[index].split("[:,]");
                 for (int name = 1; name < parts.length; name++) {
@@ -911,6 +1216,9 @@ public class SqlBudget {
             if (node.dataType() instanceof ObjectType) {
                 return node;
             }
+            if (node instanceof HigherOrderFunction) {
+                node = sized(node);
+            }
             refuseScale(node);
             String kind = kind(node);
             if (kind != null) {
@@ -927,6 +1235,24 @@ public class SqlBudget {
                 : new Counted(node, Described.textOf(node));
         }
 
+        /** A function that calls a lambda function, with arrays and maps that are asked for the memory it needs. */
+        private static Expression sized(Expression node) {
+            Integer bytes = (Integer) LOOPS.get(node.getClass().getSimpleName());
+            if (bytes == null) {
+                return node;
+            }
+            DataType type = node.dataType();
+            int each = bytes.intValue() + (type instanceof ArrayType ? weight(((ArrayType) type).elementType()) : 8);
+            String text = Described.textOf(node);
+            java.util.List children = new java.util.ArrayList();
+            for (int index = 0; index < node.children().size(); index++) {
+                Expression child = (Expression) node.children().apply(index);
+                boolean many = isNested(child.dataType()) && !(child instanceof LambdaFunction) && !(child instanceof Sized);
+                children.add(many ? new Sized(child, each, text) : child);
+            }
+            return (Expression) node.withNewChildren(sequence(children));
+        }
+
         private static String kind(Expression node) {
             String name = node.getClass().getSimpleName();
             if (node instanceof Cast) {
@@ -934,29 +1260,36 @@ public class SqlBudget {
                 if (child.dataType() instanceof StringType && node.dataType() instanceof DecimalType) {
                     return "decimal";
                 }
+                boolean variant = child.dataType() instanceof VariantType;
+                String asked = variant ? "variant" : !isNested(child.dataType()) ? ""
+                    : node.dataType() instanceof StringType ? "times4" : "times8";
                 if (isLarge(child.dataType()) && isDecimal(node.dataType())) {
-                    return "decimals";
+                    return "decimals" + asked;
                 }
-                return isNested(child.dataType()) && node.dataType() instanceof StringType ? "deep" : null;
+                return asked.isEmpty() ? null : asked;
             }
             if (DECODERS.contains(name) && isDecimal(node.dataType())) {
-                return "decimals";
+                return "decimals" + KINDS.get(name);
             }
             if (node instanceof StaticInvoke) {
-                String method = ((StaticInvoke) node).functionName();
-                return method.equals("lpad") || method.equals("rpad") ? "pad" : null;
+                return (String) CALLS.get(((StaticInvoke) node).functionName());
             }
             if (node instanceof Invoke) {
                 Expression target = (Expression) ((Invoke) node).targetObject();
                 DataType type = target.dataType();
-                boolean parse = type instanceof ObjectType
-                    && ((ObjectType) type).cls().getSimpleName().equals("ParseUrlEvaluator");
-                return parse && node.children().size() == 4 ? "url" : null;
+                String called = type instanceof ObjectType ? ((ObjectType) type).cls().getSimpleName() : "";
+                if (called.equals("ParseUrlEvaluator")) {
+                    return node.children().size() == 4 ? "url" : "times4";
+                }
+                return called.equals("StructsToJsonEvaluator") ? "times6" : (String) CALLS.get(((Invoke) node).functionName());
             }
             String kind = (String) KINDS.get(name);
             if ("pairs".equals(kind)) {
                 DataType type = ((Expression) node.children().apply(0)).dataType();
-                return type instanceof ArrayType && isLarge(((ArrayType) type).elementType()) ? kind : null;
+                return type instanceof ArrayType && isLarge(((ArrayType) type).elementType()) ? kind : "each40";
+            }
+            if ("pattern".equals(kind) && node.children().apply(1) instanceof Literal) {
+                return null;
             }
             return kind;
         }
