@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.support.enrich.allocating_sql import (
     BUDGET_BYTES,
     EVENT,
@@ -60,11 +61,13 @@ def test_what_needs_more_than_the_heap_is_refused_before_it_is_made() -> None:
     } == {}
 
 
+@pytest.mark.more
 def test_what_is_no_larger_than_its_arguments_ends_no_jvm_with_large_ones() -> None:
     outcomes = evaluate(list(dict.fromkeys(WITHIN.values())), EVENT)
     assert {reason for reason, _, _ in outcomes.values()} <= {None, "sql-budget", "sql-failed"}
 
 
+@pytest.mark.more
 def test_ordinary_values_are_not_refused() -> None:
     outcomes = evaluate(list(ORDINARY), EVENT | {"t": TEXT})
     assert {sql: reason or value for sql, (reason, _, value) in outcomes.items()} == ORDINARY
