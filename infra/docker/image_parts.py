@@ -99,6 +99,12 @@ def _install(environment: Path, *locks: Path) -> None:
         environment / "bin/python",
     ]
     subprocess.run([*command, *options], env={**os.environ, **index, **certificates}, check=True)
+    for noted in environment.glob("lib/python3*/site-packages/*.dist-info/uv_cache.json"):
+        # When uv took a wheel that was made here: another time in each build.
+        record = noted.with_name("RECORD")
+        lines = record.read_text("utf-8").splitlines(keepends=True)
+        record.write_text("".join(line for line in lines if noted.name not in line), "utf-8")
+        noted.unlink()
 
 
 def _without_pyspark(lock: Path) -> Path:
@@ -140,12 +146,14 @@ def _leave_out(tree: Path, lower: Path) -> None:
 
 
 def _compile_bytecode(packages: Path, validation: str) -> None:
-    compileall = [sys.executable, "-m", "compileall", "-q", "-j", "0"]
+    # One after the other, in one order: what a process has compiled before is in the bytes.
+    compileall = [sys.executable, "-m", "compileall", "-q"]
     # By the hash of the source: with its time, two builds of one commit would differ.
     by_hash = ["--invalidation-mode", validation]
     command = [*compileall, *by_hash, "-s", packages, "-p", "/", packages]
     # Templates and sources for other versions of Python cannot be compiled, and nothing imports them.
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+    seed = {**os.environ, "PYTHONHASHSEED": "0"}
+    subprocess.run(command, env=seed, stdout=subprocess.DEVNULL, check=False)
 
 
 def install_code() -> None:

@@ -490,7 +490,7 @@ OTHER_RULES: Final[Mapping[str, str]] = {
          "ConnectorDestination.timeout", "Destination.rate", "Lookup.expire", "Lookup.refresh",
          "ObjectsSource.interval",
          "ObjectsSource.settle", "Quota.bytes", "Quota.events", "RetryPolicy.max_age", "RetryPolicy.max_pause",
-         "Slo.p95", "SqlSource.interval",
+         "Slo.p95", "Timely.within", "HttpDestination.watermark", "SqlSource.interval",
          "SqlSource.settle", "View.keep"),
         "a number, or a duration or rate that is read as one",
     ),
