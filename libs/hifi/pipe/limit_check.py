@@ -13,8 +13,8 @@ from hifi.pipe.limits import PipeLimits, pipe_limits
 from hifi.pipe.mask import KeyedHash, Mask
 from hifi.pipe.model import ConnectorDestination, Destination, Pipe
 from hifi.pipe.named_secrets import YamlPath, secrets
-from hifi.pipe.normalize.sent_paths import sent_paths
 from hifi.pipe.reader import reader
+from hifi.pipe.sent_paths import sent_paths
 from hifi.pipe.source import HttpSource
 from hifi.pipe.sources.collected import CollectedSource
 from hifi.pipe.sources.topic import TopicSource

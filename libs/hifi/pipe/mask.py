@@ -16,6 +16,8 @@ class KeyedHash(StrictModel):
 
 
 Mask = Literal["drop", "redact"] | KeyedHash
+MASK_UNAVAILABLE: Final = "mask-unavailable"
+"""Reason of a dead letter without data: a mask could not be applied. The event is in `raw` at the offset it names."""
 _UNMASKED: Final = frozenset({"specversion", "id", "source", "type", "time", "datacontenttype"})
 
 

@@ -7,7 +7,7 @@ one with further masks.
 import asyncio
 from typing import Final
 
-from hifi.delivery.dead_letters.record import MASK_UNAVAILABLE
+from hifi.pipe.mask import MASK_UNAVAILABLE
 from hifi.pipe.normalize.program import NormalizeProgram, compile_pipe
 from hifi.pipe.normalize.unmet_masks import UnmetMasks
 from hifi.pipe.registry import PipeRegistry

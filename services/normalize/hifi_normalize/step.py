@@ -11,10 +11,11 @@ from typing import Final
 
 from aiokafka import ConsumerRecord
 
-from hifi.delivery.dead_letters.record import MASK_UNAVAILABLE, dead_letter
+from hifi.delivery.dead_letters.record import dead_letter
 from hifi.kafka.consumer import AssignedPartition, Batch
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
+from hifi.pipe.mask import MASK_UNAVAILABLE
 from hifi.pipe.normalize.program import NormalizeProgram
 from hifi.pipe.registry import PipeRegistry
 from hifi.record.fields import with_fields

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hifi.delivery.dead_letters.record import MASK_UNAVAILABLE
+from hifi.pipe.mask import MASK_UNAVAILABLE
 from hifi.record.fields import fields, number
 from hifi.record.headers import (
     ATTEMPT,

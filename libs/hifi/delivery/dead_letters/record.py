@@ -1,7 +1,6 @@
 """The record of a dead letter."""
 
 from collections.abc import Iterable
-from typing import Final
 
 from hifi.record.fields import fields, with_fields
 from hifi.record.headers import DETAIL, IN, PIPE, POINTER, REASON, SERVICE
@@ -9,8 +8,6 @@ from hifi.record.record import Record
 from hifi.runtime import metrics
 from hifi.runtime.errors import Rejected
 
-MASK_UNAVAILABLE: Final = "mask-unavailable"
-"""Reason of a dead letter without data: a mask could not be applied. The event is in `raw` at the offset it names."""
 _DETAIL_BYTES = 1000
 
 

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from hifi.delivery.dead_letters.record import MASK_UNAVAILABLE
-from hifi.pipe.mask import KeyedHash, Mask
+from hifi.pipe.mask import MASK_UNAVAILABLE, KeyedHash, Mask
 from hifi.pipe.model import Pipe
 from hifi.pipe.normalize.lazy_json import encode, open_object
 from hifi.pipe.normalize.left_out import is_of_changes
 from hifi.pipe.normalize.masking import Masker
-from hifi.pipe.normalize.sent_paths import mapped_paths, sent_paths
+from hifi.pipe.sent_paths import mapped_paths, sent_paths
 from hifi.runtime.errors import Rejected
 
 _COPIES: Final = ("change.before", "change.key")

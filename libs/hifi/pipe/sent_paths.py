@@ -1,4 +1,4 @@
-"""Where in the data that came a field is that normalize passes on. Pure; imports nothing that only normalize has."""
+"""Where in the data that came a field is that normalize passes on. Pure."""
 
 from collections.abc import Iterator
 
