@@ -181,6 +181,7 @@ async def test_a_member_that_was_put_out_loses_everything_and_comes_back(
         held, old = second.assigned, second.consumer.membership
         await g.more_of(second, held)
 
+        before = len(second.told("assigned"))
         await put_out(second)
         await until(lambda: second.told("lost"), "the loss is reported")
         assert second.told("lost") == [held]
@@ -190,7 +191,9 @@ async def test_a_member_that_was_put_out_loses_everything_and_comes_back(
         for member in (first, second):
             await g.more_of(member, member.assigned)
         sent, lost, twice = await g.finish()
-    assert second.told("revoked") == [second.told("assigned")[-1]], "what was lost was not revoked, too"
+    # When the others leave in the end, it may get their partitions, too, before it leaves itself.
+    held_after = set().union(*second.told("assigned")[before:])
+    assert second.told("revoked") == [held_after], "what was lost was not revoked, too"
     assert not any(member.owned for member in claims if member.generation < 0), (
         "it claims nothing of the past"
     )
