@@ -5,11 +5,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import quote
 
 import aiohttp
 
 from hifi.pipe.source import HttpSource
+from hifi.record.cloudevents.percent_encoding import percent_encoded
 from hifi.runtime import exact_json
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.errors import Retryable
@@ -20,8 +20,6 @@ from hifi_cli.sending.responses import MAX_WAIT_S, decide
 ANSWER_S: Final = 30.0
 BACKOFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 MAX_REFUSALS: Final = 20
-_AS_IS: Final = "!#$&'()*+,/:;<=>?@[\\]^`{|}"
-"""What stands for itself in an attribute's header beside letters, digits and `_.-~` (HTTP binding, 3.1.3.2)."""
 
 
 @dataclass(slots=True)
@@ -161,7 +159,7 @@ class IngestClient:
         if source and source.time and (value := _field_at(exact_json.loads(event.data), source.time)):
             headers["ce-time"] = str(value)
         return {
-            header: quote(value, safe=_AS_IS) if header.startswith("ce-") else value
+            header: percent_encoded(value.encode()).decode() if header.startswith("ce-") else value
             for header, value in headers.items()
         }
 

@@ -15,6 +15,7 @@ from aiokafka import ConsumerRecord
 
 from hifi.delivery.transform import compile_transform
 from hifi.delivery.watermark_event import is_watermark
+from hifi.record.cloudevents.percent_encoding import percent_encoded
 from hifi.record.headers import CE_PREFIX, CONTENT_TYPE
 from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.errors import Misconfigured, Rejected
@@ -27,7 +28,6 @@ JSON: Final = b"application/json"
 STRUCTURED: Final = b"application/cloudevents+json"
 BATCHED: Final = b"application/cloudevents-batch+json"
 _TRACE: Final = {"ce_traceparent": b"traceparent: ", "ce_tracestate": b"tracestate: "}
-_TO_ENCODE: Final = re.compile(rb"[^!#$&-~]")
 _JSON_AS_IS: Final = bytes(byte for byte in range(0x20, 0x7F) if byte not in b'"\\')
 """The bytes that stand for themselves in a JSON string."""
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -35,13 +35,6 @@ _VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 _RESERVED: Final = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "expect", "upgrade", "te", "trailer"}
 )
-
-
-def percent_encoded(value: bytes) -> bytes:
-    """Encode UTF-8 text for a `ce-` header: space, `"`, `%` and everything but printable ASCII."""
-    if _TO_ENCODE.search(value) is None:
-        return value
-    return _TO_ENCODE.sub(lambda match: b"%%%02X" % match[0][0], value)
 
 
 class RequestTemplate:

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from standardwebhooks import Webhook, WebhookVerificationError
 
+from hifi.record.cloudevents.percent_encoding import percent_encoded
 from hifi.runtime.errors import Misconfigured, Rejected
 from hifi_http.declaration import HttpDestination
-from hifi_http.destination.request_template import RequestTemplate, percent_encoded
+from hifi_http.destination.request_template import RequestTemplate
 from hifi_http.destination.signature import webhook_id
 
 NOW_US = 1_700_000_000_123_456
