@@ -38,7 +38,12 @@ def main() -> None:
     arguments = parser.parse_args()
     dist: Path = arguments.into
     if changed := _output("git", "status", "--porcelain"):
+        if arguments.images:
+            sys.exit(f"release: images are built from the files here, of which some are not committed:\n{changed}")
         print(f"release: this is not committed, and so not in the release:\n{changed}", file=sys.stderr)
+    tag = f"v{current_version()}"
+    if tag not in _output("git", "tag", "--points-at", "HEAD").split():
+        print(f"release: this commit has no tag {tag}: do not publish what is built", file=sys.stderr)
     os.environ["SOURCE_DATE_EPOCH"] = _output("git", "log", "-1", "--format=%ct")
     _install_tools()
     if arguments.images:
@@ -59,9 +64,9 @@ def build_images(into: Path) -> None:
     version = current_version()
     again = f"{version}-again"
     script = "infra/docker/images.sh"
-    _run(ROOT, script, HIFI_TAG=version, **engine)
+    _run(ROOT, script, "all", HIFI_TAG=version, **engine)
     extra = f"{os.environ.get('HIFI_BUILD_ARGS', '')} --no-cache"
-    _run(ROOT, script, HIFI_TAG=again, HIFI_BUILD_ARGS=extra, **engine)
+    _run(ROOT, script, "all", HIFI_TAG=again, HIFI_BUILD_ARGS=extra, **engine)
     listing = (TOOLS / "bin" / "python", "release/images.py", version, "--into", into, "--same-as", again)
     _run(ROOT, *listing, **engine)
 

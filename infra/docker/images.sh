@@ -2,7 +2,8 @@
 # Builds all images, or the ones named as arguments: first what they share (base.Dockerfile), then each of them.
 #
 #   infra/docker/images.sh                      # hifi-ingest:latest, hifi-normalize:latest, ...
-#   infra/docker/images.sh lake view            # the images that are built only when they are named
+#   infra/docker/images.sh lake view            # these are built only when they are named
+#   infra/docker/images.sh all                  # also these
 #   HIFI_TAG=1.2 infra/docker/images.sh egest   # hifi-egest:1.2
 #
 # BASE_IMAGE, COMPILER_IMAGE and JDK_IMAGE choose other base images. When they are not set and the public ones cannot be
@@ -22,7 +23,8 @@ OWN_JDK=hifi-base:jdk
 PUBLIC_HAPROXY=haproxy:3.2
 OWN_HAPROXY=hifi-base:haproxy
 TAG=${HIFI_TAG:-latest}
-ALL="kafka tools destination ingest collect normalize enrich egest retrier observe rollout manage deploy scale connect haproxy"
+USUAL="kafka tools destination ingest collect normalize enrich egest retrier observe rollout manage deploy scale connect haproxy"
+ALL="$USUAL lake view"
 
 say() { echo "images.sh: $*" >&2; }
 
@@ -167,9 +169,10 @@ build_image() {
     echo "hifi-$image:$TAG $(($(docker image inspect -f '{{.Size}}' "hifi-$image:$TAG") / 1000000)) MB in $((SECONDS - started)) s"
 }
 
-IMAGES=${*:-$ALL}
+IMAGES=${*:-$USUAL}
+[ "$IMAGES" != all ] || IMAGES=$ALL
 for image in $IMAGES; do
-    [[ " $ALL lake view " = *" $image "* ]] || { say "unknown image $image; expected one of $ALL lake view"; exit 2; }
+    [[ " $ALL " = *" $image "* ]] || { say "unknown image $image; expected all, or some of $ALL"; exit 2; }
 done
 choose_bases
 ! any haproxy || choose_haproxy

@@ -76,7 +76,7 @@ def connector_jars(setting: str) -> list[Path]:
     """The jars of Spark's Kafka connector.
 
     Args:
-        setting: paths separated by commas; empty: the jars that `make setup` installed.
+        setting: paths separated by commas; empty: the jars that `hifi_infra.java.jars` installed.
 
     Raises:
         Misconfigured: a jar is missing.
