@@ -39,7 +39,9 @@ def main() -> None:
     dist: Path = arguments.into
     if changed := _output("git", "status", "--porcelain"):
         if arguments.images:
-            sys.exit(f"release: images are built from the files here, of which some are not committed:\n{changed}")
+            sys.exit(
+                f"release: images are built from the files here, of which some are not committed:\n{changed}"
+            )
         print(f"release: this is not committed, and so not in the release:\n{changed}", file=sys.stderr)
     tag = f"v{current_version()}"
     if tag not in _output("git", "tag", "--points-at", "HEAD").split():

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes the secrets of the example deployment in a folder, each where it is missing, readable for the containers'
 # user (10001) and nobody else where we are root, else for everybody on this machine who may enter the folder's parent.
-# The certificates and passwords for Kafka are made by the image hifi-tools, readable for user 10001 only.
+# The certificates and passwords for Kafka, and the key that signs reports, are made by the image hifi-tools, readable for
+# user 10001 only.
 #
 #   infra/docker/secrets.sh .run/secrets
 #
@@ -44,4 +45,5 @@ export DOCKER_HOST
 # As root, for the files to belong to user 10001; it has no network and sees this folder only.
 docker run --rm --network none --read-only --user 0:0 --cap-drop ALL --cap-add CHOWN --cap-add DAC_OVERRIDE --cap-add FOWNER \
     --volume "$(cd "$folder" && pwd):/secrets" "hifi-tools:${HIFI_TAG:-latest}" \
-    hifi_infra.kafka.make_credentials /secrets/kafka --stream "${HIFI_STREAM:-hifi}" --owner 10001 "${hosts[@]}"
+    hifi_infra.kafka.make_credentials /secrets/kafka --report-key /secrets/report_key --stream "${HIFI_STREAM:-hifi}" \
+    --owner 10001 "${hosts[@]}"

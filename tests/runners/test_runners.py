@@ -74,7 +74,7 @@ def test_it(number):
     seen = pathlib.Path(f"seen-{{number}}")
     before = seen.exists()
     seen.touch()
-    assert before and {passes_then}
+    assert before and {then}
 
 def test_good():
     pass
@@ -82,12 +82,18 @@ def test_good():
 
 
 @pytest.mark.parametrize(
-    ("number", "passes_then", "status", "runs"),
-    [(1, True, 0, 2), (3, True, 0, 2), (1, False, 1, 2), (4, True, 1, 1)],
+    ("number", "then", "status", "runs"),
+    [
+        (1, "True", 0, 2),
+        (3, "True", 0, 2),
+        (1, "False", 1, 2),
+        (4, "True", 1, 1),
+        (1, "pytest.skip('not this time')", 1, 2),
+    ],
 )
 def test_a_few_failed_tests_run_again_and_fail_the_run_when_they_fail_twice(
     number: int,
-    passes_then: bool,
+    then: str,
     status: int,
     runs: int,
     tmp_path: Path,
@@ -98,7 +104,7 @@ def test_a_few_failed_tests_run_again_and_fail_the_run_when_they_fail_twice(
     monkeypatch.setattr(run_twice, "CACHES", tmp_path / "caches")
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     (tmp_path / "pytest.ini").write_text("[pytest]")
-    (tmp_path / "test_one.py").write_text(FAILS_FIRST.format(number=number, passes_then=passes_then))
+    (tmp_path / "test_one.py").write_text(FAILS_FIRST.format(number=number, then=then))
     assert run_twice.main(["test_one.py"]) == status
     printed = capfd.readouterr().out
     assert printed.count("test session starts") == runs

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from hifi.runtime.signed_document import SigningKey
 from hifi_infra.kafka import certificates
 
 
@@ -33,6 +34,15 @@ def test_everything_is_made_once_and_only_what_is_missing_later(tmp_path: Path) 
     second = content(folder)
     assert {name for name in first if second[name] != first[name]} == {"broker.pem"}
     assert certificates.host_names(second["broker.pem"]) == {"localhost", "one", "two"}
+
+
+def test_the_key_of_reports_is_made_once_and_only_the_private_one_is_hidden(tmp_path: Path) -> None:
+    folder, key = tmp_path / "kafka", tmp_path / "report_key"
+    for _ in range(2):
+        assert make(folder, "--report-key", str(key)).returncode == 0
+        first = SigningKey.read(key).public_key
+    assert SigningKey.read(key).public_key == first
+    assert (key.stat().st_mode & 0o777, (tmp_path / "report_key.pub").stat().st_mode & 0o777) == (0o600, 0o644)
 
 
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
