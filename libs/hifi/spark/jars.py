@@ -79,6 +79,7 @@ def installed_jars(program: str) -> list[Path]:
     folder = jar_folder()
     if missing := [jar.file_name for jar in jars if not is_installed(jar)]:
         raise Misconfigured(
-            f"{folder} lacks {', '.join(missing)}: run `python -m hifi_infra.java.jars` (package hifi-infra), or set HIFI_JARS to the folder of the jars"
+            f"{folder} lacks {', '.join(missing)}: run `python -m hifi_infra.java.jars` (package hifi-infra), or set "
+            "HIFI_JARS to the folder of the jars"
         )
     return [folder / jar.file_name for jar in jars]

@@ -72,5 +72,6 @@ class EnrichSettings(ServiceSettings):
     )
     enrich_spark_jars: str = Field(
         "",
-        description="Jars of Spark's Kafka connector, separated by commas; default: those of `python -m hifi_infra.java.jars`.",
+        description="Jars of Spark's Kafka connector, separated by commas; default: those of "
+        "`python -m hifi_infra.java.jars`.",
     )

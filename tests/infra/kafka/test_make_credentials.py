@@ -42,7 +42,10 @@ def test_the_key_of_reports_is_made_once_and_only_the_private_one_is_hidden(tmp_
         assert make(folder, "--report-key", str(key)).returncode == 0
         first = SigningKey.read(key).public_key
     assert SigningKey.read(key).public_key == first
-    assert (key.stat().st_mode & 0o777, (tmp_path / "report_key.pub").stat().st_mode & 0o777) == (0o600, 0o644)
+    assert (key.stat().st_mode & 0o777, (tmp_path / "report_key.pub").stat().st_mode & 0o777) == (
+        0o600,
+        0o644,
+    )
 
 
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def test_missing_and_truncated_jars_are_named_with_what_to_do(
         with (tmp_path / jar.file_name).open("wb") as file:
             file.truncate(jar.size_bytes)
     (tmp_path / locked[0].file_name).write_bytes(b"short")
-    with pytest.raises(Misconfigured, match="hifi_infra.java.jars") as refusal:
+    with pytest.raises(Misconfigured, match=r"hifi_infra\.java\.jars") as refusal:
         jars.installed_jars("spark")
     assert [jar.file_name for jar in locked if jar.file_name in str(refusal.value)] == [locked[0].file_name]
     with (tmp_path / locked[0].file_name).open("wb") as file:

@@ -222,7 +222,7 @@ class Lane:
             except Exception:
                 logger.exception("attempt-failed", **self._log_fields)
                 self._outcomes.health.forgo(request.permit)
-                self._outcomes.conclude(
+                self._outcomes.record(
                     Conclusion(delivery, FAILED, NO_ATTEMPT)
                     for delivery in request.deliveries
                     if delivery.state is DeliveryState.TAKEN
@@ -266,7 +266,9 @@ class Lane:
 
     async def _send(self, request: OutboundRequest) -> None:
         """Send one request and apply its result."""
-        sender, same = self.senders.choose(request)
+        sender, same = self.senders.current, len(request.deliveries)
+        if self.senders.several:
+            sender, same = self.senders.choose(request)
         if same < len(request.deliveries) or not sender.ready:
             self._outcomes.health.forgo(request.permit)
             self._take_apart(request, same, sender.missing)
@@ -312,7 +314,7 @@ class Lane:
         for delivery, why in rejected:
             request.deliveries.remove(delivery)
             outcome = DeadLettered(why.reason, why.detail)
-            self._outcomes.conclude([Conclusion(delivery, outcome, NO_ATTEMPT)])
+            self._outcomes.record([Conclusion(delivery, outcome, NO_ATTEMPT)])
         return bool(request.deliveries)
 
     def _measure(self, deliveries: Sequence[Delivery], sent: SentRequest) -> None:

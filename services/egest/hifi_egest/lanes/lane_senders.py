@@ -25,6 +25,11 @@ class LaneSenders:
         self._of_revision: dict[int, Sender[OutboundRequest]] = {}
         self.current = make(destination)
 
+    @property
+    def several(self) -> bool:
+        """Whether not all revisions in use have the sender `current`."""
+        return bool(self._of_revision)
+
     async def stop_current(self) -> None:
         """Stop the sender of the declaration in force; `replace_current` follows."""
         await self.current.stop()
@@ -70,8 +75,6 @@ class LaneSenders:
 
     def choose(self, request: OutboundRequest) -> tuple[Sender[OutboundRequest], int]:
         """The sender of a request's first delivery, and how many deliveries from the first on have the same one."""
-        if not self._of_revision:
-            return self.current, len(request.deliveries)
         senders = [
             self._of_revision.get(_revision(delivery), self.current) for delivery in request.deliveries
         ]

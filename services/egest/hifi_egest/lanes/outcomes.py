@@ -70,15 +70,15 @@ class LaneOutcomes:
 
     def replace_health(self, destination: Destination) -> None:
         """Begin anew with a new declaration; refused deliveries that are held get their outcome first."""
-        self.conclude(self.health.release_held())
+        self.record(self.health.release_held())
         self.health = self._make_health(destination, ever_open=self.health.ever_open)
 
     def retire(self) -> None:
         """Make dead letters of all that waits for a deleted destination, and accept nothing more."""
         self._retired = True
-        self.conclude(self.health.retire())
+        self.record(self.health.retire())
         outcome = deleted(self._pipe, self._name)
-        self.conclude(Conclusion(delivery, outcome, NO_ATTEMPT) for delivery in self._queue.remove_waiting())
+        self.record(Conclusion(delivery, outcome, NO_ATTEMPT) for delivery in self._queue.remove_waiting())
 
     def revoke(self) -> None:
         """Drop or hand over the requests with deliveries of revoked partitions that wait to be sent again."""
@@ -86,7 +86,7 @@ class LaneOutcomes:
             self.drop_revoked(request)
         for request in self._queue.remove_revoked_requests():
             self.drop_revoked(request)
-        self.conclude(self.health.release_held())
+        self.record(self.health.release_held())
 
     def refresh_parking(self, now_s: float) -> None:
         """Apply the state of the destination. Called periodically; `now_s`: monotonic, seconds."""
@@ -98,7 +98,7 @@ class LaneOutcomes:
         """Learn from a request that the destination accepted; `now_s`: monotonic, seconds."""
         clarified = self.health.succeeded(permit, now_s)
         if clarified:
-            self.conclude(clarified)
+            self.record(clarified)
         if self._parking.failing:
             self._parking.succeeded()
 
@@ -116,7 +116,7 @@ class LaneOutcomes:
         logger.info("attempt-ambiguous", reason=result.reason, seqs=seqs, **self._log_fields)
 
     def _apply(self, request: OutboundRequest, decision: FailureDecision, now_s: float) -> None:
-        self.conclude(decision.conclusions)
+        self.record(decision.conclusions)
         if decision.hand_over_waiting:
             self.hand_over_waiting(now_s)
         if decision.resend is None:
@@ -139,7 +139,7 @@ class LaneOutcomes:
 
     def _check_held(self) -> None:
         self._held_check = None
-        self.conclude(self.health.overdue(monotonic_s()))
+        self.record(self.health.overdue(monotonic_s()))
         self._check_held_soon()
 
     def drop_revoked(self, request: OutboundRequest) -> None:
@@ -158,7 +158,7 @@ class LaneOutcomes:
         else:
             self._queue.finish(request)
 
-    def conclude(self, conclusions: Iterable[Conclusion]) -> None:
+    def record(self, conclusions: Iterable[Conclusion]) -> None:
         """Record retries, which become parked deliveries if the destination is parked, and dead letters."""
         for delivery, decided, attempt in conclusions:
             outcome = self._parking.outcome(decided, delivery.event.size_bytes)
@@ -166,7 +166,7 @@ class LaneOutcomes:
 
     def defer(self, deliveries: Iterable[Delivery], deferral: Deferral, now_s: float) -> None:
         """Record the outcomes of deliveries for which no request is sent; `now_s`: monotonic, seconds."""
-        self.conclude(
+        self.record(
             Conclusion(delivery, self.health.without_request(delivery, deferral, now_s), NO_ATTEMPT)
             for delivery in deliveries
         )

@@ -37,6 +37,7 @@ _TRIES: Final = 5
 
 Entry: TypeAlias = tuple[Sequence[Record], Callable[[], None]]
 _TopicPartition: TypeAlias = tuple[str, int]
+_ByPartition: TypeAlias = Iterable[tuple[SourcePartition, Sequence[Delivery]]]
 
 logger = log.get(__name__)
 
@@ -90,11 +91,14 @@ class OutcomeRecorder:
         if isinstance(outcome, HandedOver):
             for delivery in deliveries:
                 record = records.handed_over(delivery, outcome, now_us())
-                self._hand_over(_HandOver(record, delivery, outcome, attempt, breaker))
+                self._write_before_receipt(_HandOver(record, delivery, outcome, attempt, breaker))
             return
         if isinstance(outcome, Filtered):
             metrics.OUTCOMES.labels(deliveries[0].event.pipe, "", "filtered").inc(len(deliveries))
-        for partition, of_partition in _by_partition(deliveries):
+        by_partition: _ByPartition = ((deliveries[0].event.partition, deliveries),)
+        if len(deliveries) > 1:
+            by_partition = _by_partition(deliveries)
+        for partition, of_partition in by_partition:
             receipts = records.receipts(of_partition, outcome, attempt, breaker)
             self._outbox.put(self._receipts, partition.number, receipts, partial(complete_all, of_partition))
 
@@ -132,7 +136,7 @@ class OutcomeRecorder:
         """Write the new state of a destination's circuit breaker or parking for observe."""
         self._outbox.put(self._topics.destinations, 0, [state_record(name, change)], lambda: None)
 
-    def _hand_over(self, hand_over: _HandOver) -> None:
+    def _write_before_receipt(self, hand_over: _HandOver) -> None:
         """Write the record of an outcome while the lease is held, then its receipt."""
         partition = hand_over.delivery.event.partition
         if partition.assigned.fenced:
@@ -170,7 +174,7 @@ class OutcomeRecorder:
         has_lease = self._lease.held()
         for hand_over in waiting:
             if has_lease or hand_over.delivery.event.partition.assigned.fenced:
-                self._hand_over(hand_over)
+                self._write_before_receipt(hand_over)
             else:
                 self._wait_for_lease(hand_over)
 
@@ -275,12 +279,7 @@ def _chunks(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
         yield chunk
 
 
-def _by_partition(
-    deliveries: Sequence[Delivery],
-) -> Iterable[tuple[SourcePartition, Sequence[Delivery]]]:
-    partition = deliveries[0].event.partition
-    if len(deliveries) == 1 or all(delivery.event.partition is partition for delivery in deliveries):
-        return ((partition, deliveries),)
+def _by_partition(deliveries: Sequence[Delivery]) -> _ByPartition:
     by_partition: dict[SourcePartition, list[Delivery]] = {}
     for delivery in deliveries:
         by_partition.setdefault(delivery.event.partition, []).append(delivery)

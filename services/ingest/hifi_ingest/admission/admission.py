@@ -1,6 +1,6 @@
 """Decide for each request, before its body is read, whether ingest can answer it in time.
 
-docs/decisions/admission.md has the reasons and the measurements.
+docs/decisions/admission.md has the reasons.
 """
 
 import asyncio
