@@ -15,7 +15,7 @@ setup: .venv/.installed  ## create .venv, compile modules, find or install Java,
 	.venv/bin/python -m hifi_infra.kafka.class_archive
 	.venv/bin/python -m hifi_enrich.spark.make_class_archive
 
-wheels:  ## as setup, but packages are wheels as in a release: CI runs chaos and benchmark so; undo with `make clean`
+wheels:  ## as setup, but packages are wheels as in a release: CI runs everything so; undo with `make clean`
 	rm -f .venv/.installed
 	$(MAKE) --no-print-directory .venv/.installed
 	.venv/bin/python -m hifi_infra.compile

@@ -1,8 +1,8 @@
-"""Compares the packages that are installed with the sources that the tests ran on: `make wheels`.
+"""Compares the packages that are installed with the sources: `make wheels`.
 
 python release/same_as_sources.py
 
-What was tested is then what was built: the same files with the same bytes, and none missing. Packages that Python
+What is tested is what was built: the files of the sources with the same bytes, and none missing. Packages that Python
 imports from the sources are no wheels, and refused.
 """
 
