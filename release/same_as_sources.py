@@ -37,7 +37,7 @@ def main() -> None:
                 number += len(files)
                 problems += differences(source.name, Path(locations[0]), files)
     if problems:
-        sys.exit("\n".join(["the wheels are not what was tested:", *problems]))
+        sys.exit("\n".join(["the wheels differ from the sources:", *problems]))
     print(f"wheels: {number} files are as in the sources")
 
 
