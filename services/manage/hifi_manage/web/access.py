@@ -41,7 +41,9 @@ def replaced_number(request: Request, state: ControlState, name: str) -> int:
 
 
 def exists(state: ControlState, name: str) -> bool:
-    """Whether a pipe is declared, or in force without a declaration."""
+    """Whether a pipe is declared, or in force without a declaration, or held."""
+    if state.held(name) is not None:
+        return True
     newest = state.declared.newest.get(name)
     if newest is None:
         return state.registry.get(name) is not None
