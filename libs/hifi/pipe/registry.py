@@ -187,6 +187,11 @@ class PipeRegistry:
         following = None if record is None or record.next is None else record.next.revision
         return self.unreadable(name, following)
 
+    @property
+    def holds_pipes(self) -> bool:
+        """Whether a record of a pipe cannot be read, so that `held` or `unreadable` may give a reason."""
+        return bool(self._unreadable)
+
     def all_held(self) -> dict[str, str]:
         """Name to reason of all pipes that are held, also of those that were never read."""
         return {name: why for name in sorted(self._unreadable) if (why := self.held(name)) is not None}

@@ -1,4 +1,4 @@
-"""A pipe whose declaration cannot be read lets no data pass and keeps none; others go on: real Kafka, real processes."""
+"""A pipe whose declaration cannot be read lets no data pass and keeps none; others go on; real Kafka and processes."""
 
 from pathlib import Path
 

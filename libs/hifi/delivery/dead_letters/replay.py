@@ -1,7 +1,8 @@
 """Replay dead letters: back to the input of the service that refused them, with the same identity.
 
-They meet the pipe as it is now. A delivery whose destination, or pipe, has a condition goes back to enrich, which asks
-it again; the header `hifi_destination` limits the event to that destination. What enrich had added is taken out before.
+They meet the pipe as it is now. A delivery whose destination, or pipe, has a condition, or which lake delivers now,
+goes back to enrich, which asks it again; the header `hifi_destination` limits the event to that destination. What
+enrich had added is taken out before.
 A letter whose pipe or destination is not declared any more is refused, as is one of a pipe that is held.
 
 After a replay its offset is noted in the topic `replays`, and a repeated replay leaves out what is noted. If a replay
@@ -23,6 +24,7 @@ from hifi.kafka.clients import topic_consumer
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.kafka.topics import Topics
+from hifi.pipe.reader import reader
 from hifi.pipe.registry import HELD_ADVICE
 from hifi.pipe.revision import PipeRevision
 from hifi.record.cloudevents.event import InvalidEvent
@@ -107,7 +109,8 @@ def target(topics: Topics, letter: DeadLetter, current: PipeRevision | None) -> 
             " declare it, publish the pipe with `hifi apply DIR`, then replay",
         )
     is_conditional = destination.when is not None or current.pipe.enrich.filter is not None
-    return topics.normalized if is_conditional else inputs[service]
+    by_enrich = is_conditional or reader(destination) == "lake"  # lake reads no retries
+    return topics.normalized if by_enrich else inputs[service]
 
 
 def replayed(letter: DeadLetter, current: PipeRevision, now_us: int, *, to_enrich: bool = False) -> Record:
