@@ -26,7 +26,7 @@ from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.kafka.topics import Topics
 from hifi.pipe.reader import reader
 from hifi.pipe.registry import HELD_ADVICE
-from hifi.pipe.revision import PipeRevision
+from hifi.pipe.revision import PIPE_UNREADABLE, PipeRevision
 from hifi.record.cloudevents.event import InvalidEvent
 from hifi.record.cloudevents.json_slices import object_members
 from hifi.record.fields import with_fields
@@ -55,6 +55,8 @@ from hifi.runtime.errors import Rejected
 
 CHUNK: Final = 100
 """Dead letters that are written and noted together; far fewer than the keys that egest's deduplicator remembers."""
+_OF_DESTINATION: Final = frozenset({"egest", "retrier", "lake"})
+"""Services whose dead letters are of one destination each."""
 _NONE_HELD: Final[Mapping[str, str]] = {}
 _DROPPED: Final = (REASON, DETAIL, POINTER, PASS, ATTEMPT, STARTED, AMBIGUOUS, DUE, RETRY, SOURCE)
 
@@ -77,15 +79,16 @@ def target(topics: Topics, letter: DeadLetter, current: PipeRevision | None) -> 
             "not-replayable", f"{letter.id} is not an event that hifi accepted: {why.detail}"
         ) from None
     service = letter.text(SERVICE)
-    if service in {"egest", "retrier"} and DESTINATION not in letter.facts:
+    if service in _OF_DESTINATION and DESTINATION not in letter.facts:
         raise Rejected("not-replayable", f"{letter.id} names no destination")
     inputs = {
         "normalize": topics.raw,
         "enrich": topics.normalized,
         "egest": topics.retry_out,
         "retrier": topics.retry_out,
+        "lake": topics.normalized,
     }
-    if service == "lake":
+    if service == "lake" and letter.text(REASON) != PIPE_UNREADABLE:
         raise Rejected(
             "not-replayable",
             f"{letter.id} has no key for its table: correct the event at its source and send it again",
@@ -98,7 +101,7 @@ def target(topics: Topics, letter: DeadLetter, current: PipeRevision | None) -> 
             f"{letter.id} belongs to the pipe {letter.text(PIPE)}, which is not declared any more: publish it with"
             " `hifi apply DIR`, then replay",
         )
-    if DESTINATION not in letter.facts or service not in {"egest", "retrier"}:
+    if service not in _OF_DESTINATION:
         return inputs[service]
     name = letter.text(DESTINATION)
     destination = next((declared for declared in current.pipe.destinations if declared.name == name), None)
