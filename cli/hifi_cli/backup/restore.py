@@ -136,8 +136,12 @@ def _pipes(state: State, published: RegistrySnapshot) -> list[Record]:
 
     A pipe that is in force already gets the backup's current revision as a new one, since events of the revisions that
     it has may be on their way. The rollout service begins a rollout that ran anew.
+
+    Raises:
+        Misconfigured: the stream has a record of such a pipe that cannot be read.
     """
     records = state.of(PIPES)
+    rollout.require_readable(published, sorted({read_key(body.key.encode())[0] for body in records}))
     named = [pipe_record for pipe_record in records if read_key(pipe_record.key.encode())[1] is None]
     replaced = {pipe_record.key for pipe_record in named} & set(published.pipes)
     bodies = [

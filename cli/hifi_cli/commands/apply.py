@@ -11,6 +11,7 @@ from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
 from hifi.pipe.revision import WHOLE
+from hifi.pipe.rollout import require_readable
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.commands.check import Folder, Quick, load_checked_pipes
 from hifi_cli.display.console import console, print_json
@@ -141,10 +142,14 @@ async def _declare(
     target: Target, control: ControlPlane, pipes: list[Pipe], *, delete_missing: bool
 ) -> Mapping[str, str]:
     """Declare what differs from the newest declaration, or without one from what is in force."""
-    if (await read_registry(target.kafka, target.topics)).coloured:
+    published = await read_registry(target.kafka, target.topics)
+    if published.coloured:
         require_fit_for_colours(pipes)
+    require_readable(published, sorted(pipe.pipe for pipe in pipes))
     before, declared = await declared_pipes(target)
     declared_now = wanted_pipes(pipes, before, delete_missing=delete_missing)
+    if delete_missing:
+        declared_now |= dict.fromkeys(published.held.keys() - declared_now.keys())
     changed = {
         name: pipe for name, pipe in declared_now.items() if name not in before or before[name] != pipe
     }
@@ -166,10 +171,10 @@ def _declare_by_api(api: ManageApi, pipes: list[Pipe], *, delete_missing: bool) 
 
 
 def _change(name: str, after: Mapping[str, Pipe | None], before: Mapping[str, Pipe | None]) -> str:
-    if before.get(name) is None:
-        return "new"
     if after[name] is None:
         return "deleted"
+    if before.get(name) is None:
+        return "new"
     return "unchanged" if after[name] == before[name] else "changed"
 
 
@@ -205,16 +210,19 @@ async def _publish(
     target: Target, pipes: list[Pipe], *, delete_missing: bool, share: int | None
 ) -> tuple[Mapping[str, str], dict[str, int]]:
     """Publish the pipes; return the change of each pipe, and its newest revision."""
-    before = (await read_registry(target.kafka, target.topics)).pipes
-    names = {pipe.pipe for pipe in pipes} | (before.keys() if delete_missing else set())
+    published = await read_registry(target.kafka, target.topics)
+    before = published.pipes
+    names = {pipe.pipe for pipe in pipes}
+    if delete_missing:
+        names |= before.keys() | published.held.keys()
     was = {f"pipe/{name}": before[name].number if name in before else None for name in sorted(names)}
     async with target.principals.audited("apply", was) as after:
         changes = await put_in_force(
             target.kafka, target.topics, pipes, delete_missing=delete_missing, share=share
         )
-        published = (await read_registry(target.kafka, target.topics)).pipes
-        after |= {f"pipe/{name}": revision.number for name, revision in published.items()}
+        revisions = (await read_registry(target.kafka, target.topics)).pipes
+        after |= {f"pipe/{name}": revision.number for name, revision in revisions.items()}
     return changes, {
         name: (revision.rollout.next if revision.rollout else revision).number
-        for name, revision in published.items()
+        for name, revision in revisions.items()
     }

@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import typer
@@ -15,8 +15,7 @@ from hifi.delivery.dead_letters.letter import DeadLetter, DeadLetterFilter, pars
 from hifi.delivery.dead_letters.reader import letter, letters
 from hifi.delivery.dead_letters.replay import replay as replay_letters
 from hifi.kafka.producer import Producer
-from hifi.pipe.registry import read_registry
-from hifi.pipe.revision import PipeRevision
+from hifi.pipe.registry import RegistrySnapshot, read_registry
 from hifi.runtime.errors import Misconfigured, Rejected
 from hifi_cli.display.console import console, errors, print_json, print_text
 from hifi_cli.display.progress import record_progress
@@ -189,7 +188,7 @@ async def replay(
     wanted_places = {parse_id(name) for name in names or ()}
     target = kafka_target(data, kafka, stream)
     outcomes: Counter[str] = Counter()
-    pipes = (await read_registry(target.kafka, target.topics)).pipes
+    published = await read_registry(target.kafka, target.topics)
     before = {f"pipe/{pipe or 'all'}": _selection(names, destination, reason, since, until)}
     async with (
         target.principals.audited("replay dead letters", before) as after,
@@ -200,7 +199,7 @@ async def replay(
             show_progress = lambda done, total: bars.update(bar, completed=done, total=total)  # noqa: E731
             async for dead_letter in letters(target.kafka, target.topics, chosen, show_progress):
                 if not wanted_places or (dead_letter.partition, dead_letter.offset) in wanted_places:
-                    outcomes[await _replayed(producer, target, dead_letter, pipes)] += 1
+                    outcomes[await _replayed(producer, target, dead_letter, published)] += 1
                     after.update({subject: dict(outcomes) for subject in before})
     missing = len(wanted_places) - outcomes.total() if wanted_places else 0
     counts = {
@@ -226,10 +225,11 @@ def _selection(names: list[str] | None, *filters: str | None) -> dict[str, Any]:
 
 
 async def _replayed(
-    producer: Producer, target: Target, dead_letter: DeadLetter, pipes: Mapping[str, PipeRevision]
+    producer: Producer, target: Target, dead_letter: DeadLetter, published: RegistrySnapshot
 ) -> str:
+    pipes, held = published.pipes, published.held
     try:
-        async for _, topic in replay_letters(producer, target.topics, [dead_letter], pipes):
+        async for _, topic in replay_letters(producer, target.topics, [dead_letter], pipes, held):
             return "replayed" if topic else "already"
     except Rejected as error:
         errors.print(f"{dead_letter.id}: {error.detail}", highlight=False, markup=False)

@@ -6,7 +6,7 @@ import typer
 from rich.markup import escape
 
 from hifi.pipe import rollout
-from hifi.pipe.registry import publish, read_registry
+from hifi.pipe.registry import HELD_ADVICE, publish, read_registry
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.error_reporting import report_errors
@@ -40,7 +40,8 @@ async def pipes(
         return
     target = kafka_target(data, kafka, stream)
     published = await read_registry(target.kafka, target.topics)
-    revisions = [published.pipes[name] for name in sorted(published.pipes)]
+    revisions, held = [published.pipes[name] for name in sorted(published.pipes)], published.held
+    never_read = [name for name in held if name not in published.pipes]
     if as_json:
         print_json(
             [
@@ -48,12 +49,17 @@ async def pipes(
                     "revision": revision.number,
                     "paused": revision.paused,
                     "pipe": revision.pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+                    **({"held": held[revision.pipe.pipe]} if revision.pipe.pipe in held else {}),
                 }
                 for revision in revisions
             ]
+            + [
+                {"revision": None, "paused": False, "pipe": {"pipe": name}, "held": held[name]}
+                for name in never_read
+            ]
         )
         return
-    if not revisions:
+    if not revisions and not held:
         console.print(NO_PIPES)
         return
     rows = table("pipe", ">revision", "state", "destinations", ">SLO p95\ns", "description")
@@ -62,12 +68,16 @@ async def pipes(
         rows.add_row(
             revision.pipe.pipe,
             str(revision.number),
-            "paused" if revision.paused else "active",
+            "held" if revision.pipe.pipe in held else "paused" if revision.paused else "active",
             names,
             f"{revision.pipe.slo.p95:g}",
             escape(revision.pipe.description),
         )
+    for name in never_read:
+        rows.add_row(name, "-", "held", "", "", "")
     print_table(rows, console)
+    for name, why in held.items():
+        console.print(f"{name} is held: {why}. {HELD_ADVICE}.", highlight=False, markup=False)
 
 
 @app.command()

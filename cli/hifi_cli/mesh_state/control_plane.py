@@ -50,11 +50,13 @@ class ControlPlane:
             replaced: pipe to the declaration that this one changes, as `declared` returned it; None: the newest ones.
 
         Raises:
-            Misconfigured: somebody changed a pipe in the meantime, or Kafka does not answer.
+            Misconfigured: somebody changed a pipe in the meantime, its newest declaration cannot be read, or Kafka does
+                not answer.
         """
         by, now = author(), now_us()
         async with self._answering(), self._log() as log:
             declared = log.declared
+            declared.require_readable(sorted(name for name, pipe in pipes.items() if pipe is not None))
             changed = (
                 [] if replaced is None else [n for n in pipes if declared.newest.get(n) != replaced.get(n)]
             )
@@ -90,6 +92,7 @@ class ControlPlane:
             Misconfigured: there is no such pipe, somebody changed it in the meantime, or Kafka does not answer.
         """
         async with self._answering(), self._log() as log:
+            log.declared.require_readable([name])
             before = log.declared.newest.get(name)
             if before is None and current is not None:
                 before = undeclared(current.pipe)

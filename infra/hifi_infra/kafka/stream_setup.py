@@ -101,11 +101,12 @@ async def put_in_force(
     Raises:
         Misconfigured: a pipe names a secret or a file that it may not name, the key of a new mask cannot be read, the
             settings of a destination are not valid, one would lose events of a colour, a rollout of another declaration
-            runs, or Kafka does not answer.
+            runs, what is published of it cannot be read, or Kafka does not answer.
     """
     require_allowed(pipes)
     pipes = [completed(pipe) for pipe in pipes]
     published = await read_registry(bootstrap, topics)
+    rollout.require_readable(published, sorted(pipe.pipe for pipe in pipes))
     if published.coloured:
         require_fit_for_colours(pipes)
     require_mask_keys(pipes, {name: revision.pipe for name, revision in published.pipes.items()}, variables)
@@ -168,7 +169,7 @@ def compare(published: RegistrySnapshot, pipes: Sequence[Pipe], *, delete_missin
 
     outcome = {pipe.pipe: change(pipe) for pipe in pipes}
     if delete_missing:
-        outcome |= dict.fromkeys(revisions.keys() - outcome.keys(), "deleted")
+        outcome |= dict.fromkeys((revisions.keys() | published.held.keys()) - outcome.keys(), "deleted")
     return dict(sorted(outcome.items()))
 
 

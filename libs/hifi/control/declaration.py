@@ -2,7 +2,7 @@
 
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -10,7 +10,9 @@ from typing import Any, Final
 import orjson
 
 from hifi.pipe.model import Pipe
+from hifi.pipe.revision import is_pipe_name
 from hifi.record.record import Record
+from hifi.runtime.errors import Misconfigured
 
 NONE: Final = -1
 """The number that stands for no declaration."""
@@ -111,7 +113,8 @@ class Declarations:
     """The declarations that count, from the records of the topic `declared` in their order.
 
     A declaration counts if it replaces the newest one of its pipe that counts. Of several that replace the same one the
-    first counts, whoever reads the topic. The first record of a pipe always counts.
+    first counts, whoever reads the topic. The first record of a pipe always counts. After a record that cannot be read,
+    such as one of a later release, an earlier declaration must not be put into force: it may mask less.
 
     Args:
         keep: declarations to keep of each pipe, the newest ones.
@@ -120,6 +123,8 @@ class Declarations:
     def __init__(self, keep: int = 1) -> None:
         self.newest: dict[str, Declaration] = {}
         """Pipe to its newest declaration."""
+        self.unreadable: dict[str, str] = {}
+        """Pipe to why its newest record, which is later than `newest`, cannot be read."""
         self._keep = keep
         self._kept: dict[str, deque[Declaration]] = {}
         self._numbers: dict[str, int] = {}
@@ -132,8 +137,9 @@ class Declarations:
             ValueError: it is not the record of a declaration, or its pipe is not valid in this release. Such a pipe
                 keeps the declaration before, and the next one replaces the record that is not valid.
         """
+        name = (key or b"").decode("utf-8", "replace")
         try:
-            name, body = (key or b"").decode(), orjson.loads(value or b"")
+            body = orjson.loads(value or b"")
             if self.number(name) not in (NONE, body["replaces"]):
                 return
             declared = body["pipe"]
@@ -154,9 +160,26 @@ class Declarations:
                 offset,
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"the record at offset {offset} is not a declaration: {error}") from None
+            why = f"the record at offset {offset} is not a declaration: {error}"
+            if is_pipe_name(name):
+                self.unreadable[name] = why
+            raise ValueError(why) from None
         self.newest[name] = declaration
+        self.unreadable.pop(name, None)
         self._kept.setdefault(name, deque(maxlen=self._keep)).append(declaration)
+
+    def require_readable(self, names: Iterable[str]) -> None:
+        """Check that the newest record of each pipe can be read, so that no earlier declaration replaces a later one.
+
+        Raises:
+            Misconfigured: one cannot.
+        """
+        reasons = [f"of {name}: {self.unreadable[name]}" for name in names if name in self.unreadable]
+        if reasons:
+            raise Misconfigured(
+                f"the newest declaration cannot be read {'; '.join(reasons)}. Nothing was changed. A later release may "
+                "have written it: use that release, or delete the pipe first"
+            )
 
     def number(self, name: str) -> int:
         """The number that the next declaration of a pipe replaces; `NONE`: the pipe has no declaration."""

@@ -4,11 +4,14 @@ The record with a pipe's name as key holds the current revision, so that publish
 runs the number and share of the next one. The record `NAME;REVISION` holds the body of another revision that is in
 use. A service that has read to the offset of the record with which a revision was published has the revision. While
 Kafka is unavailable a service stays ready with its last copy.
+
+A record that cannot be read, such as one of a later release, holds its pipe: nothing is processed with an earlier
+declaration, which may mask less, and the pipe is not deleted. See docs/decisions/broken-pipes.md.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import orjson
@@ -19,7 +22,15 @@ from pydantic import ValidationError
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import PartitionFollower
 from hifi.kafka.topics import Topics
-from hifi.pipe.revision import PipeRecord, PipeRevision, RevisionBody, Rollout, read_key
+from hifi.pipe.revision import (
+    PipeRecord,
+    PipeRevision,
+    RevisionBody,
+    Rollout,
+    is_pipe_name,
+    read_key,
+    revision_key,
+)
 from hifi.pipe.secret_wait import wait_for_secrets
 from hifi.record.identity import FORMAT
 from hifi.record.record import Record
@@ -37,6 +48,11 @@ _CLIENT: Final = "hifi"
 _PUBLISH_S: Final = 10.0
 _WAIT_MS: Final = 2_000
 """For which Kafka holds a fetch back while there is nothing new; pipes change rarely, and a new record ends it."""
+HELD_ADVICE: Final = (
+    "A later release may have written it: run that release here. Or publish the pipe again with the release that "
+    "published it, or delete the pipe"
+)
+"""What to do about a pipe that is held."""
 
 logger = log.get(__name__)
 
@@ -49,9 +65,11 @@ class RegistrySnapshot:
     pipes: Mapping[str, PipeRevision]
     offset: int
     others: Mapping[str, Sequence[int]]
-    """Pipe to its revisions in use besides the current one, also of a deleted pipe."""
+    """Pipe to its revisions in use besides the current one, also of a deleted pipe, and those that cannot be read."""
     coloured: bool = False
     """The stream is one of two colours, or was: see `hifi.delivery.several_logs`."""
+    held: Mapping[str, str] = field(default_factory=dict)
+    """As `PipeRegistry.all_held`. `pipes` has the last declarations of these that could be read, if there were any."""
 
 
 class PipeRegistry:
@@ -81,6 +99,8 @@ class PipeRegistry:
         self._records: dict[str, PipeRecord] = {}
         self._bodies: dict[str, dict[int, PipeRevision]] = {}
         """Pipe to number to revision, of all revisions but the current one."""
+        self._unreadable: dict[str, dict[int | None, str]] = {}
+        """Pipe to number, None for the current revision, to why that record cannot be read."""
         self._since_ms: dict[str, int] = {}
         self._listeners: list[Callable[[], None]] = []
         self._changed = asyncio.Condition()
@@ -127,7 +147,7 @@ class PipeRegistry:
         return self.partitions
 
     def get(self, name: str) -> PipeRevision | None:
-        """The published pipe of that name; None if there is none or it was deleted."""
+        """The published pipe of that name, as it could be read last; None if there is none or it was deleted."""
         return self._pipes.get(name)
 
     def of_revision(self, name: str, number: int) -> PipeRevision | None:
@@ -140,6 +160,41 @@ class PipeRegistry:
         if current is None or current.number == number:
             return current
         return self._bodies.get(name, {}).get(number, current)
+
+    def unreadable(self, name: str, number: int | None = None) -> str | None:
+        """Why events of a pipe must not be processed: its current record, or that of their revision, cannot be read.
+
+        Args:
+            name: of the pipe, which may never have been read.
+            number: of the revision with which the events were accepted; None: the current one.
+
+        Returns:
+            The reason; None: they may be processed.
+        """
+        reasons = self._unreadable.get(name)
+        if reasons is None:
+            return None
+        current = self._pipes.get(name)
+        if None in reasons or number is None or current is None or current.number != number:
+            return reasons.get(None) or reasons.get(number)
+        return None
+
+    def held(self, name: str) -> str | None:
+        """Why a pipe takes no new events: its current record, or that of a rollout, cannot be read; None: it does."""
+        if name not in self._unreadable:
+            return None
+        record = self._records.get(name)
+        following = None if record is None or record.next is None else record.next.revision
+        return self.unreadable(name, following)
+
+    @property
+    def holds_pipes(self) -> bool:
+        """Whether a record of a pipe cannot be read, so that `held` or `unreadable` may give a reason."""
+        return bool(self._unreadable)
+
+    def all_held(self) -> dict[str, str]:
+        """Name to reason of all pipes that are held, also of those that were never read."""
+        return {name: why for name in sorted(self._unreadable) if (why := self.held(name)) is not None}
 
     def since_ms(self, name: str) -> int | None:
         """Return when Kafka appended the first record of a pipe that was read, milliseconds since 1970 UTC.
@@ -162,6 +217,23 @@ class PipeRegistry:
                 *(other for _, other in sorted(self._bodies.get(current.pipe.pipe, {}).items())),
             )
         ]
+
+    def usable(self) -> list[PipeRevision]:
+        """Those of `in_use` that events may be processed with: `unreadable` names none of them."""
+        return [
+            revision
+            for revision in self.in_use()
+            if self.unreadable(revision.pipe.pipe, revision.number) is None
+        ]
+
+    def unreadable_keys(self) -> dict[str, str]:
+        """Key, as of `PipeRevision`, to the reason of every revision whose record cannot be read."""
+        return {
+            name if number is None else revision_key(name, number): why
+            for name, reasons in self._unreadable.items()
+            for number, why in reasons.items()
+            if self.unreadable(name, number) is not None
+        }
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` after every change, in the event loop."""
@@ -187,7 +259,7 @@ class PipeRegistry:
         """
         await self._follower.read_once()
         if self._format > FORMAT:
-            raise Misconfigured(self._unreadable())
+            raise Misconfigured(self._later_format())
         return self.snapshot()
 
     def snapshot(self) -> RegistrySnapshot:
@@ -196,8 +268,16 @@ class PipeRegistry:
             self.partitions,
             dict(self._pipes),
             self.offset,
-            {name: sorted(bodies) for name, bodies in self._bodies.items() if bodies},
+            {
+                name: sorted(numbers)
+                for name in self._bodies.keys() | self._unreadable.keys()
+                if (
+                    numbers := self._bodies.get(name, {}).keys()
+                    | self._unreadable.get(name, {}).keys() - {None}
+                )
+            },
             self.coloured,
+            self.all_held(),
         )
 
     def _finish_load(self) -> None:
@@ -208,13 +288,13 @@ class PipeRegistry:
             )
             return
         if self._format > FORMAT:
-            self._health.block(_CONDITION, self._unreadable())
+            self._health.block(_CONDITION, self._later_format())
             return
         self._loaded.set()
         self._health.unblock(_CONDITION)
         logger.info("pipes-loaded", pipes=len(self._pipes), offset=self.offset)
 
-    def _unreadable(self) -> str:
+    def _later_format(self) -> str:
         return (
             f"the stream {self._topics.stream} has records of format {self._format}, and this release of hifi, "
             f"{VERSION}, reads up to {FORMAT}; nothing was changed. Run the release that wrote them, or a later one"
@@ -245,11 +325,33 @@ class PipeRegistry:
                 self._note_start(name, record.timestamp)
             else:
                 self._apply_body(name, number, record.value, record.offset)
-        except (ValidationError, ValueError) as error:
-            logger.error(  # noqa: TRY400 - the traceback would not show the cause
-                "pipe-refused", pipe=name, offset=record.offset, error=str(error), kept=name in self._pipes
-            )
+        except Exception as error:
+            self._hold(name, number, record.offset, error)
             raise  # the follower counts it
+        self._release(name, number, record.offset)
+
+    def _hold(self, name: str, number: int | None, offset: int, error: Exception) -> None:
+        """Note that the current record of a pipe, or that of another revision, cannot be read."""
+        if not is_pipe_name(name):
+            return
+        why = f"the record at offset {offset} of the topic {self._topics.pipes} cannot be read: {_reason(error)}"
+        self._unreadable.setdefault(name, {})[number] = why
+        self.content_offset = offset
+        self._health.warn(_subject(name, number), f"{why}. {HELD_ADVICE}")
+        logger.error(
+            "pipe-held", pipe=name, offset=offset, revision=number, error=why, kept=name in self._pipes
+        )
+
+    def _release(self, name: str, number: int | None, offset: int) -> None:
+        """The record can be read, or it was deleted."""
+        reasons = self._unreadable.get(name, {})
+        if reasons.pop(number, None) is None:
+            return
+        if not reasons:
+            del self._unreadable[name]
+        self.content_offset = offset
+        self._health.warn(_subject(name, number), None)
+        logger.info("pipe-released", pipe=name, offset=offset, revision=number)
 
     def _apply_pipe(self, name: str, value: bytes | None, offset: int) -> None:
         if value is None:
@@ -298,6 +400,18 @@ class PipeRegistry:
         declared = self._records[name].next
         body = None if declared is None else self._bodies.get(name, {}).get(declared.revision)
         return None if declared is None or body is None else Rollout(body, declared.share)
+
+
+def _subject(name: str, number: int | None) -> str:
+    return f"declaration of {name if number is None else revision_key(name, number)}"
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong with a record, without its content."""
+    if not isinstance(error, ValidationError):
+        return f"{type(error).__name__}: {error}"
+    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return ": ".join(part for part in (".".join(map(str, problem["loc"])), problem["msg"]) if part)
 
 
 def stream_record(partitions: int, *, coloured: bool = False) -> Record:

@@ -4,15 +4,20 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from hifi.pipe.model import Pipe
 from hifi.record.record import Record
+from hifi.runtime.units import Name
 
 WHOLE: Final = 10_000
 """The share of a revision that gets every event."""
+PIPE_UNREADABLE: Final = "pipe-unreadable"
+"""Reason of a dead letter of an event whose pipe is held, since its declaration cannot be read."""
 _SEPARATOR: Final = ";"
 """Between name and revision in keys; names of pipes do not contain it."""
+
+_NAME: Final = TypeAdapter[str](Name)
 
 
 class _Record(BaseModel):
@@ -111,6 +116,15 @@ def read_key(key: bytes) -> tuple[str, int | None]:
     """The pipe's name, and the revision unless the record is the pipe's own."""
     name, separator, number = key.decode("utf-8", "replace").partition(_SEPARATOR)
     return (name, int(number)) if separator and number.isdecimal() else (name, None)
+
+
+def is_pipe_name(text: str) -> bool:
+    """Whether a pipe can have this name."""
+    try:
+        _NAME.validate_python(text)
+    except ValidationError:
+        return False
+    return True
 
 
 def pipe_record(

@@ -4,11 +4,11 @@ Each transition is complete with its last record but one or with its only one, a
 which every event has exactly one revision: bodies are written before they are named, and deleted after.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import RegistrySnapshot
+from hifi.pipe.registry import HELD_ADVICE, RegistrySnapshot
 from hifi.pipe.revision import (
     WHOLE,
     NextRevision,
@@ -24,6 +24,17 @@ from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured
 
 
+def require_readable(published: RegistrySnapshot, names: Iterable[str]) -> None:
+    """Check that no pipe is held: what cannot be read must not be replaced, since it may be newer. It can be deleted.
+
+    Raises:
+        Misconfigured: one is.
+    """
+    reasons = [f"the pipe {name} is held: {published.held[name]}" for name in names if name in published.held]
+    if reasons:
+        raise Misconfigured(f"{'; '.join(reasons)}. Nothing was changed. {HELD_ADVICE}")
+
+
 def put_at_once(
     published: RegistrySnapshot, pipe: Pipe, *, paused: bool = False, cap: RateCap | None = None
 ) -> list[Record]:
@@ -37,8 +48,12 @@ def put_at_once(
         pipe: the declaration.
         paused: whether a new pipe begins paused.
         cap: of a new pipe; None: only its quota limits it.
+
+    Raises:
+        Misconfigured: the pipe is held.
     """
     name = pipe.pipe
+    require_readable(published, [name])
     before = published.pipes.get(name)
     if before is None:
         return [pipe_record(pipe, paused=paused, cap=cap), *_deletions(published, name)]
@@ -50,7 +65,7 @@ def change_cap(published: RegistrySnapshot, name: str, cap: RateCap | None) -> l
     """Let a new pipe take another rate; None: only its quota limits it.
 
     Raises:
-        Misconfigured: there is no such pipe.
+        Misconfigured: there is no such pipe, or it is held.
     """
     return [_with_next(replace(_current(published, name), cap=cap), None)]
 
@@ -59,7 +74,7 @@ def change_pause(published: RegistrySnapshot, name: str, *, paused: bool) -> lis
     """Pause a pipe, or let it take events again. Its revisions and their shares stay as they are.
 
     Raises:
-        Misconfigured: there is no such pipe.
+        Misconfigured: there is no such pipe, or it is held.
     """
     current = _current(published, name)
     following = None
@@ -82,7 +97,7 @@ def begin(published: RegistrySnapshot, pipe: Pipe, share: int) -> list[Record]:
         share: in 1/10,000.
 
     Raises:
-        Misconfigured: there is no current revision to compare with, or another rollout of the pipe runs.
+        Misconfigured: there is no current revision to compare with, another rollout of the pipe runs, or it is held.
     """
     current = _current(published, pipe.pipe)
     if current.rollout is not None:
@@ -98,7 +113,7 @@ def change_share(published: RegistrySnapshot, name: str, share: int) -> list[Rec
     """Give the next revision another share of the keys, in 1/10,000.
 
     Raises:
-        Misconfigured: no rollout of the pipe runs.
+        Misconfigured: no rollout of the pipe runs, or the pipe is held.
     """
     current, rollout = _rolling(published, name)
     return [_with_next(current, NextRevision(revision=rollout.next.number, share=share))]
@@ -108,7 +123,7 @@ def promote(published: RegistrySnapshot, name: str) -> list[Record]:
     """Make the next revision the current one. The one before is kept for its events on their way.
 
     Raises:
-        Misconfigured: no rollout of the pipe runs.
+        Misconfigured: no rollout of the pipe runs, or the pipe is held.
     """
     current, rollout = _rolling(published, name)
     following = rollout.next
@@ -124,7 +139,7 @@ def abort(published: RegistrySnapshot, name: str) -> list[Record]:
     """End a rollout: all new events get the current revision. The next one is kept for its events on their way.
 
     Raises:
-        Misconfigured: no rollout of the pipe runs.
+        Misconfigured: no rollout of the pipe runs, or the pipe is held.
     """
     current, rollout = _rolling(published, name)
     return [_with_next(current, None), *_deletions(published, name, but={rollout.next.number})]
@@ -152,6 +167,7 @@ def _with_next(current: PipeRevision, following: NextRevision | None) -> Record:
 
 
 def _current(published: RegistrySnapshot, name: str) -> PipeRevision:
+    require_readable(published, [name])
     current = published.pipes.get(name)
     if current is None:
         raise Misconfigured(f"there is no pipe {name}; `hifi pipes` lists those that are in force")

@@ -42,7 +42,7 @@ QUOTA_REFUSED = Counter(
     ["pipe", "of", "unit"],
 )
 PAUSED = Counter(
-    "hifi_ingest_paused_requests_total", "Requests refused because their pipe is paused.", ["pipe"]
+    "hifi_ingest_paused_requests_total", "Requests refused because their pipe is paused or held.", ["pipe"]
 )
 OVERLOADED = Counter(
     "hifi_ingest_overloaded_requests_total",

@@ -117,9 +117,12 @@ class SourceReaders:
         await self._adjust({})
 
     def _declared(self) -> dict[str, CollectedSource]:
+        """Pipe to the source to read now. That of a pipe that is paused or held is read on later from where it is."""
         if not self._owner.reads:
             return {}
-        pipes = [published.pipe for published in self._registry.all() if not published.paused]
+        registry = self._registry
+        running = [published.pipe for published in registry.all() if not published.paused]
+        pipes = [pipe for pipe in running if registry.held(pipe.pipe) is None]
         return {pipe.pipe: pipe.source for pipe in pipes if isinstance(pipe.source, CollectedSource)}
 
     async def _adjust(self, declared: dict[str, CollectedSource]) -> None:

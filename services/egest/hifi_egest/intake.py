@@ -18,6 +18,7 @@ from hifi.kafka.topics import Topics
 from hifi.pipe.registry import PipeRegistry
 from hifi.record.fields import fields
 from hifi.record.headers import DESTINATION, TO
+from hifi.record.identity import identity
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.runtime.errors import Rejected
@@ -34,8 +35,10 @@ from hifi_egest.lanes.lanes import Lanes
 from hifi_egest.outcomes.recorder import OutcomeRecorder
 from hifi_egest.outcomes.records import SERVICE
 from hifi_egest.policy.outcome import (
+    HELD,
     LANE_FULL,
     PIPES_BEHIND,
+    UNKNOWN_PIPE,
     Deferral,
     Filtered,
     Outcome,
@@ -148,7 +151,7 @@ class DeliveryIntake:
             event = undelivered[0]
             if self._budget.exceeded or event.revision_offset > self._registry.offset:
                 return self._wait_and_offer(owned, last)
-            if self._offer(owned, event, _not_due(event) if event.due_us else None) is not None:
+            if self._offer(owned, event, self._deferral(event)) is not None:
                 return self._wait_and_offer(owned, last)
             undelivered.popleft()
         return None
@@ -264,13 +267,16 @@ class DeliveryIntake:
         """Record the outcome of a delivery without a lane, unless another service reads it and delivers it."""
         if event.partition.source == ENRICHED and self._lanes.read_elsewhere(event.pipe, name):
             event.delivery_completed()
-        elif deferral is PIPES_BEHIND:
+        elif deferral in UNKNOWN_PIPE:
             passes = event.earlier.passes
             self._record(
                 event, name, retry_later(deferral.reason, deferral.detail, passes, self._topics.tiers)
             )
         else:
-            self._record(event, name, deleted(event.pipe, name.decode("utf-8", "replace")))
+            elsewhere = self._lanes.read_elsewhere(event.pipe, name)
+            self._record(
+                event, name, deleted(event.pipe, name.decode("utf-8", "replace"), elsewhere=elsewhere)
+            )
 
     def _complete_earlier(self, recorded: RecordedOutcomes, event: EventRecord, name: bytes) -> None:
         """Complete a delivery whose outcome the last owner wrote; write its receipt if that one is missing."""
@@ -315,8 +321,15 @@ class DeliveryIntake:
             await self._budget.wait_for_release(_RECHECK_S)
             assigned.ensure_active()
         if event.revision_offset <= self._registry.offset or await self._wait_for_revision(event):
-            return _not_due(event) if event.due_us else None
+            return self._deferral(event)
         return PIPES_BEHIND
+
+    def _deferral(self, event: EventRecord) -> Deferral | None:
+        """Why the deliveries of an event go to the retrier although its revision was read; None: they do not."""
+        registry = self._registry
+        if registry.holds_pipes and registry.unreadable(event.pipe, identity(event.record.headers).revision):
+            return HELD
+        return _not_due(event) if event.due_us else None
 
     async def _wait_for_revision(self, event: EventRecord) -> bool:
         """Wait for a revision of a pipe; once only for one that does not arrive. Returns whether it arrived."""

@@ -106,6 +106,10 @@ class LakeStream:
                 break
         return self._tables[name]
 
+    def is_held(self, pipe: str) -> bool:
+        """Whether the declaration of a pipe cannot be read; nothing may be written as it was declared before."""
+        return self._registry.unreadable(pipe) is not None
+
     def settled_until(self, table: LakeTable) -> str | None:
         """The watermark of a table that states it; None: it does not, or the watermark is unknown."""
         if not table.settings.watermark:

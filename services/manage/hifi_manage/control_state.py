@@ -140,6 +140,10 @@ class ControlState:
         """The declarations that count."""
         return self._log.declared
 
+    def held(self, name: str) -> str | None:
+        """Why a pipe must not be changed: its newest declaration, or what is in force, cannot be read; None: it may."""
+        return self.declared.unreadable.get(name) or self.registry.held(name)
+
     def statuses(self) -> Mapping[str, RolloutStatus]:
         """Pipe to how far its newest declaration is."""
         return newest_statuses(self.declared.newest, self._told)

@@ -11,7 +11,7 @@ from hifi.pipe.mask import MASK_UNAVAILABLE
 from hifi.pipe.normalize.program import NormalizeProgram, compile_pipe
 from hifi.pipe.normalize.unmet_masks import UnmetMasks
 from hifi.pipe.registry import PipeRegistry
-from hifi.pipe.revision import PipeRevision
+from hifi.pipe.revision import PIPE_UNREADABLE, PipeRevision
 from hifi.runtime import log
 from hifi.runtime.errors import MaskUnavailable, Misconfigured, Rejected
 from hifi.runtime.health import Health
@@ -20,6 +20,8 @@ from hifi_normalize.functions.function_runner import FunctionRunner, PipeFunctio
 _REPORT_S: Final = 5.0
 _STRENGTH: Final = {"redact": 1, "drop": 2}
 """Masks by how little they leave; a hash leaves which values are equal, and with its key, which they are."""
+
+_DATA_IN_RAW: Final = "; the data is in the topic raw only, at the offset hifi_raw"
 
 logger = log.get(__name__)
 
@@ -75,8 +77,12 @@ class CompiledPipes:
 
         Raises:
             Rejected: `pipe-deleted`, the pipe is not published; `pipe-broken`, none of its revisions could be used;
-                `mask-unavailable`, its masks cannot be applied, so that its data must not be passed on or kept.
+                `mask-unavailable`, its masks cannot be applied, so that its data must not be passed on or kept;
+                `pipe-unreadable`, its masks are not known, likewise.
         """
+        unreadable = self._registry.unreadable(name, revision)
+        if unreadable is not None:
+            raise Rejected(PIPE_UNREADABLE, f"the pipe {name} is held: {unreadable}{_DATA_IN_RAW}")
         published = self._registry.of_revision(name, revision)
         if published is None:
             raise Rejected("pipe-deleted", f"the pipe {name} was deleted")
@@ -88,9 +94,7 @@ class CompiledPipes:
         if usable is None:
             why = f"the pipe {name} cannot be used: {self._broken[key][1]}"
             if key in self._unmasked:
-                raise Rejected(
-                    MASK_UNAVAILABLE, f"{why}; the data is in the topic raw only, at the offset hifi_raw"
-                )
+                raise Rejected(MASK_UNAVAILABLE, f"{why}{_DATA_IN_RAW}")
             raise Rejected("pipe-broken", why)
         return usable[1]
 

@@ -18,6 +18,7 @@ from hifi.kafka.topics import Topics
 from hifi.pipe.mask import MASK_UNAVAILABLE
 from hifi.pipe.normalize.program import NormalizeProgram
 from hifi.pipe.registry import PipeRegistry
+from hifi.pipe.revision import PIPE_UNREADABLE
 from hifi.record.fields import with_fields
 from hifi.record.headers import (
     CONTENT_TYPE,
@@ -346,7 +347,7 @@ def _as_passed_on(record: ConsumerRecord, event: Identity, *, reuses_id: bool) -
 
 def _dead_letter(record: ConsumerRecord, why: Rejected, fetched_us: int) -> Record:
     value, headers = record.value, record.headers
-    if why.reason == MASK_UNAVAILABLE:
+    if why.reason in (MASK_UNAVAILABLE, PIPE_UNREADABLE):
         value, headers = None, with_fields(headers, {RAW: b"%d" % record.offset})
     return dead_letter(record.key, value, headers, SERVICE, why, fetched_us)
 

@@ -127,14 +127,14 @@ class ObservedPipes:
         }
 
     def masks(self, name: str) -> bool:
-        """Whether a pipe masks fields; True for one that does not exist."""
+        """Whether a pipe masks fields; True for one that does not exist or is held."""
         pipe = self.get(name)
-        return pipe is None or bool(pipe.normalize.mask)
+        return pipe is None or self.registry.held(name) is not None or bool(pipe.normalize.mask)
 
     def hides_id(self, name: str) -> bool:
-        """Whether the event ids of a pipe come from a field that it masks; True for one that does not exist."""
+        """Whether the event ids of a pipe come from a field that it masks; True for one that is not there, or held."""
         pipe = self.get(name)
-        if pipe is None:
+        if pipe is None or self.registry.held(name) is not None:
             return True
         id_field, masks = pipe.source.id, pipe.normalize.mask
         return id_field is not None and any(f"{id_field}.".startswith(f"{path}.") for path in masks)

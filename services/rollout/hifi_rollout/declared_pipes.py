@@ -25,6 +25,10 @@ class DeclaredPipes:
         """Pipe to its newest declaration."""
         return self._declared.newest
 
+    def unreadable(self, name: str) -> str | None:
+        """Why the newest declaration of a pipe cannot be read; None: it can."""
+        return self._declared.unreadable.get(name)
+
     @property
     def settled(self) -> bool:
         """Whether the rollout of every declaration has ended."""

@@ -7,7 +7,7 @@ from hifi.control.steps import StepRefused, StepRight
 from hifi.control.verdict import Verdicts
 from hifi.kafka.fenced_writer import FencedWriter
 from hifi.pipe import rollout
-from hifi.pipe.registry import PipeRegistry
+from hifi.pipe.registry import HELD_ADVICE, PipeRegistry
 from hifi.pipe.revision import WHOLE, PipeRevision
 from hifi_rollout.admission import PipeAdmission
 from hifi_rollout.declared_pipes import DeclaredPipes
@@ -67,10 +67,23 @@ class PipeReconciler:
         declarations = self._declared.declarations.values()
         for declaration in sorted(declarations, key=lambda declaration: declaration.number):
             try:
+                self._require_readable(declaration)
                 await self._follow_pause(declaration)
                 await self._advance(declaration)
             except StepRefused as error:
                 await self._statuses.write_wait(declaration, str(error))
+
+    def _require_readable(self, declaration: Declaration) -> None:
+        """Check that nothing newer that cannot be read would be replaced.
+
+        Raises:
+            StepRefused: the pipe in force or a later declaration of it cannot be read, as of a later release.
+        """
+        why = self._declared.unreadable(declaration.name)
+        if why is None and declaration.pipe is not None:
+            why = self._registry.held(declaration.name)
+        if why is not None:
+            raise StepRefused(f"the pipe is held: {why}. {HELD_ADVICE}")
 
     async def _follow_pause(self, declaration: Declaration) -> None:
         """Pause or resume the pipe where it is not as declared. How far its rollout is stays as it is."""
@@ -108,7 +121,7 @@ class PipeReconciler:
             await self._revisions.begin(declaration, pipe, current)
 
     async def _delete(self, declaration: Declaration, current: PipeRevision | None) -> None:
-        if current is not None:
+        if current is not None or self._registry.held(declaration.name):
             await self._steps.take(
                 declaration,
                 ActionKind.ROLLOUT,

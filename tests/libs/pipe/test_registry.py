@@ -7,13 +7,15 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from tests.support.held_pipes import unreadable_body, unreadable_record
 from tests.support.vault_double import VaultDouble, running_vault
 
 from hifi.kafka.admin import create_topics, partition_counts
 from hifi.kafka.topics import Topics
+from hifi.pipe import rollout
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry, publish, read_registry, stream_record
-from hifi.pipe.revision import deletion_record, pipe_record
+from hifi.pipe.revision import NextRevision, body_record, deletion_record, pipe_record
 from hifi.pipe.secret_manager import secret_memory
 from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured
@@ -21,6 +23,7 @@ from hifi.runtime.health import Health
 from hifi.runtime.lifetime import Lifetime
 from hifi.runtime.running import running
 from hifi_http.declaration import HttpDestination
+from hifi_infra.kafka.stream_setup import put_in_force
 
 
 def pipe(name: str, url: str = "http://127.0.0.1:9/") -> Pipe:
@@ -79,7 +82,7 @@ async def test_changes_arrive_in_order_and_are_announced(
     assert changes[-1] == 4
 
 
-async def test_an_invalid_record_is_refused_and_the_old_one_stays(
+async def test_an_invalid_record_holds_its_pipe_and_the_old_one_stays_for_what_lists(
     kafka: str, topics: Topics, registry: PipeRegistry
 ) -> None:
     await publish(
@@ -95,6 +98,7 @@ async def test_an_invalid_record_is_refused_and_the_old_one_stays(
     published = registry.get("old")
     assert published is not None
     assert published.offset == 1
+    assert "the record's key is 'old'" in (registry.held("old") or "")
 
 
 async def test_waiting_for_an_offset_ends_at_the_timeout(registry: PipeRegistry) -> None:
@@ -158,6 +162,7 @@ async def test_a_stream_record_that_cannot_be_read_is_skipped(
     assert await registry.wait_for_offset(5, timeout_s=20)
     assert registry.get("after") is not None
     assert registry.partitions == 3
+    assert registry.all_held() == {}, "no pipe has such keys"
     assert (await read_registry(kafka, topics)).pipes.keys() == {"old", "after"}
 
 
@@ -178,3 +183,79 @@ async def test_a_service_does_not_outlive_its_registry(kafka: str, topics: Topic
 
     with pytest.raises(LookupError, match="a listener that fails"):
         await serve()
+
+
+async def test_a_record_of_a_later_release_holds_its_pipe_alone_until_it_can_be_read_or_is_deleted(
+    kafka: str, topics: Topics, registry: PipeRegistry
+) -> None:
+    await publish(kafka, topics, [pipe_record(pipe("new")), unreadable_record(pipe("old"), 2)])
+    assert await registry.wait_for_offset(3, timeout_s=20)
+    why = registry.unreadable("old")
+    assert why is not None
+    assert "offset 3" in why
+    assert "pipe.slo.newkey" in why
+    assert [registry.unreadable("old", number) for number in (1, 2)] == [why, why]
+    assert registry.held("old") == why
+    assert registry.unreadable("new") is registry.held("new") is None
+    assert [published.pipe.pipe for published in registry.all()] == ["new", "old"], "what only lists has it"
+    assert [published.pipe.pipe for published in registry.usable()] == ["new"]
+    assert registry.unreadable_keys() == {"old": why}
+    assert registry.content_offset == 3
+
+    snapshot = await read_registry(kafka, topics)
+    assert snapshot.held == {"old": why}
+    with pytest.raises(Misconfigured, match=r"old is held: .*newkey.* Nothing was changed\. A later release"):
+        rollout.put_at_once(snapshot, pipe("old"))
+    with pytest.raises(Misconfigured, match="old is held"):
+        rollout.change_pause(snapshot, "old", paused=True)
+    await publish(kafka, topics, [pipe_record(pipe("old"), 3, since=3)])
+    assert await registry.wait_for_offset(4, timeout_s=20)
+    assert registry.all_held() == {}
+    assert registry.content_offset == 4
+    await publish(kafka, topics, [Record(b"old", b"{", []), deletion_record("old")])
+    assert await registry.wait_for_offset(6, timeout_s=20)
+    assert registry.get("old") is None
+    assert registry.all_held() == {}
+
+
+async def test_a_pipe_whose_only_record_cannot_be_read_is_held_and_not_absent(
+    kafka: str, topics: Topics
+) -> None:
+    await publish(kafka, topics, [stream_record(3), unreadable_record(pipe("old")), pipe_record(pipe("new"))])
+    snapshot = await read_registry(kafka, topics)
+    assert snapshot.pipes.keys() == {"new"}
+    assert snapshot.held.keys() == {"old"}
+    with pytest.raises(Misconfigured, match="old is held"):
+        await put_in_force(kafka, topics, [pipe("new", "http://127.0.0.1:10/"), pipe("old")])
+    assert (await read_registry(kafka, topics)).offset == 2, "nothing was changed"
+    assert await put_in_force(kafka, topics, [pipe("new")], delete_missing=True) == {
+        "new": "unchanged",
+        "old": "deleted",
+    }
+    assert await put_in_force(kafka, topics, [pipe("old")]) == {"old": "new"}
+
+
+async def test_a_next_revision_that_cannot_be_read_holds_what_is_new_and_its_own_events(
+    kafka: str, topics: Topics, registry: PipeRegistry
+) -> None:
+    next_body = unreadable_body(pipe("old"), 2)
+    current = pipe_record(pipe("old"), since=1, following=NextRevision(revision=2, share=100))
+    await publish(kafka, topics, [next_body, current])
+    assert await registry.wait_for_offset(3, timeout_s=20)
+    assert "offset 2" in (registry.held("old") or "")
+    assert registry.unreadable("old", 1) is None, "events of the current revision go on"
+    assert registry.unreadable("old", 2) == registry.held("old")
+    assert registry.unreadable_keys().keys() == {"old;2"}
+    assert [published.number for published in registry.usable()] == [1]
+    snapshot = await read_registry(kafka, topics)
+    for transition in (rollout.promote, rollout.abort):
+        with pytest.raises(Misconfigured, match="old is held"):
+            transition(snapshot, "old")
+    assert [record.key for record in rollout.delete(snapshot, "old")] == [b"old", b"old;2"]
+
+    await publish(kafka, topics, [body_record(pipe("old", "http://127.0.0.1:10/"), 2)])
+    assert await registry.wait_for_offset(4, timeout_s=20)
+    published = registry.get("old")
+    assert published is not None
+    assert published.rollout is not None
+    assert registry.held("old") is None

@@ -103,7 +103,7 @@ class IntakeBench:
         self.reader, self.outbox = FakeReader(), AcknowledgingOutbox()
         self.assigned = AssignedPartition(TopicPartition(TOPICS.enriched, 0))
         lanes: Any = SimpleNamespace(get=lambda _, name: self.lanes[name], revoke=lambda _: None)
-        registry: Any = SimpleNamespace(offset=1)
+        registry: Any = SimpleNamespace(offset=1, holds_pipes=False)
         reader: Any = self.reader
         outbox: Any = self.outbox
         recorder = OutcomeRecorder(TOPICS, outbox, PartitionLease(Beating, 10.0))
@@ -154,6 +154,7 @@ class OnePipe:
 
     offset = 1
     partitions = 1
+    holds_pipes = False
 
     def __init__(self, pipe: Pipe) -> None:
         self._known = SimpleNamespace(pipe=pipe, number=1, current=True)
@@ -166,6 +167,9 @@ class OnePipe:
 
     def in_use(self) -> list[Any]:
         return [self._known]
+
+    def unreadable(self, _: str) -> None:
+        return None
 
     def on_change(self, _: Callable[[], None]) -> None:
         pass

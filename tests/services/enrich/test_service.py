@@ -18,6 +18,7 @@ from tests.support.enrich.running_instance import (
     running_enrich,
 )
 from tests.support.enrich.spark_bench import make_headers, make_pipe
+from tests.support.held_pipes import unreadable_record
 from tests.support.small_disk import filled, small_disk
 
 from hifi.kafka.group_offsets import GroupOffsets
@@ -341,6 +342,27 @@ async def test_a_changed_deleted_and_new_pipe_take_effect_without_losing_an_even
     )
     assert outcomes[other[0]][0].value == b"anything"
     assert reason(outcomes[deleted[0]][0]) == "pipe-deleted"
+
+
+async def test_events_of_a_held_pipe_are_dead_letters_until_its_declaration_can_be_read(
+    kafka: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = await LiveStream(kafka).create(make_pipe("q"))
+    await stream.publish(unreadable_record(PIPE))
+    async with running_enrich(stream, spark, tmp_path, enrich_trigger="micro-batch") as instance:
+        await instance.until_state("running")
+        [held] = await stream.send(b'{"n":1}', version=stream.version)
+        [other] = await stream.send(b"{}", pipe="q", version=stream.version)
+        outcomes = await stream.outcomes([held, other])
+        assert [reason(outcomes[number][0]) for number in (held, other)] == ["pipe-unreadable", None]
+        assert "the pipe is held" in dict(outcomes[held][0].headers)[DETAIL].decode()
+        version = await stream.publish(pipe_record(PIPE, 2))
+        [passed] = await stream.send(b'{"n":1}', version=version)
+        assert (await stream.outcomes([held, other, passed]))[passed][0].value == b'{"n":1,"double":2}'
+        version = await stream.publish(unreadable_record(PIPE, 3))
+        await instance.until(lambda: instance.engine.pipes_offset == version)
+        [held] = await stream.send(b'{"n":1}', version=version - 1)
+        assert reason((await stream.outcomes([held]))[held][0]) == "pipe-unreadable"
 
 
 # Faster than the others: the kill, which leaves the least behind.

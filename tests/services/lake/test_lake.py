@@ -11,9 +11,16 @@ import orjson
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException
+from tests.support.held_pipes import unreadable_record
 from tests.support.lake.lake_stream import LakeStream, order
 from tests.support.small_disk import filled, small_disk
 
+from hifi.delivery.dead_letters.letter import DeadLetterFilter
+from hifi.delivery.dead_letters.reader import letters
+from hifi.delivery.dead_letters.replay import replay
+from hifi.kafka.producer import Producer
+from hifi.pipe.registry import publish, read_registry
+from hifi.pipe.revision import pipe_record
 from hifi.record.record import Record
 
 pytestmark = pytest.mark.timeout(300)
@@ -249,3 +256,36 @@ async def test_small_files_become_few_and_old_snapshots_expire(kafka: str, tmp_p
     assert len(list(table.scan().plan_files())) < sent / 2
     assert len(table.snapshots()) < sent
     assert stream.unreferenced_files() == []
+
+
+async def test_deliveries_of_a_held_pipe_are_dead_letters_that_go_by_enrich_and_other_tables_go_on(
+    kafka: str, tmp_path: Path
+) -> None:
+    stream = await LakeStream(kafka, tmp_path).create(FIELDS)
+    await publish(kafka, stream.topics, [pipe_record(stream.pipe(FIELDS, "q", table="shop.others"))])
+    stream.start()
+    try:
+        first = stream.record(1, order(1, 1))
+        await stream.enrich([first])
+        await stream.until(lambda rows: rows.num_rows == 1)
+        await stream.until_receipts(1)
+        await publish(kafka, stream.topics, [unreadable_record(stream.pipe(FIELDS), 2)])
+        offset = (await read_registry(kafka, stream.topics)).offset
+        held = stream.record(2, order(2, 2), revision_offset=offset)
+        # A copy of what the table has is no new delivery.
+        await stream.enrich([held, first, stream.record(3, order(3, 3), pipe="q")])
+        receipts = await stream.until_receipts(3)
+        assert receipts == {(1, "delivered"): 1, (2, "dead-letter"): 1, (3, "delivered"): 1}
+        await stream.declare(FIELDS)
+        [letter] = [
+            letter
+            async for letter in letters(kafka, stream.topics, DeadLetterFilter(reason="pipe-unreadable"))
+        ]
+        producer, pipes = Producer(kafka, "test"), (await read_registry(kafka, stream.topics)).pipes
+        await producer.start()
+        replayed = [topic async for _, topic in replay(producer, stream.topics, [letter], pipes)]
+        await producer.stop()
+        assert replayed == [stream.topics.normalized]
+    finally:
+        stream.stop()
+    assert [row["id"] for row in stream.rows().to_pylist()] == [1]

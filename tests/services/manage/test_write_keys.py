@@ -36,6 +36,8 @@ class State(MagicMock):
         self.keys, self.key_uses = IssuedKeys(), LastUses()
         self.declared.newest = {"flights": MagicMock(), "orders": MagicMock()}
         self.registry.coloured = False
+        self.held.return_value = self.registry.held.return_value = None
+        self.declared.unreadable = {}
         self.entries: list[AuditEntry] = []
 
     async def change_keys(

@@ -113,6 +113,7 @@ class SparkBench:
         offset: int = 0,
         compiler: PipeCompiler | None = None,
         quarantined: Mapping[str, str] | None = None,
+        unreadable: Mapping[str, str] | None = None,
     ) -> QueryPlan:
         tables = self.catalyst.jvm.java.util.HashMap()
         ids = set()
@@ -127,7 +128,7 @@ class SparkBench:
         revisions = [PipeRevision(pipe, offset) for pipe in pipes]
         lookups = LookupBroadcasts(self.catalyst.broadcast(tables), ids)
         return (compiler or PipeCompiler(self.catalyst)).plan(
-            revisions, offset, lookups, 1, {}, quarantined or {}
+            revisions, offset, lookups, 1, {}, quarantined or {}, unreadable or {}
         )
 
     def run(

@@ -24,9 +24,13 @@ PIPES = {
 
 class FakeRegistry:
     partitions = 4
+    holds_pipes = False
 
     def get(self, name: str) -> PipeRevision | None:
         return PIPES.get(name)
+
+    def held(self, _: str) -> None:
+        return None
 
 
 class Issued:

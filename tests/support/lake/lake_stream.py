@@ -59,19 +59,30 @@ class LakeStream:
 
     async def declare(self, fields: Mapping[str, str]) -> None:
         """Publish the pipe with these fields."""
-        pipe = Pipe.model_validate(
-            {
-                "pipe": "p",
-                "source": {"keys": [{"env": "KEY"}]},
-                "enrich": {"fields": dict(fields)},
-                "destinations": [{"name": "lake", "kind": "iceberg", "settings": self.settings}],
-            }
-        )
-        await publish(self.kafka, self.topics, [pipe_record(pipe, self._revision)])
+        await publish(self.kafka, self.topics, [pipe_record(self.pipe(fields), self._revision)])
         self._revision += 1
 
+    def pipe(self, fields: Mapping[str, str], name: str = "p", **settings: Any) -> Pipe:
+        """A pipe with these fields; further settings of its destination."""
+        return Pipe.model_validate(
+            {
+                "pipe": name,
+                "source": {"keys": [{"env": "KEY"}]},
+                "enrich": {"fields": dict(fields)},
+                "destinations": [{"name": "lake", "kind": "iceberg", "settings": self.settings | settings}],
+            }
+        )
+
     def record(
-        self, number: int, data: bytes, *, raw: int | None = None, row: int | None = None, **more: bytes
+        self,
+        number: int,
+        data: bytes,
+        *,
+        raw: int | None = None,
+        row: int | None = None,
+        pipe: str = "p",
+        revision_offset: int = 1,
+        **more: bytes,
     ) -> tuple[int, Record]:
         """An event as enrich writes it, and its partition.
 
@@ -80,13 +91,17 @@ class LakeStream:
             data: of the event.
             raw: offset in `raw`; default: above that of all before it.
             row: of the table, which decides the partition; default: the same number.
+            pipe: name.
+            revision_offset: in the topic `pipes`, which the service must have read.
             more: headers.
         """
         partition = (number if row is None else row) % PARTITIONS
         if raw is None:
             raw = self._raw[partition]
             self._raw[partition] += 1
-        stem = identity_stem(identity_prefix("p", 1, 1, now_us()), now_us() // 60_000_000, EPOCH)
+        stem = identity_stem(
+            identity_prefix(pipe, 1, revision_offset, now_us()), now_us() // 60_000_000, EPOCH
+        )
         hop = write_enriched_hop(now_us(), raw, b"lake")
         headers = [write_identity(stem, number), hop, ("ce_id", b"%d" % number), *more.items()]
         return partition, Record(b"k%d" % number, data, headers)

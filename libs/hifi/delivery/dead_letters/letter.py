@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hifi.pipe.mask import MASK_UNAVAILABLE
+from hifi.pipe.revision import PIPE_UNREADABLE
 from hifi.record.fields import fields, number
 from hifi.record.headers import (
     ATTEMPT,
@@ -21,6 +22,7 @@ from hifi.record.headers import (
 )
 from hifi.runtime.errors import Misconfigured, NotAnEvent
 
+_WITHHOLDING_SERVICE: Final = "normalize"
 _ID: Final = re.compile(r"(\d+):(\d+)")
 
 
@@ -48,8 +50,11 @@ class DeadLetter:
 
     @property
     def withheld(self) -> bool:
-        """Whether its data was not written because a mask could not be applied; `raw` has it."""
-        return self.text(REASON) == MASK_UNAVAILABLE
+        """Whether normalize wrote no data, because a mask could not be applied or is not known; `raw` has it."""
+        reason = self.text(REASON)
+        return reason == MASK_UNAVAILABLE or (
+            reason == PIPE_UNREADABLE and self.text(SERVICE) == _WITHHOLDING_SERVICE
+        )
 
     def text(self, header: str) -> str:
         """A header, or a field of a packed one, as text; empty where it is missing."""

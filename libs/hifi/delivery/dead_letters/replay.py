@@ -1,13 +1,14 @@
 """Replay dead letters: back to the input of the service that refused them, with the same identity.
 
-They meet the pipe as it is now. A delivery whose destination, or pipe, has a condition goes back to enrich, which asks
-it again; the header `hifi_destination` limits the event to that destination. What enrich had added is taken out before.
-A letter whose pipe or destination is not declared any more is refused.
+They meet the pipe as it is now. A delivery whose destination, or pipe, has a condition, or which lake delivers now,
+goes back to enrich, which asks it again; the header `hifi_destination` limits the event to that destination. What
+enrich had added is taken out before.
+A letter whose pipe or destination is not declared any more is refused, as is one of a pipe that is held.
 
 After a replay its offset is noted in the topic `replays`, and a repeated replay leaves out what is noted. If a replay
 is interrupted between the two, the event is written twice; egest drops the copy, because the number of the replay is
-part of the key of its deduplicator. The data of a dead letter that has none, because a mask could not be applied, is
-read from `raw`.
+part of the key of its deduplicator. The data of a dead letter that has none, because a mask could not be applied or is
+not known, is read from `raw`.
 """
 
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
@@ -23,7 +24,9 @@ from hifi.kafka.clients import topic_consumer
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.kafka.topics import Topics
-from hifi.pipe.revision import PipeRevision
+from hifi.pipe.reader import reader
+from hifi.pipe.registry import HELD_ADVICE
+from hifi.pipe.revision import PIPE_UNREADABLE, PipeRevision
 from hifi.record.cloudevents.event import InvalidEvent
 from hifi.record.cloudevents.json_slices import object_members
 from hifi.record.fields import with_fields
@@ -52,6 +55,9 @@ from hifi.runtime.errors import Rejected
 
 CHUNK: Final = 100
 """Dead letters that are written and noted together; far fewer than the keys that egest's deduplicator remembers."""
+_OF_DESTINATION: Final = frozenset({"egest", "retrier", "lake"})
+"""Services whose dead letters are of one destination each."""
+_NONE_HELD: Final[Mapping[str, str]] = {}
 _DROPPED: Final = (REASON, DETAIL, POINTER, PASS, ATTEMPT, STARTED, AMBIGUOUS, DUE, RETRY, SOURCE)
 
 
@@ -73,15 +79,16 @@ def target(topics: Topics, letter: DeadLetter, current: PipeRevision | None) -> 
             "not-replayable", f"{letter.id} is not an event that hifi accepted: {why.detail}"
         ) from None
     service = letter.text(SERVICE)
-    if service in {"egest", "retrier"} and DESTINATION not in letter.facts:
+    if service in _OF_DESTINATION and DESTINATION not in letter.facts:
         raise Rejected("not-replayable", f"{letter.id} names no destination")
     inputs = {
         "normalize": topics.raw,
         "enrich": topics.normalized,
         "egest": topics.retry_out,
         "retrier": topics.retry_out,
+        "lake": topics.normalized,
     }
-    if service == "lake":
+    if service == "lake" and letter.text(REASON) != PIPE_UNREADABLE:
         raise Rejected(
             "not-replayable",
             f"{letter.id} has no key for its table: correct the event at its source and send it again",
@@ -94,7 +101,7 @@ def target(topics: Topics, letter: DeadLetter, current: PipeRevision | None) -> 
             f"{letter.id} belongs to the pipe {letter.text(PIPE)}, which is not declared any more: publish it with"
             " `hifi apply DIR`, then replay",
         )
-    if DESTINATION not in letter.facts or service not in {"egest", "retrier"}:
+    if service not in _OF_DESTINATION:
         return inputs[service]
     name = letter.text(DESTINATION)
     destination = next((declared for declared in current.pipe.destinations if declared.name == name), None)
@@ -105,7 +112,8 @@ def target(topics: Topics, letter: DeadLetter, current: PipeRevision | None) -> 
             " declare it, publish the pipe with `hifi apply DIR`, then replay",
         )
     is_conditional = destination.when is not None or current.pipe.enrich.filter is not None
-    return topics.normalized if is_conditional else inputs[service]
+    by_enrich = is_conditional or reader(destination) == "lake"  # lake reads no retries
+    return topics.normalized if by_enrich else inputs[service]
 
 
 def replayed(letter: DeadLetter, current: PipeRevision, now_us: int, *, to_enrich: bool = False) -> Record:
@@ -160,7 +168,11 @@ def _last_member(text: bytes, names: Collection[str]) -> tuple[str, bytes] | Non
 
 
 async def replay(
-    producer: Producer, topics: Topics, some: Sequence[DeadLetter], pipes: Mapping[str, PipeRevision]
+    producer: Producer,
+    topics: Topics,
+    some: Sequence[DeadLetter],
+    pipes: Mapping[str, PipeRevision],
+    held: Mapping[str, str] = _NONE_HELD,
 ) -> AsyncIterator[tuple[DeadLetter, str]]:
     """Replay dead letters in their order; Kafka acknowledges each before it is noted as replayed.
 
@@ -169,6 +181,7 @@ async def replay(
         topics: of the stream.
         some: as `letters` returns them.
         pipes: name to the current revision, as the registry has it now.
+        held: name to reason of the pipes that are held.
 
     Yields:
         Each dead letter with the topic that it went to; empty if it had been replayed before.
@@ -177,7 +190,7 @@ async def replay(
         Rejected: some cannot be replayed; raised after all others were.
     """
     refused: list[Rejected] = []
-    for (topic, partition), chunk in _chunks(topics, some, pipes, refused):
+    for (topic, partition), chunk in _chunks(topics, some, pipes, held, refused):
         if topic:
             with_data = await _with_data(producer.bootstrap, topics.raw, chunk, refused)
             to_enrich = topic == topics.normalized
@@ -234,6 +247,7 @@ def _chunks(
     topics: Topics,
     some: Sequence[DeadLetter],
     pipes: Mapping[str, PipeRevision],
+    held: Mapping[str, str],
     refused: list[Rejected],
 ) -> Iterator[tuple[tuple[str, int], list[DeadLetter]]]:
     """Groups of neighbours that go to the same (topic, partition); topic empty: they were replayed before."""
@@ -241,8 +255,13 @@ def _chunks(
     def place(letter: DeadLetter) -> tuple[str, int] | None:
         if letter.replayed:
             return "", letter.partition
+        pipe = letter.text(PIPE)
+        if pipe in held:
+            why = f"{letter.id} belongs to the pipe {pipe}, which is held: {held[pipe]}. {HELD_ADVICE}, then replay"
+            refused.append(Rejected("not-replayable", why))
+            return None
         try:
-            return target(topics, letter, pipes.get(letter.text(PIPE))), letter.partition
+            return target(topics, letter, pipes.get(pipe)), letter.partition
         except Rejected as why:
             refused.append(why)
             return None

@@ -109,6 +109,10 @@ class Lane:
         self.senders.replace_current(destination)
         self.dispatch()
 
+    def hold(self, *, held: bool) -> None:
+        """Hand over all that waits while the pipe is held; requests in flight finish."""
+        self._outcomes.hold(held=held)
+
     async def retire(self) -> None:
         """Close the lane of a deleted destination: what waits becomes dead letters, requests in flight finish."""
         self._outcomes.retire()

@@ -115,6 +115,7 @@ class Lanes:
             return None
         lane = Lane(pipe, declared, self._resources, self._rate_share())
         lane.senders.replace_revisions(self._other_revisions(pipe, destination), declared)
+        lane.hold(held=self._registry.unreadable(pipe) is not None)
         self._lanes[pipe, destination.encode()] = lane
         return lane
 
@@ -133,6 +134,7 @@ class Lanes:
             declared = declared_destination(self._registry, pipe, name.decode())
             if declared is not None and reader(declared) == "egest":
                 await lane.replace(declared)
+                lane.hold(held=self._registry.unreadable(pipe) is not None)
                 others = self._other_revisions(pipe, name.decode())
                 await stop_senders(lane.senders.replace_revisions(others, declared))
             else:

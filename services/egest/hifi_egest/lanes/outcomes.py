@@ -16,7 +16,7 @@ from hifi_egest.lanes.parking import LaneParking
 from hifi_egest.lanes.queue import RequestQueue
 from hifi_egest.lanes.resources import LaneResources
 from hifi_egest.policy.breaker import BreakerState, Permit
-from hifi_egest.policy.outcome import REVOKED, Deferral, deleted
+from hifi_egest.policy.outcome import HELD, REVOKED, Deferral, deleted
 from hifi_egest.policy.streak import HOLD_S
 
 logger = log.get(__name__)
@@ -54,7 +54,7 @@ class LaneOutcomes:
         self._log_fields = {"pipe": pipe, "destination": destination.name}
         self._local_retries = LocalRetries(self._resend)
         self._held_check: asyncio.TimerHandle | None = None
-        self._retired = False
+        self._retired = self._held = False
         instance = resources.settings.instance.replace(";", "_")  # the separator of a receipt's fields
         self._breaker_texts = {state: f"{state.value}:{instance}".encode() for state in BreakerState}
         self._paused_text = f"paused:{instance}".encode()
@@ -79,6 +79,13 @@ class LaneOutcomes:
         self.record(self.health.retire())
         outcome = deleted(self._pipe, self._name)
         self.record(Conclusion(delivery, outcome, NO_ATTEMPT) for delivery in self._queue.remove_waiting())
+
+    def hold(self, *, held: bool) -> None:
+        """Hand over all that waits, and send nothing, while the pipe is held."""
+        self._held = held
+        if held:
+            self.conclude(self.health.release_held())
+            self.hand_over_waiting(monotonic_s())
 
     def revoke(self) -> None:
         """Drop or hand over the requests with deliveries of revoked partitions that wait to be sent again."""
@@ -183,6 +190,8 @@ class LaneOutcomes:
         """Why no delivery is queued or sent now; None: they are."""
         if self._retired:
             return Deferral("pipe-deleted", "the destination was deleted")
+        if self._held:
+            return HELD
         if self._senders.current.missing:
             return Deferral("unusable", self._senders.current.missing)
         return self._parking.deferral or self.health.deferral(now_s)

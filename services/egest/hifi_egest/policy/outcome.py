@@ -9,6 +9,7 @@ from hifi.delivery.answer import Answer, NoResponse, RefusedWrite
 from hifi.delivery.sender import SplitBatch
 from hifi.kafka.topics import Tier
 from hifi.pipe.model import RetryPolicy
+from hifi.pipe.revision import PIPE_UNREADABLE
 from hifi_egest.policy import tiers as tier_of
 
 LOCAL_S: Final = 1.0
@@ -143,6 +144,11 @@ FAILED: Final = DeadLettered("egest-failed", "egest failed on this event; see it
 REVOKED: Final = Deferral("handed-on", "the partition was revoked from the instance that sent it")
 LANE_FULL: Final = Deferral("lane-full", "the lane of the destination is full")
 PIPES_BEHIND: Final = Deferral("pipes-behind", "this instance does not know the pipe's revision yet")
+HELD: Final = Deferral(
+    PIPE_UNREADABLE, "the declaration of the pipe cannot be read, so that the pipe is held"
+)
+UNKNOWN_PIPE: Final = frozenset({PIPES_BEHIND, HELD})
+"""With these it is not known whether the destination exists."""
 
 
 def recoverable(result: Answer | NoResponse | RefusedWrite, policy: RetryPolicy) -> bool:
@@ -239,11 +245,19 @@ def too_old(policy: RetryPolicy, age_s: float, attempts: int) -> DeadLettered | 
     return DeadLettered("gave-up", f"the delivery began {age_s:.0f} s ago; {sent}")
 
 
-def deleted(pipe: str, destination: str) -> DeadLettered:
-    """The dead letter of a delivery whose pipe or destination was deleted."""
-    return DeadLettered(
-        "pipe-deleted", f"the pipe {pipe} no longer has a destination {destination}; declare it, then replay"
-    )
+def deleted(pipe: str, destination: str, *, elsewhere: bool = False) -> DeadLettered:
+    """The dead letter of a delivery whose pipe or destination was deleted.
+
+    Args:
+        pipe: name.
+        destination: name.
+        elsewhere: there is one of this name to which the service lake delivers, by way of enrich.
+    """
+    if elsewhere:
+        detail = f"lake delivers to the destination {destination} of the pipe {pipe}, not egest; replay it"
+    else:
+        detail = f"the pipe {pipe} no longer has a destination {destination}; declare it, then replay"
+    return DeadLettered("pipe-deleted", detail)
 
 
 def refused(status: int) -> DeadLettered:

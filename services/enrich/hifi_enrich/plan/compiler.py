@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from hifi.pipe.model import Pipe
-from hifi.pipe.revision import PipeRevision
+from hifi.pipe.revision import PIPE_UNREADABLE, PipeRevision, read_key
 from hifi.runtime import log
 from hifi.spark.catalyst import Catalyst, JavaObject, SqlProblem
 from hifi.spark.generator import (
@@ -74,6 +74,7 @@ class PipeCompiler:
         task_copies: int,
         broken: Mapping[str, str],
         quarantined: Mapping[str, str] = MappingProxyType({}),
+        unreadable: Mapping[str, str] = MappingProxyType({}),
     ) -> QueryPlan:
         """Make the plan of all pipes.
 
@@ -81,14 +82,20 @@ class PipeCompiler:
         become dead letters `pipe-broken` with the reason.
 
         Args:
-            pipes: every revision in use.
+            pipes: every revision that is used.
             pipes_offset: last offset in the topic `pipes` that the plan includes.
             lookups: the tables that pipes can look rows up in.
             task_copies: copies of each expression, at least the number of partitions of the stream.
             broken: key of a revision to the reason why it cannot run, such as a lookup that cannot be read.
             quarantined: key of a revision to the reason why it must not run: its events become dead letters.
+            unreadable: key of a revision, which is none of `pipes`, to the reason why it cannot be read: its events
+                become dead letters `pipe-unreadable`.
         """
         compiled = self._compile(pipes, lookups.ids, broken, quarantined)
+        compiled += [
+            self._stand_in(key, f"{PIPE_UNREADABLE}: the pipe is held: {reason}")
+            for key, reason in unreadable.items()
+        ]
         pipe_index, fixed_destinations = (self._catalyst.jvm.java.util.HashMap() for _ in range(2))
         for index, pipe in enumerate(compiled):
             pipe_index.put(pipe.key, index)
@@ -108,7 +115,7 @@ class PipeCompiler:
         udfs = {index: pipe.udf for index, pipe in enumerate(compiled) if pipe.udf is not None}
         return QueryPlan(
             pipes_offset=pipes_offset,
-            has_rollouts=any(not revision.current for revision in pipes),
+            has_rollouts=any(read_key(pipe.key.encode())[1] is not None for pipe in compiled),
             pipe_index=self._catalyst.broadcast(pipe_index),
             fixed_destinations=self._catalyst.broadcast(fixed_destinations),
             only_fixed=all(pipe.sql.fixed_destinations is not None for pipe in compiled),
@@ -145,6 +152,12 @@ class PipeCompiler:
         self._compiled = {key: pipe for key, pipe in self._compiled.items() if key in keys}
         self._drop_unused()
         return [self._compiled[revision.key] for revision in pipes]
+
+    def _stand_in(self, key: str, failure: str) -> CompiledPipe:
+        """What makes dead letters of the events of a revision; `failure` is `reason: detail`."""
+        sql = PipeSql(None, (), None, None, dead_letter_result(failure))
+        result = self._catalyst.bounded(self._catalyst.compile(sql.result), revision=key, result=True)
+        return CompiledPipe(key, _NO_OFFSET, None, (), (), None, result, None, None, sql)
 
     def _drop_unused(self) -> None:
         """Drop the expressions that no compiled pipe has any more."""

@@ -70,6 +70,8 @@ class PlanInputs:
     """Pipe to the reason why it cannot run."""
     quarantined: Mapping[str, str]
     """Pipe to the reason why it must not run, also if it could."""
+    unreadable: Mapping[str, str]
+    """Key of each revision whose declaration cannot be read to the reason."""
 
 
 class SparkEngine:
@@ -154,7 +156,7 @@ class SparkEngine:
         Returns:
             Pipe to the reason why it cannot run.
         """
-        return await self._tables.load(self._registry.in_use())
+        return await self._tables.load(self._registry.usable())
 
     async def update_plan(
         self, broken: Mapping[str, str], quarantined: Mapping[str, str] | None = None
@@ -173,16 +175,17 @@ class SparkEngine:
             self._tables.current(),
             {**self._refused_by_trigger(), **broken},
             quarantined or {},
+            self._registry.unreadable_keys(),
         )
         if inputs == self._inputs:
             return False
         started_s = monotonic_s()
-        pipes = self._registry.in_use()
+        pipes = self._registry.usable()
         old = self._plan
         self._plan = await asyncio.to_thread(self._make_plan, pipes, inputs)
         self._inputs = inputs
         if old is not None:
-            lookups_in_use = lookups([*pipes, *self._compiler.in_force()])
+            lookups_in_use = lookups([*self._registry.in_use(), *self._compiler.in_force()])
             self._unused += [*old.broadcasts(), *self._tables.retain(lookups_in_use)]
         seconds = round(monotonic_s() - started_s, 2)
         logger.info("plan-updated", pipes=len(pipes), offset=inputs.pipes_offset, seconds=seconds)
@@ -193,7 +196,7 @@ class SparkEngine:
         if self._settings.enrich_trigger != "real-time":
             return {}
         with_udf = [
-            revision.key for revision in self._registry.in_use() if revision.pipe.enrich.udf is not None
+            revision.key for revision in self._registry.usable() if revision.pipe.enrich.udf is not None
         ]
         return dict.fromkeys(with_udf, "a UDF needs the micro-batch trigger")
 
@@ -229,7 +232,7 @@ class SparkEngine:
         self._needed.set()
 
     async def _write_warm_up_records(self) -> None:
-        pipes = [revision.pipe for revision in self._registry.all()]
+        pipes = [revision.pipe for revision in self._registry.usable() if revision.current]
         records = warm_up_records(pipes, self._tables.current(), RECORDS)
         producer = Producer(self._settings.kafka, f"{self._settings.instance}-warm-up")
         await producer.start()
@@ -291,7 +294,13 @@ class SparkEngine:
         self._unused += replaced
         broadcasts = LookupBroadcasts(tables, inputs.tables.keys())
         plan = self._compiler.plan(
-            pipes, inputs.pipes_offset, broadcasts, self.partitions, inputs.broken, inputs.quarantined
+            pipes,
+            inputs.pipes_offset,
+            broadcasts,
+            self.partitions,
+            inputs.broken,
+            inputs.quarantined,
+            inputs.unreadable,
         )
         if self._trigger_of(plan) == "micro-batch":
             self._dataframe.compile(plan)  # now, while the last query runs

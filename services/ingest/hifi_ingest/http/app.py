@@ -25,7 +25,7 @@ from hifi_ingest.decode.request import EventRequest, decode_request
 from hifi_ingest.decode.source_mask import SourceMasker
 from hifi_ingest.http.body_limits import ClientDisconnected
 from hifi_ingest.http.context import IngestContext
-from hifi_ingest.http.write_keys import Grant, key_from_header
+from hifi_ingest.http.write_keys import Grant, PipesByKey, key_from_header
 
 EVENTS: Final = "/v1/events"
 _PIPES: Final = "/v1/pipes/"
@@ -59,6 +59,28 @@ class PipePaused(Problem):
             " the request again later",
             [("retry-after", str(_PAUSED_RETRY_S))],
             members,
+        )
+        self.pipe = pipe
+
+
+class PipeHeld(Problem):
+    """503 with Retry-After: the declaration of the pipe cannot be read. The sender keeps the event and tries again.
+
+    Attributes:
+        pipe: the name; None: it is not known which pipe the write key is for.
+    """
+
+    def __init__(self, pipe: str | None) -> None:
+        what = (
+            "the declaration of a pipe cannot be read here, so that it is unknown whether it has this write key"
+            if pipe is None
+            else f"the declaration of the pipe {pipe} cannot be read here"
+        )
+        super().__init__(
+            503,
+            f"{what}; no event was accepted, send the request again later. The operator of hifi finds the reason on"
+            " /readyz of ingest's admin port",
+            [("retry-after", str(_PAUSED_RETRY_S))],
         )
         self.pipe = pipe
 
@@ -159,6 +181,8 @@ class App:
         headers: Mapping[bytes, bytes] = dict(scope["headers"])
         pipe, grant = _authorized_pipe(context, headers, pipe_name)
         name, quotas = pipe.pipe.pipe, context.quotas
+        if context.registry.held(name) is not None:
+            raise PipeHeld(name)
         if pipe.paused:
             raise PipePaused(name)
         context.acceptor.check()
@@ -236,7 +260,7 @@ class App:
 
     def _refusal(self, problem: Problem) -> ResponseParts:
         """The response of a refused request, which is counted."""
-        if isinstance(problem, PipePaused):
+        if isinstance(problem, PipePaused | PipeHeld):
             self._count_paused(problem.pipe)
         else:
             if isinstance(problem, QuotaExceeded):
@@ -249,9 +273,11 @@ class App:
         if self.context is not None:
             self.context.reporter.refused[problem.pipe] += 1
 
-    def _count_paused(self, pipe: str) -> None:
-        """Count a refusal that somebody wanted, which is no failure of ingest."""
+    def _count_paused(self, pipe: str | None) -> None:
+        """Count a refusal of a pipe that is paused or held, which is no failure of ingest for other pipes."""
         _requests(503).inc()
+        if pipe is None:
+            return
         metrics.PAUSED.labels(pipe).inc()
         if self.context is not None:
             self.context.reporter.paused[pipe] += 1
@@ -278,14 +304,18 @@ def _authorized_pipe(
     """The pipe that the request writes to, and what its key may do there.
 
     The response never reveals pipes that the key may not write to: without a valid key it is always 401, and with one
-    any other pipe is 404, whether it exists or not.
+    any other pipe is 404, whether it exists or not. While a pipe is held whose keys may not be known, 503 takes the
+    place of these where the key could be one of it, so that its senders keep their events.
 
     Raises:
-        Problem: 401, 403 or 404.
+        Problem: 401, 403, 404 or 503.
     """
-    granted = context.keys.pipes(headers.get(b"authorization"))
+    authorization = headers.get(b"authorization")
+    granted = context.keys.pipes(authorization)
     existing = [pipe for pipe in (context.registry.get(name) for name in granted) if pipe is not None]
     pipes = [pipe for pipe in existing if pipe.pipe.source.kind == "http"]
+    if context.registry.holds_pipes and authorization is not None and key_from_header(authorization):
+        _require_known_keys(context.registry.all_held(), granted, pipes, pipe_name)
     if not pipes:
         raise Problem(401, "send a valid write key as Bearer token or as user name of Basic", [_CHALLENGE])
     if pipe_name is not None:
@@ -298,6 +328,27 @@ def _authorized_pipe(
     if grant.origins and headers.get(b"origin", b"").decode("latin-1") not in grant.origins:
         raise Problem(403, "this write key is for pages of other origins; send with a key for programs")
     return pipes[0], grant
+
+
+def _require_known_keys(
+    held: Mapping[str, str], granted: PipesByKey, pipes: Sequence[PipeRevision], pipe_name: str | None
+) -> None:
+    """Refuse a key that may be one of a pipe that is held.
+
+    Args:
+        held: the pipes that are held.
+        granted: pipes that have the key, as far as is known.
+        pipes: those of them that can be written to.
+        pipe_name: that the request names.
+
+    Raises:
+        Problem: 503 with Retry-After.
+    """
+    if pipe_name is not None:
+        if pipe_name in held and all(pipe.pipe.pipe != pipe_name for pipe in pipes):
+            raise PipeHeld(pipe_name)
+    elif held and not pipes:
+        raise PipeHeld(next((name for name in granted if name in held), None))
 
 
 def _accepted(ids: Sequence[bytes]) -> ResponseParts:

@@ -6,6 +6,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
+from hifi.pipe.revision import PIPE_UNREADABLE
 from hifi.record.headers import (
     ANSWERED,
     ATTEMPT,
@@ -32,6 +33,7 @@ _SOURCE: Final = source_text("enriched", "offset")
 _DETAILS: Final = {
     NO_KEY: "a column of the table's key is null",
     NOT_JSON: "the data is not a JSON object, so it has no columns",
+    PIPE_UNREADABLE: "the declaration of the pipe cannot be read, so that the pipe is held",
 }
 
 

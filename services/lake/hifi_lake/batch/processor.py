@@ -16,13 +16,14 @@ from pyspark.sql import functions as sql
 
 from hifi.kafka.group_offsets import GroupOffsets, StartOffsets
 from hifi.kafka.topics import Topics
+from hifi.pipe.revision import PIPE_UNREADABLE
 from hifi.record.spark_sql import literal
 from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Fenced, Retryable
 from hifi.spark.kafka_connector import write_records
 from hifi_lake.batch import outcomes
-from hifi_lake.batch.deliveries import deliveries, parse
+from hifi_lake.batch.deliveries import beyond, deliveries, parse
 from hifi_lake.batch.table_rows import REFUSAL
 from hifi_lake.batch.table_writer import TableWriter
 from hifi_lake.settings import LakeSettings
@@ -150,6 +151,11 @@ class BatchProcessor:
     ) -> None:
         writer = self._table_writer(name)
         rows = writer.first_copies(table_deliveries, start)
+        if self._stream.is_held(name[0]):
+            rows = rows.withColumn(
+                REFUSAL,
+                sql.when(sql.expr(beyond(writer.progress)), PIPE_UNREADABLE).otherwise(sql.col(REFUSAL)),
+            )
         self._stream.require_leadership()
         sent_us = now_us()
         refused = writer.commit(rows, end)

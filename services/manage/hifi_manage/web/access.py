@@ -41,10 +41,12 @@ def replaced_number(request: Request, state: ControlState, name: str) -> int:
 
 
 def exists(state: ControlState, name: str) -> bool:
-    """Whether a pipe is declared, or in force without a declaration."""
+    """Whether a pipe is declared, or in force without a declaration, or held."""
+    if name in state.declared.unreadable:
+        return True
     newest = state.declared.newest.get(name)
     if newest is None:
-        return state.registry.get(name) is not None
+        return state.registry.get(name) is not None or state.registry.held(name) is not None
     return newest.pipe is not None
 
 

@@ -22,6 +22,7 @@ from hifi.control.principals.sign_in import SignIn, link_response
 from hifi.control.request import RequestKind, request_about
 from hifi.pipe.issued_key import IssuedKey, issued_key, new_key, rotated
 from hifi.pipe.model import Pipe
+from hifi.pipe.registry import HELD_ADVICE
 from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import version
@@ -125,6 +126,7 @@ class ManagementApi:
         """GET pipes: those in the principal's scope, without bodies."""
         state = self._state
         names = {*state.declared.newest, *(published.pipe.pipe for published in state.registry.all())}
+        names |= state.registry.all_held().keys() | state.declared.unreadable.keys()
         listed = [name for name in sorted(names) if principal.sees(name) and exists(state, name)]
         answer: PipeList = {"pipes": [pipe_view(state, name, bodies=False) for name in listed]}
         return json_response(answer)
@@ -335,6 +337,7 @@ class ManagementApi:
     async def _change_pause(self, request: Request, principal: Principal, *, paused: bool) -> Response:
         """Pause or resume, also a pipe that a file declares: its text stays as it is."""
         name, state = self._declared_or_in_force(request), self._state
+        self._require_readable(name)
         number = replaced_number(request, state, name)
         before, current = state.declared.newest.get(name), state.registry.get(name)
         if before is None and current is not None:
@@ -382,8 +385,14 @@ class ManagementApi:
         *,
         take_over: bool = False,
     ) -> Response:
-        """Declare, and answer with the pipe as it is then."""
+        """Declare, and answer with the pipe as it is then.
+
+        Raises:
+            Problem: 409, what is declared or in force cannot be read, and must not be replaced; 412; 503.
+        """
         state = self._state
+        if declaration.pipe is not None:
+            self._require_readable(declaration.name)
         number = None if declaration.replaces == NONE else declaration.replaces
         entry = AuditEntry(
             principal.name, what, f"pipe/{declaration.name}", declaration.at_us, number, take_over=take_over
@@ -392,6 +401,19 @@ class ManagementApi:
         if counted is None:
             raise changed_meanwhile(state, declaration.name)
         return json_response(pipe_view(state, declaration.name), status, etag(counted.number))
+
+    def _require_readable(self, name: str) -> None:
+        """Refuse to replace what is declared or in force if it cannot be read: it may be newer.
+
+        Raises:
+            Problem: 409.
+        """
+        if (held := self._state.held(name)) is not None:
+            raise Problem(
+                409,
+                f"{name} is held: {held}. Nothing was changed. {HELD_ADVICE}.",
+                title="The pipe cannot be read",
+            )
 
     async def _read(self, text: bytes, *, declared: bool = False) -> tuple[Pipe | None, list[TextProblem]]:
         """As `read_pipe`, one text at a time, so that texts do not take the threads and CPU time of other requests.

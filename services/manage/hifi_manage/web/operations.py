@@ -113,7 +113,7 @@ OPERATIONS: Final = (
         "pause",
         "Pause a pipe: it takes no new events, and delivers what it accepted.",
         PipeView,
-        (400, 401, 403, 404, 412, 428, 503),
+        (400, 401, 403, 404, 409, 412, 428, 503),
     ),
     _operation(
         "POST",
@@ -121,7 +121,7 @@ OPERATIONS: Final = (
         "resume",
         "Let a paused pipe take events again.",
         PipeView,
-        (400, 401, 403, 404, 412, 428, 503),
+        (400, 401, 403, 404, 409, 412, 428, 503),
     ),
     _operation(
         "GET",

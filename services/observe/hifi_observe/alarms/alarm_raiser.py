@@ -84,7 +84,9 @@ class AlarmRaiser:
             await asyncio.sleep(_INTERVAL_S)
             active = self._conditions()
             judge(active)
-            active |= self._owner_conditions() | conditions.unreadable(unreadable_records())
+            active |= self._owner_conditions() | conditions.unreadable(
+                unreadable_records(), self._settings.topics.pipes
+            )
             for source in sources:
                 active |= source()
             raised_before = self.raises

@@ -10,6 +10,7 @@ from typing import Any
 from hifi.delivery.destination_state import DestinationName, DestinationState, StateChange
 from hifi.kafka.certificate_reports import ReportedCertificates
 from hifi.kafka.topic_follower import UnreadableRecord
+from hifi.pipe.revision import is_pipe_name, read_key
 from hifi_observe.alarms.alarm import Key
 from hifi_observe.alarms.owner_conditions import owner_condition
 from hifi_observe.ledger import stage
@@ -137,18 +138,21 @@ def parked_destinations(
     }
 
 
-def unreadable(records: Iterable[UnreadableRecord]) -> dict[Key, str]:
+def unreadable(records: Iterable[UnreadableRecord], pipes_topic: str = "") -> dict[Key, str]:
     """Find the control topics with records that cannot be read, each with its newest one.
 
     Args:
         records: that the followers of this process skipped; services follow the same topics.
+        pipes_topic: in which a record that cannot be read holds its pipe.
     """
     conditions: dict[Key, str] = {}
     for record in sorted(records, key=attrgetter("offset")):
         key = (record.key or b"").decode("utf-8", "replace")[:100]
+        holds = record.topic == pipes_topic and is_pipe_name(read_key(record.key or b"")[0])
+        effect = "the pipe is held" if holds else "what was in force before stays in force"
         conditions["unreadable-record", "", record.topic] = (
-            f"the record of {key!r} at offset {record.offset} of {record.topic} cannot be read ({record.error}): what"
-            " was in force before stays in force"
+            f"the record of {key!r} at offset {record.offset} of {record.topic} cannot be read ({record.error}):"
+            f" {effect}"
         )
     return conditions
 

@@ -321,8 +321,9 @@ RUNBOOKS: Final = {
     ),
     "unreadable-record": Runbook(
         (
-            "A record of a control topic, such as `pipes` or `destinations`, cannot be read. Services skip it and "
-            "go on with what they read before; what it should have changed is not in force."
+            "A record of a control topic, such as `pipes` or `destinations`, cannot be read. One of `pipes` holds its "
+            "pipe: no new events, dead letters `pipe-unreadable`, retries. Services skip any other one and go on with "
+            "what they read before."
         ),
         (
             "A newer or older release, or a program that is not hifi's, wrote it.",
@@ -331,10 +332,11 @@ RUNBOOKS: Final = {
         (
             "Find topic, key and offset in the alarm, and the error in the log of observe: `record-unreadable`.",
             (
-                "Write the record of that key again with hifi: `hifi apply DIR` for `pipes`, "
-                "`hifi destinations resume PIPE DESTINATION` for `destinations`. The alarm ends with the next "
-                "readable record of the key."
+                "Write the record of that key again with hifi: `hifi apply DIR` for `pipes`, with the release that "
+                "wrote it, or delete the pipe first; `hifi destinations resume PIPE DESTINATION` for `destinations`. "
+                "The alarm ends with the next readable record of the key."
             ),
+            "Replay the dead letters: `hifi dead replay --reason pipe-unreadable`.",
             "See who may write the topic: `hifi acl show`.",
         ),
     ),

@@ -143,7 +143,7 @@ class Replays:
         before = result.replayed
         pipes = {published.pipe.pipe: published for published in self._registry.all()}
         try:
-            async for _ in replay(producer, self._topics, chunk, pipes):
+            async for _ in replay(producer, self._topics, chunk, pipes, self._registry.all_held()):
                 result.replayed += 1
         except Rejected as error:
             result.why = result.why or error.detail

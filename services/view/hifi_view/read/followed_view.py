@@ -160,6 +160,8 @@ class FollowedView:
 
     def refusal(self) -> str | None:
         """Why the declaration does not fit the pipe in force; None: it does."""
+        if (held := self._registry.held(self.view.from_.pipe)) is not None:
+            return f"the pipe {self.view.from_.pipe} is held: {held}"
         revision = self._registry.get(self.view.from_.pipe)
         refusals = view_refusals(self.view, None if revision is None else revision.pipe, pipe_limits())
         reasons = [f"{'.'.join(map(str, path))}: {reason}" for path, reason in refusals]

@@ -13,8 +13,11 @@ import orjson
 import pytest
 from aiokafka import ConsumerRecord
 from tests.support.collect.collected_stream import CollectedStream, collected_stream, fields, ids_of, until
+from tests.support.held_pipes import unreadable_record
 from tests.support.observe_principal import VIEWER
 from tests.support.stream_process import free_port, readyz
+
+from hifi.pipe.registry import publish
 
 RECORDS = 3000
 
@@ -234,3 +237,27 @@ async def test_a_paused_pipe_leaves_its_source_where_it_is_and_reads_on_when_it_
         await stream.set_paused(paused=False)
         raw = await stream.read(topics.raw, lambda records: len(ids_of(records)) == 200)
         assert len(raw) == 200, "nothing is read again"
+
+
+async def test_a_held_pipe_leaves_its_source_where_it_is_and_another_one_is_read(
+    kafka: str, log: Path
+) -> None:
+    async with collected_stream(kafka, log) as stream, collected_stream(kafka, log) as other:
+        topics, pipe = stream.topics, stream.pipe()
+        second = other.pipe().model_copy(update={"pipe": "second"})
+        await stream.publish(pipe)
+        await stream.publish(second)
+        process, _ = await stream.start("collect")
+        await stream.put(range(100))
+        await stream.read(topics.raw, lambda records: len(ids_of(records)) == 100)
+        await publish(kafka, topics, [unreadable_record(pipe, 2)])
+        await until(lambda: "source-ended" in log.read_text())
+        await stream.kill(process)  # the next one has never read the pipe, as after a compaction
+        await stream.start("collect")
+        await stream.put(range(100, 200))
+        await other.put(range(10))
+        raw = await stream.read(topics.raw, lambda records: len(records) == 110)
+        assert sum(fields(record)["hifi_pipe"] == b"second" for record in raw) == 10
+        await stream.publish(pipe)
+        raw = await stream.read(topics.raw, lambda records: len(records) >= 210)
+        assert len(raw) == 210, "nothing is read again"

@@ -148,3 +148,24 @@ def test_a_plan_lists_every_broadcast_of_its_own(bench: SparkBench, monkeypatch:
     plan = bench.plan([pipe], {"a": [{"code": "A", "name": "x"}]})
     tables = {compiled[0].id(), plan.tables.id()}  # they outlive the plan
     assert {copied.id() for copied in plan.broadcasts()} == {copied.id() for copied in compiled} - tables
+
+
+def test_events_of_a_revision_that_cannot_be_read_are_dead_letters_and_other_revisions_and_pipes_go_on(
+    bench: SparkBench,
+) -> None:
+    plan = bench.plan(
+        [make_pipe("p"), make_pipe("q")], offset=7, unreadable={"p;2": "why 2", "held": "no 'slo.newkey'"}
+    )
+    rows = [("p", 1), ("p", 2), ("q", 2), ("held", 1), ("held", 7), ("gone", 1)]
+    records = [(b"k", b"{}", 0, make_headers(name, number)) for name, number in rows]
+    written = bench.run(plan, records)
+    assert [event.reason for event in written] == [
+        None,
+        "pipe-unreadable",
+        None,
+        "pipe-unreadable",
+        "pipe-unreadable",
+        "pipe-deleted",
+    ]
+    assert written[1].detail == "the pipe is held: why 2"
+    assert written[3].detail == "the pipe is held: no 'slo.newkey'"

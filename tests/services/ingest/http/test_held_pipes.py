@@ -1,0 +1,107 @@
+"""A pipe whose declaration cannot be read answers 503, so that senders keep events; real HTTP, real Kafka."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+from tests.support.held_pipes import unreadable_body, unreadable_record
+from tests.support.ingest.ingest_harness import KEY, Ingest, ingest, new_stream, pipe
+from tests.support.ingest.sender import Sender, until
+
+from hifi.pipe.registry import publish
+from hifi.pipe.revision import NextRevision, pipe_record
+
+JSON = {"content-type": "application/cloudevents+json"}
+EVENT = orjson.dumps({"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": {}})
+
+
+async def post(instance: Ingest, path: str, key: str | None) -> tuple[int, dict[str, Any]]:
+    """Status and body of the answer to one event."""
+    headers = JSON | ({} if key is None else {"authorization": f"Bearer {key}"})
+    async with (
+        aiohttp.ClientSession() as client,
+        client.post(f"{instance.url}{path}", data=EVENT, headers=headers) as answer,
+    ):
+        if answer.status == 503:
+            assert answer.headers["retry-after"] == "10"
+        return answer.status, await answer.json(content_type=None)
+
+
+async def until_accepted(instance: Ingest) -> None:
+    """Send to the pipe flights until it is accepted."""
+    async with asyncio.timeout(60):
+        while (await post(instance, "/v1/pipes/flights/events", KEY))[0] != 202:
+            await asyncio.sleep(0.05)
+
+
+async def test_a_held_pipe_answers_503_until_its_declaration_can_be_read(kafka: str, tmp_path: Path) -> None:
+    stream = await new_stream(kafka, pipe(), pipe("orders", "orders-key"))
+    with ingest(kafka, stream.name, tmp_path / "log") as instance:
+        sender, other = Sender(instance, 5), Sender(instance, 5, pipe_name="orders", key="orders-key")
+        async with sender.sending(connections=1, pause_s=0.02), other.sending(connections=1, pause_s=0.05):
+            await until(lambda: sender.statuses[202] > 5)
+            await publish(kafka, stream.topics, [unreadable_record(pipe(), 2)])
+            await until(lambda: sender.statuses[503] > 0)
+            taken, seen = sender.statuses[202], sender.statuses[503]
+            await until(lambda: sender.statuses[503] > seen + 20)
+            assert sender.statuses[202] == taken, "a held pipe takes nothing"
+            assert "declaration of flights" in instance.readyz()[1]["warnings"]
+            await stream.publish(pipe())
+            await until(lambda: sender.statuses[202] > taken + 5)
+        assert set(sender.statuses) == {202, 503}
+        assert set(other.statuses) == {202}
+        after, problem = sender.refusals[-1]
+        assert int(after or 0) == 10
+        assert (
+            "the declaration of the pipe flights cannot be read here; no event was accepted"
+            in problem["detail"]
+        )
+        assert instance.stop() == 0
+    reports = [orjson.loads(record.value) for record in await stream.accepted()]
+    assert sum(report["paused"].get("flights", 0) for report in reports) == sender.statuses[503]
+    assert sum(report["answers"].get("503", 0) for report in reports) == 0, "ingest did not fail"
+    raw = [dict(record.headers)["ce_id"].decode() for record in await stream.raw()]
+    assert sorted(raw) == sorted(sender.accepted + other.accepted)
+
+
+async def test_a_pipe_that_was_never_read_answers_503_to_every_key_that_may_be_its_own(
+    kafka: str, tmp_path: Path
+) -> None:
+    stream = await new_stream(kafka, pipe("orders", "orders-key"))
+    await publish(kafka, stream.topics, [unreadable_record(pipe())])
+    named, unnamed, other = "/v1/pipes/flights/events", "/v1/events", "/v1/pipes/orders/events"
+    with ingest(kafka, stream.name, tmp_path / "log") as instance:
+        for key in (KEY, "orders-key"):
+            status, problem = await post(instance, named, key)
+            assert status == 503
+            assert "the pipe flights cannot be read here" in problem["detail"]
+        status, problem = await post(instance, unnamed, KEY)
+        assert status == 503
+        assert "unknown whether it has this write key" in problem["detail"]
+        assert "flights" not in problem["detail"]
+        # What is certain stays as it is.
+        assert (await post(instance, other, "orders-key"))[0] == 202
+        assert (await post(instance, unnamed, "orders-key"))[0] == 202
+        assert (await post(instance, other, KEY))[0] == 401
+        assert (await post(instance, "/v1/pipes/none/events", "orders-key"))[0] == 404
+        assert (await post(instance, named, None))[0] == 401
+        assert (await post(instance, unnamed, None))[0] == 401
+
+        await stream.publish(pipe())
+        await until_accepted(instance)
+        assert (await post(instance, unnamed, "unknown"))[0] == 401
+        assert instance.stop() == 0
+
+
+async def test_a_next_revision_that_cannot_be_read_holds_its_pipe(kafka: str, tmp_path: Path) -> None:
+    stream = await new_stream(kafka, pipe(), pipe("orders", "orders-key"))
+    current = pipe_record(pipe(), since=1, following=NextRevision(revision=2, share=100))
+    await publish(kafka, stream.topics, [unreadable_body(pipe(), 2), current])
+    with ingest(kafka, stream.name, tmp_path / "log") as instance:
+        assert (await post(instance, "/v1/events", KEY))[0] == 503
+        assert (await post(instance, "/v1/events", "orders-key"))[0] == 202
+        await publish(kafka, stream.topics, [pipe_record(pipe(), since=1)])
+        await until_accepted(instance)
+        assert instance.stop() == 0
