@@ -84,6 +84,7 @@ class ObservedStream:
             keep_h=settings.observe_keep_h,
             amend_s=settings.observe_amend_s,
             keep_lags=keep_lags,
+            rules=settings.rules,
         )
         chains = ChainStatements(self.watermarks)
         watermarks = WatermarkPublication(

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from hifi_observe.ledger.event_times import NEVER_US, UNKNOWN_US, EventTimes
 from hifi_observe.ledger.frontier import Frontier
+from hifi_observe.ledger.holds import Holds
 from hifi_observe.ledger.hops import FINAL
 from hifi_observe.ledger.id_set import IdSet
 from hifi_observe.ledger.pipe_minute import PipeMinute
@@ -221,10 +222,7 @@ class OpenEvents:
 
     def __init__(self) -> None:
         self.frontier = Frontier()
-        self.unfollowed: Counter[str] = Counter()
-        """Pipe to events that observe does not follow, since their minute is no longer amended."""
-        self.unread = 0
-        """Records of `raw` that Kafka had deleted before they were read."""
+        self.holds = Holds()
         self.published_us: dict[str, int] = {}
         """Pipe to the latest time that was published as settled at any destination."""
         self.late: defaultdict[str, deque[LateEvent]] = defaultdict(lambda: deque(maxlen=_LATE_EVENTS))
@@ -342,9 +340,10 @@ class OpenEvents:
         """
         missing = self.missing()
         looks = {}
-        for pipe in {*self._pieces, *missing, *self.unfollowed}:
+        unfollowed = self.holds.pipes
+        for pipe in {*self._pieces, *missing, *unfollowed}:
             opens = self._look(pipe, destinations(pipe))
-            held = missing[pipe] + self.unfollowed[pipe]
+            held = missing[pipe] + unfollowed[pipe]
             if held:
                 for name in {*opens, *destinations(pipe)}:
                     open_at = opens.setdefault(name, OpenAt(0, 0))

@@ -6,10 +6,11 @@ from typing import Any
 
 import orjson
 
+from hifi_observe.ledger.closing import ClosingRules
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.availability import DAY_MINUTES, IngestHealth, SloLimits
 from hifi_observe.minutes.day_record import COUNTS, KEPT_DAYS, DayRecord, day_of
-from hifi_observe.minutes.merged_minute import load_part, merge
+from hifi_observe.minutes.merged_minute import load_part, may_end, merge
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.minutes.named_ids import NamedIds
 from hifi_observe.minutes.usage import with_deleted
@@ -17,6 +18,9 @@ from hifi_observe.minutes.usage import with_deleted
 Records = list[tuple[bytes, dict[str, Any] | None]]
 _BACK = 1440
 """Minutes that a new owner goes back to merge what was not merged yet."""
+_FORGOTTEN = 60
+"""Minutes within which a ledger has written that it follows a minute no more."""
+_RULES = ClosingRules()
 
 
 class MinuteMerger:
@@ -32,6 +36,7 @@ class MinuteMerger:
         keep_h: float,
         amend_s: float,
         keep_lags: Callable[[], bool] = lambda: False,
+        rules: ClosingRules = _RULES,
     ) -> None:
         """Set up.
 
@@ -43,6 +48,7 @@ class MinuteMerger:
             keep_h: how long minutes are kept, hours.
             amend_s: how long minutes are amended, seconds.
             keep_lags: whether minutes keep their distribution of lags, for a stream with two colours.
+            rules: for how long ledgers follow unresolved events, and so need the shares after a restart.
         """
         self._store = store
         self._partitions = partitions
@@ -52,6 +58,9 @@ class MinuteMerger:
         self._amend = int(amend_s // 60) + 10
         self._keep_lags = keep_lags
         self._merged_to: dict[str, int] = {}
+        self._rules = rules
+        self._followed: dict[bytes, tuple[bytes, int]] = {}
+        """Key of an old share to its value, and for how many minutes its events are followed."""
 
     def owned(self, pipes: Iterable[str], mine: set[int]) -> list[str]:
         """The pipes that belong to partition numbers of this instance."""
@@ -146,10 +155,10 @@ class MinuteMerger:
             deletions.append((record_keys.minute(pipe, minute), None))
             self._store.take(record_keys.minute(pipe, minute), None)
         for minute in [minute for minute in self._store.parts[pipe] if minute < closed - self._amend]:
-            for partition, value in list(self._store.parts[pipe][minute].items()):
-                if minute < closed - self._keep or not orjson.loads(value)["pipe_minute"]["unresolved"]:
-                    deletions.append((record_keys.part(pipe, minute, partition), None))
-                    self._store.take(record_keys.part(pipe, minute, partition), None)
+            for key in self._old_parts(pipe, minute, closed - minute):
+                deletions.append((key, None))
+                self._store.take(key, None)
+                self._followed.pop(key, None)
         oldest_day = day_of(closed) - KEPT_DAYS
         old_keys = [
             *(record_keys.day(pipe, day) for day in self._store.days.get(pipe, {}) if day < oldest_day),
@@ -178,3 +187,31 @@ class MinuteMerger:
             deletions.append((key, None))
             self._store.take(key, None)
         return deletions
+
+    def _old_parts(self, pipe: str, minute: int, age: int) -> list[bytes]:
+        """Keys of the shares of a minute that nobody needs any more.
+
+        While the minute may be amended it is merged of all its shares, so they go together.
+
+        Args:
+            pipe: its name.
+            minute: minutes since 1970 UTC.
+            age: of the minute, minutes.
+        """
+        parts = {
+            record_keys.part(pipe, minute, partition): value
+            for partition, value in self._store.parts[pipe][minute].items()
+        }
+        old = [key for key, value in parts.items() if self._followed_minutes(key, value) < age]
+        return old if age > self._keep or len(old) == len(parts) else []
+
+    def _followed_minutes(self, key: bytes, value: bytes) -> int:
+        """For how many minutes the events of a share are followed; 0: all are resolved."""
+        before = self._followed.get(key)
+        if before is not None and before[0] is value:
+            return before[1]
+        share, minutes = orjson.loads(value), 0
+        if share["pipe_minute"]["unresolved"]:
+            minutes = int(self._rules.followed_s(may_end=may_end(share)) // 60) + _FORGOTTEN
+        self._followed[key] = value, minutes
+        return minutes

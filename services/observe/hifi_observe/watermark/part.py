@@ -124,7 +124,7 @@ def part_of(
         "at": clock.time_us(now) or 0,
         "set_back": clock.set_back,
         "reached": open_events.frontier.reached_us,
-        "unread": open_events.unread,
+        "unread": open_events.holds.unread,
         "open": [
             (
                 pipe,

@@ -338,7 +338,7 @@ def test_events_of_minutes_that_are_not_followed_hold_it() -> None:
     ledger.closed_minute = mesh.now_ms // 60_000 + 10
     ledger.open_events.note_end(1_000_000, 5, 0)
     ledger.take("raw", mesh.logs["raw"])
-    assert sum(ledger.open_events.unfollowed.values()) == 5
+    assert ledger.open_events.holds.pipes.total() == 5
     looks = ledger.open_events.look(lambda _: DESTINATIONS)
     assert {open_at.settled_us for opens in looks.values() for open_at in opens.values()} == {0}
 
