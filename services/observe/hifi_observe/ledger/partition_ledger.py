@@ -34,9 +34,9 @@ from hifi_observe.ledger.record_batch import (
 )
 from hifi_observe.ledger.stage import EventStage
 
-_MARKED_MINUTES = 1500
-"""Minutes whose heartbeat gaps and answers a marker holds, at most."""
-_KEPT_MINUTES = 3000
+_MARKED_MINUTES = 7 * 1440 + 60
+"""Minutes whose heartbeat gaps and answers a marker holds, at most: after a stop of a week."""
+_KEPT_MINUTES = 8 * 1440
 """Minutes for which ingest's activity is kept."""
 _STILL_OPEN = (stage.RETRY_IN, stage.RETRY_OUT, stage.PARKED)
 """Kinds of topics whose records show that a delivery has no outcome yet."""

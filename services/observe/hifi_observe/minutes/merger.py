@@ -8,7 +8,7 @@ import orjson
 
 from hifi_observe.ledger.closing import ClosingRules
 from hifi_observe.minutes import record_keys
-from hifi_observe.minutes.availability import DAY_MINUTES, IngestHealth, SloLimits
+from hifi_observe.minutes.availability import DAY_MINUTES, WEEK_MINUTES, IngestHealth, SloLimits
 from hifi_observe.minutes.day_record import COUNTS, KEPT_DAYS, DayRecord, day_of
 from hifi_observe.minutes.merged_minute import load_part, may_end, merge
 from hifi_observe.minutes.minute_store import MinuteStore
@@ -16,8 +16,10 @@ from hifi_observe.minutes.named_ids import NamedIds
 from hifi_observe.minutes.usage import with_deleted
 
 Records = list[tuple[bytes, dict[str, Any] | None]]
-_BACK = 1440
-"""Minutes that a new owner goes back to merge what was not merged yet."""
+_BACK = WEEK_MINUTES
+"""Minutes that a new owner goes back to merge what was not merged yet: Kafka keeps ack reports for a week."""
+_AT_ONCE = DAY_MINUTES
+"""Minutes of a gap that are merged at once, so that other pipes have their turn."""
 _FORGOTTEN = 60
 """Minutes within which a ledger has written that it follows a minute no more."""
 _RULES = ClosingRules()
@@ -58,6 +60,8 @@ class MinuteMerger:
         self._amend = int(amend_s // 60) + 10
         self._keep_lags = keep_lags
         self._merged_to: dict[str, int] = {}
+        self._gaps: dict[str, int] = {}
+        """Pipe to the minute from which on a gap is still to be merged."""
         self._rules = rules
         self._followed: dict[bytes, tuple[bytes, int]] = {}
         """Key of an old share to its value, and for how many minutes its events are followed."""
@@ -69,23 +73,21 @@ class MinuteMerger:
     def merge(self, pipe: str) -> Records:
         """Records to write for the minutes of a pipe that were closed or amended."""
         closed, changed = self._store.closed_minute(self._partitions), self._store.changed[pipe]
-        if not changed and self._merged_to.get(pipe) == closed:
+        if not changed and self._merged_to.get(pipe) == closed and pipe not in self._gaps:
             return []
         promised = self._limits(pipe)
         limits = promised or SloLimits(2**62, 2**62)
-        due = {minute for minute in changed if minute <= closed}
+        # Minutes past their retention are neither merged nor counted again.
+        due = {minute for minute in changed if closed - self._keep <= minute <= closed}
+        changed.difference_update([minute for minute in changed if minute < closed - self._keep])
         if closed >= 0 and promised is not None:
-            merged_minutes = self._store.minutes.get(pipe, {})
-            last = self._merged_to.get(pipe, max(merged_minutes, default=closed - 1))
-            first = max(last + 1, closed - _BACK, self._first_minute(pipe))
-            due.update(minute for minute in range(first, closed + 1) if minute not in merged_minutes)
+            due.update(self._unmerged(pipe, closed))
             self._merged_to[pipe] = closed
         records: Records = []
         added: defaultdict[int, Counter[str]] = defaultdict(Counter)
         changed_days: defaultdict[int, list[int]] = defaultdict(list)
         for minute in sorted(due):
-            # Minutes past their retention are neither merged nor counted again.
-            merged = self._merged(pipe, minute, limits) if minute >= closed - self._keep else None
+            merged = self._merged(pipe, minute, limits)
             if merged is not None:
                 records.append((record_keys.minute(pipe, minute), merged))
                 records += self._ids(pipe, minute, merged)
@@ -99,6 +101,26 @@ class MinuteMerger:
             day = self._day(pipe, number, minutes, added[number], closed - self._keep)
             records.append((record_keys.day(pipe, number), day.dump()))
         return records + self._old(pipe, closed)
+
+    def _unmerged(self, pipe: str, closed: int) -> list[int]:
+        """The minutes since the last one that was merged, at most `_AT_ONCE`; later ones are left for the next time."""
+        merged_minutes = self._store.minutes.get(pipe, {})
+        first = self._gaps.pop(pipe, None)
+        if first is None:
+            last = self._merged_to.get(pipe, max([*merged_minutes, self._last_recorded(pipe)]))
+            first = max(last + 1 if last >= 0 else closed, closed - _BACK, self._first_minute(pipe))
+        end = min(first + _AT_ONCE, closed + 1)
+        if end <= closed:
+            self._gaps[pipe] = end
+        return [minute for minute in range(first, end) if minute not in merged_minutes]
+
+    def _last_recorded(self, pipe: str) -> int:
+        """The newest minute in the days of a pipe; -1: they have none."""
+        days = self._store.days.get(pipe, {})
+        return max(
+            (day * DAY_MINUTES + record.runs[-1].end - 1 for day, record in days.items() if record.runs),
+            default=-1,
+        )
 
     def _merged(self, pipe: str, minute: int, limits: SloLimits) -> dict[str, Any] | None:
         parts = [load_part(orjson.loads(value)) for value in self._store.parts[pipe].get(minute, {}).values()]

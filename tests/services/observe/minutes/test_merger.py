@@ -62,7 +62,7 @@ def test_shares_that_were_let_go_are_not_merged_after_a_restart_and_the_day_stay
     store.take(old, None)
     close(store, FIRST + 3 * DAY_MINUTES)
     assert not store.changed["flights"]
-    records = dict(owner(store).merge("flights"))
+    records = dict(owner(store, first_minute=FIRST + 3 * DAY_MINUTES).merge("flights"))
     assert record_keys.minute("flights", FIRST) not in records
     assert record_keys.day("flights", DAY) not in records
     assert store.days["flights"][DAY].by_state() == {"up": 1, "down": 0, "unknown": 0}
@@ -302,3 +302,43 @@ def test_a_minute_is_merged_of_all_its_shares_when_only_one_partition_amends_it_
     assert merged is not None
     assert (merged["in"], merged["waiting"]) == (20, 0)
     assert not store.parts["flights"], "nobody needs them any more"
+
+
+@pytest.mark.parametrize("stopped", [DAY_MINUTES, 3 * DAY_MINUTES, 7 * DAY_MINUTES - 10])
+@pytest.mark.parametrize("restarts", [0, 1, 2])
+def test_each_minute_of_a_stop_of_up_to_a_week_is_down(stopped: int, restarts: int) -> None:
+    store = MinuteStore()
+    owning = owner(store, first_minute=FIRST - 10)
+    for minute in range(FIRST - 10, FIRST):
+        close(store, minute, gaps={str(minute): 1})
+        owning.merge("flights")
+    back = FIRST + stopped
+    gaps = dict.fromkeys(map(str, range(FIRST, back)), 60)
+    close(store, back, gaps=gaps | {str(back): 1})
+    owning = owner(store, first_minute=FIRST - 10)
+    while records := owning.merge("flights"):
+        assert len(records) < 2 * DAY_MINUTES + 100, "others have their turn"
+        if restarts:
+            restarts -= 1
+            owning = owner(store, first_minute=FIRST - 10)
+    states = {
+        number * DAY_MINUTES + minute: state.state
+        for number, day in store.days["flights"].items()
+        for minute, state in day.states()
+    }
+    assert [minute for minute, state in states.items() if state == "down"] == list(range(FIRST, back))
+    assert states.keys() == set(range(FIRST - 10, back + 1))
+    assert min(store.minutes["flights"]) >= back - 48 * 60, "minutes are kept for as long as before"
+
+
+def test_a_stop_keeps_the_usage_of_its_minutes() -> None:
+    store = MinuteStore()
+    owning = owner(store)
+    close(store, FIRST, gaps={str(FIRST): 1})
+    owning.merge("flights")
+    store.take(record_keys.part("flights", FIRST + 5, 0), part(FIRST + 5))
+    close(store, FIRST + 5 * DAY_MINUTES)
+    while owning.merge("flights"):
+        pass
+    assert store.days["flights"][DAY].counts["in"] == 10
+    assert store.usage_days["flights"][DAY].usage.events == 10
