@@ -85,6 +85,7 @@ class ObservedStream:
             amend_s=settings.observe_amend_s,
             keep_lags=keep_lags,
             rules=settings.rules,
+            owners=self.pipes.owner_names,
         )
         chains = ChainStatements(self.watermarks)
         watermarks = WatermarkPublication(

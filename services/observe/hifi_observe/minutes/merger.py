@@ -39,6 +39,7 @@ class MinuteMerger:
         amend_s: float,
         keep_lags: Callable[[], bool] = lambda: False,
         rules: ClosingRules = _RULES,
+        owners: Callable[[str], tuple[str, ...] | None] = lambda _: None,
     ) -> None:
         """Set up.
 
@@ -51,6 +52,7 @@ class MinuteMerger:
             amend_s: how long minutes are amended, seconds.
             keep_lags: whether minutes keep their distribution of lags, for a stream with two colours.
             rules: for how long ledgers follow unresolved events, and so need the shares after a restart.
+            owners: returns by which the owner of a pipe is named; None: the pipe was deleted.
         """
         self._store = store
         self._partitions = partitions
@@ -63,6 +65,7 @@ class MinuteMerger:
         self._gaps: dict[str, int] = {}
         """Pipe to the minute from which on a gap is still to be merged."""
         self._rules = rules
+        self._owners = owners
         self._followed: dict[bytes, tuple[bytes, int]] = {}
         """Key of an old share to its value, and for how many minutes its events are followed."""
 
@@ -98,7 +101,7 @@ class MinuteMerger:
                 self._store.take(record_keys.minute(pipe, minute), orjson.dumps(merged))
             changed.discard(minute)
         for number, minutes in sorted(changed_days.items()):
-            day = self._day(pipe, number, minutes, added[number], closed - self._keep)
+            day = self._day(pipe, number, minutes, added[number], closed)
             records.append((record_keys.day(pipe, number), day.dump()))
         return records + self._old(pipe, closed)
 
@@ -144,13 +147,13 @@ class MinuteMerger:
         return [(key, dumped)]
 
     def _day(
-        self, pipe: str, number: int, changed: Iterable[int], added: Mapping[str, int], oldest: int
+        self, pipe: str, number: int, changed: Iterable[int], added: Mapping[str, int], closed: int
     ) -> DayRecord:
         """A day whose minutes changed; if its first minutes were deleted, `added` is added to its last counts."""
         store, first = self._store, number * DAY_MINUTES
         before = store.days[pipe].get(number)
         minutes = set(changed)
-        if before is not None and first < oldest:
+        if before is not None and first < closed - self._keep:
             counts = {name: max(0, before.counts.get(name, 0) + added[name]) for name in COUNTS}
         else:
             # All minutes are counted again: the last record of the day may not have reached Kafka.
@@ -160,7 +163,10 @@ class MinuteMerger:
                 name: sum(counted[minute][index] for minute in minutes) for index, name in enumerate(COUNTS)
             }
         states = [(minute - first, store.state(pipe, minute)) for minute in minutes]
-        day = store.days[pipe][number] = (before or DayRecord()).updated(states, counts)
+        day, owners = (before or DayRecord()).updated(states, counts), self._owners(pipe)
+        if owners is not None and (before is None or number >= day_of(closed)):
+            day = day.of_owners(owners)
+        store.days[pipe][number] = day
         return day
 
     def _old(self, pipe: str, closed: int) -> Records:
