@@ -97,6 +97,25 @@ class ObservedPipes:
             for published in self.registry.all()
         }
 
+    def destinations_in_use(self) -> dict[str, set[str]]:
+        """Pipe to the destinations of all its revisions that events may have been accepted with."""
+        destinations: dict[str, set[str]] = {}
+        for published in self.registry.in_use():
+            names = destinations.setdefault(published.pipe.pipe, set())
+            names.update(destination.name for destination in published.pipe.destinations)
+        return destinations
+
+    def declared_at(self, name: str, destination: str) -> int:
+        """Offset in the topic `pipes` of the newest revision of a pipe that declares a destination; -1: none does."""
+        return max(
+            (
+                published.offset
+                for published in self.registry.revisions(name)
+                if published.pipe.destination(destination) is not None
+            ),
+            default=-1,
+        )
+
     def timely(self, name: str, destination: str) -> Timely:
         """When the watermark of a destination is current; as of a pipe without SLO for one that is not declared."""
         pipe = self.get(name)

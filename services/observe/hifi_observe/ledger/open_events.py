@@ -110,6 +110,14 @@ class PipeMinuteStages:
         unwanted = left & self._enriched
         return left - (unwanted - self._wanted.get(destination, _NO_IDS)) if unwanted else left
 
+    def undecided(self, ids: IdSet) -> bool:
+        """Whether any of some identities may be wanted at a destination that no record has named yet."""
+        left = ids if self._minute.open else ids & self._minute.unresolved
+        left = left - self._enriched
+        for settled in self._final[""]:
+            left -= settled
+        return bool(left)
+
     def count(self, left: IdSet, destination: str) -> Counter[str]:
         """Where open identities are: by service that they wait for, `waiting` and `parked`."""
         numbers: Counter[str] = Counter()
@@ -397,13 +405,13 @@ def _look_at_piece(
     names: Collection[str],
     opens: dict[str, OpenAt],
 ) -> None:
-    """Add what a piece has open at some destinations, and drop the shares that are settled at all of them."""
+    """Add what a piece has open at some destinations, and drop the shares that are settled at all there can be."""
     for pipe_minute, share in list(piece.shares.items()):
         share.keep_counts(stages[pipe_minute].state)
         for name in names:
             if name not in share.settled:
                 _look_at(share, stages[pipe_minute], name, piece.since_us, opens)
-        if names and share.settled.issuperset(names):
+        if names and share.settled.issuperset(names) and not stages[pipe_minute].undecided(share.ids):
             del piece.shares[pipe_minute]
 
 

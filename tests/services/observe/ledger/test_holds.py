@@ -16,10 +16,11 @@ RULES = ClosingRules(settle_s=10)
 DONE = {"raw": 1, "normalized": 1, "enriched": 1, "parked": 1}
 
 
-def row(offset: int, sequence: int = 0, minute: int = MINUTE, **more: bytes) -> Row:
-    fields = identity(f"{EPOCH}:{sequence}".encode(), minute)
+def row(offset: int, **more: bytes) -> Row:
+    """Of the event, with more fields."""
+    fields = identity(f"{EPOCH}:0".encode(), MINUTE)
     fields |= {f"hifi_{name}": value for name, value in more.items()}
-    return Row(offset, minute * 60_000, packed(fields))
+    return Row(offset, MINUTE * 60_000, packed(fields))
 
 
 class Partition:
@@ -95,7 +96,7 @@ def test_what_waits_for_longer_than_it_is_followed_holds_it_until_its_records_ar
         assert partition.open_numbers() == {"ingest": 1}, days
         partition.restart(minutes_are_kept=False)
     partition.ledger.take("retry-out", [row(0, destination=b"crm", **{"pass": b"3"})])
-    for days, left in ((41, {"ingest": 1}), (64, {"ingest": 1}), (71.9, {"ingest": 1}), (72.1, {})):
+    for days, left in ((41.0, {"ingest": 1}), (64.0, {"ingest": 1}), (71.9, {"ingest": 1}), (72.1, {})):
         partition.close(days)
         assert partition.open_numbers() == left, days
 
