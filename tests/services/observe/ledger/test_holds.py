@@ -91,7 +91,7 @@ def test_what_waits_for_longer_than_it_is_followed_holds_it_until_its_records_ar
     partition.close(0)
     partition.close(32)
     assert not partition.ledger.pipe_minutes, "memory is bounded"
-    for days in (32, 40):
+    for days in (32.0, 40.0):
         partition.close(days)
         assert partition.open_numbers() == {"ingest": 1}, days
         partition.restart(minutes_are_kept=False)
