@@ -59,7 +59,11 @@ def lost_table(body: dict[str, Any], *, wide: bool = False) -> Table:
     if wide:
         lost_events.add_column("partition", justify="right", no_wrap=True)
         lost_events.add_column("epoch:sequence", no_wrap=True)
-    unknown = "hidden: the pipe masks the id" if body["hidden"] else "unknown: the event is on no topic"
+    unknown = (
+        f"hidden: {body.get('hidden_because') or 'the pipe masks it'}"
+        if body["hidden"]
+        else "unknown: the event is on no topic"
+    )
     for row in body["lost"]:
         cells = [escape(short(row.get("ce_id") or unknown)), row["hop"], row["destination"]]
         if wide:

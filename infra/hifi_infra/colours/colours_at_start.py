@@ -28,7 +28,12 @@ def colours_at_start(
         if name in colours_before:
             old = colours_before[name]
             colours_now[name] = replace(
-                colour, share=old.share, state=old.state, setup=old.setup, kafka=colour.kafka or old.kafka
+                colour,
+                share=old.share,
+                state=old.state,
+                setup=old.setup,
+                kafka=colour.kafka or old.kafka,
+                woken_ms=old.woken_ms,
             )
         else:
             share = WHOLE_SHARE * (name == NAMES[0])

@@ -65,6 +65,7 @@ class Colour:
         observe: URL of its observe.
         kafka: bootstrap servers of its Kafka; empty until it has started for the first time.
         setup: what it runs on.
+        woken_ms: when it was woken last, milliseconds since 1970 UTC; 0: never, or by a release before.
     """
 
     share: int
@@ -73,6 +74,12 @@ class Colour:
     observe: str
     kafka: str = ""
     setup: ColourSetup = field(default_factory=ColourSetup)
+    woken_ms: int = 0
+
+    def in_state(self, state: ColourState, at_ms: int) -> "Colour":
+        """This colour in another state, as decided at a time, milliseconds since 1970 UTC."""
+        wakes = self.state is ColourState.ASLEEP and state is not ColourState.ASLEEP
+        return replace(self, state=state, woken_ms=at_ms if wakes else self.woken_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +136,9 @@ class Colours:
                 f"{name} gets {colour.share / 100:g} % of the requests: shift them to the other colour first, with "
                 f"`hifi colour shift {other(name)}`"
             )
-        return replace(self, colours={**self.colours, name: replace(colour, state=state)}, at_ms=at_ms, by=by)
+        return replace(
+            self, colours={**self.colours, name: colour.in_state(state, at_ms)}, at_ms=at_ms, by=by
+        )
 
     def with_setup(self, name: str, setup: ColourSetup, at_ms: int, by: str) -> "Colours":
         """These colours with a colour that wakes on another setup.
@@ -143,7 +152,7 @@ class Colours:
                 f"{name} is {colour.state.value}: a colour gets another setup only when it wakes; put it to sleep "
                 f"first, with `hifi colour sleep {name}`"
             )
-        changed = replace(colour, state=ColourState.IDLE, setup=setup)
+        changed = replace(colour.in_state(ColourState.IDLE, at_ms), setup=setup)
         return replace(self, colours={**self.colours, name: changed}, at_ms=at_ms, by=by)
 
     @property
@@ -170,6 +179,7 @@ class Colours:
                 "observe": colour.observe,
                 "kafka": colour.kafka,
                 "setup": asdict(colour.setup) | {"settings": dict(colour.setup.settings)},
+                "woken": colour.woken_ms,
             }
             for name, colour in self.colours.items()
         }
@@ -195,6 +205,7 @@ def decode(value: bytes | None) -> Colours:
                 colour_json["observe"],
                 colour_json["kafka"],
                 ColourSetup(**colour_json["setup"]),
+                int(colour_json.get("woken", 0)),
             )
             for name, colour_json in body["colours"].items()
         }

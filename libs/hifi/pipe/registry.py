@@ -209,14 +209,14 @@ class PipeRegistry:
 
     def in_use(self) -> list[PipeRevision]:
         """All revisions that events may have been accepted with: each pipe's current one, then its others."""
-        return [
-            revision
-            for current in self.all()
-            for revision in (
-                current,
-                *(other for _, other in sorted(self._bodies.get(current.pipe.pipe, {}).items())),
-            )
-        ]
+        return [revision for current in self.all() for revision in self.revisions(current.pipe.pipe)]
+
+    def revisions(self, name: str) -> list[PipeRevision]:
+        """The revisions of a pipe that are in use, the current one first; none if it is not published."""
+        current = self._pipes.get(name)
+        if current is None:
+            return []
+        return [current, *(other for _, other in sorted(self._bodies.get(name, {}).items()))]
 
     def usable(self) -> list[PipeRevision]:
         """Those of `in_use` that events may be processed with: `unreadable` names none of them."""

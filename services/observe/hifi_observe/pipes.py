@@ -1,6 +1,7 @@
 """The pipes of the stream as observe needs them: limits, destinations, owners and watched fields."""
 
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from hifi.pipe.model import ConnectorDestination, Pipe, Timely
 from hifi.pipe.owner import Owner
@@ -75,12 +76,45 @@ class ObservedPipes:
         pipe = self.get(name)
         return pipe.owner if pipe is not None else None
 
+    def owner_names(self, name: str) -> tuple[str, ...] | None:
+        """By which the owner of a pipe is named; None: the pipe does not exist.
+
+        The first is shown: the path of a webhook may be secret.
+        """
+        pipe = self.get(name)
+        if pipe is None:
+            return None
+        names = [pipe.owner.email] if pipe.owner is not None and pipe.owner.email else []
+        if pipe.owner is not None and pipe.owner.webhook:
+            webhook = str(pipe.owner.webhook)
+            names += [urlsplit(webhook).hostname or "", webhook]
+        return tuple(names)
+
     def destinations(self) -> dict[str, set[str]]:
         """Pipe to the destinations that it declares."""
         return {
             published.pipe.pipe: {destination.name for destination in published.pipe.destinations}
             for published in self.registry.all()
         }
+
+    def destinations_in_use(self) -> dict[str, set[str]]:
+        """Pipe to the destinations of all its revisions that events may have been accepted with."""
+        destinations: dict[str, set[str]] = {}
+        for published in self.registry.in_use():
+            names = destinations.setdefault(published.pipe.pipe, set())
+            names.update(destination.name for destination in published.pipe.destinations)
+        return destinations
+
+    def declared_at(self, name: str, destination: str) -> int:
+        """Offset in the topic `pipes` of the newest revision of a pipe that declares a destination; -1: none does."""
+        return max(
+            (
+                published.offset
+                for published in self.registry.revisions(name)
+                if published.pipe.destination(destination) is not None
+            ),
+            default=-1,
+        )
 
     def timely(self, name: str, destination: str) -> Timely:
         """When the watermark of a destination is current; as of a pipe without SLO for one that is not declared."""
@@ -138,6 +172,12 @@ class ObservedPipes:
             return True
         id_field, masks = pipe.source.id, pipe.normalize.mask
         return id_field is not None and any(f"{id_field}.".startswith(f"{path}.") for path in masks)
+
+    def why_hidden(self, name: str) -> str:
+        """Why the event ids of a pipe are not shown; empty: they are."""
+        if self.get(name) is None:
+            return "the pipe was deleted"
+        return "the pipe masks it" if self.hides_id(name) else ""
 
     def _limits(self, pipe: Pipe) -> SloLimits:
         return SloLimits(

@@ -84,6 +84,8 @@ class ObservedStream:
             keep_h=settings.observe_keep_h,
             amend_s=settings.observe_amend_s,
             keep_lags=keep_lags,
+            rules=settings.rules,
+            owners=self.pipes.owner_names,
         )
         chains = ChainStatements(self.watermarks)
         watermarks = WatermarkPublication(

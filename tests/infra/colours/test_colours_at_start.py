@@ -22,7 +22,7 @@ def test_later_shares_states_and_setups_stay_and_addresses_are_new() -> None:
     before = Colours(
         {
             "blue": Colour(0, ColourState.ASLEEP, ("http://old",), "", "old:9092", setup),
-            "green": Colour(10_000, ColourState.ACTIVE, ("http://old",), "", "old:9092"),
+            "green": Colour(10_000, ColourState.ACTIVE, ("http://old",), "", "old:9092", woken_ms=5),
         },
         (),
         1,
@@ -36,8 +36,10 @@ def test_later_shares_states_and_setups_stay_and_addresses_are_new() -> None:
         setup,
         "old:9092",
     )
-    assert (written["green"].share, written["green"].kafka, written["green"].ingest) == (
+    green = written["green"]
+    assert (green.share, green.kafka, green.ingest, green.woken_ms) == (
         10_000,
         "new:9092",
         ("http://new",),
+        5,
     )

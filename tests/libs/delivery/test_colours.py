@@ -47,6 +47,21 @@ def test_a_colour_is_light_while_it_has_a_share_and_dark_when_it_loses_it() -> N
     assert (shifted.at_ms, shifted.by) == (9, "me")
 
 
+def test_the_record_has_when_a_colour_was_woken_last() -> None:
+    asleep = colours(green_state=ColourState.ASLEEP)
+    for woken in (
+        asleep.with_state("green", ColourState.IDLE, 8, "me"),
+        asleep.with_setup("green", ColourSetup(8), 8, "me"),
+    ):
+        shifted = woken.with_shares({"blue": 0, "green": 10_000}, 9, "me")
+        assert (shifted.colours["green"].woken_ms, shifted.colours["blue"].woken_ms) == (8, 0)
+        assert decode(shifted.record().value) == shifted
+    before = colours().json()
+    for colour in before["colours"].values():
+        del colour["woken"]
+    assert decode(orjson.dumps(before)) == colours(), "of a release before"
+
+
 def test_shares_that_do_not_add_up_are_refused() -> None:
     for shares in ({"blue": 5000, "green": 4999}, {"blue": -1, "green": 10_001}):
         with pytest.raises(Misconfigured, match="do not add up"):

@@ -149,6 +149,12 @@ class ColoursView:
         except _UNANSWERED:
             return None
 
+    @property
+    def woken_us(self) -> dict[str, int]:
+        """Name to when a colour was woken last, microseconds since 1970 UTC; 0: it is not known, or never was."""
+        colours = {} if self._colours is None else self._colours.colours
+        return {name: colour.woken_ms * 1000 for name, colour in colours.items()}
+
     async def watermarks(self) -> dict[str, Sequence[Watermark] | str]:
         """The watermarks that the observe of each colour states, or why it does not answer; without colours asleep."""
         colours = {} if self._colours is None else self._colours.colours

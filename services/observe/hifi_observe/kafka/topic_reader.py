@@ -203,7 +203,7 @@ class TopicReader:
     def _note_jump(self, ledger: PartitionLedger, name: str, expected: int, first: int) -> None:
         if first > expected:
             if name == stage.RAW:
-                ledger.open_events.unread += first - expected
+                ledger.open_events.holds.deleted_unread(first - expected, self._rules.follow_s)
             ledger.live.skip(name, first - expected, now_us())
             logger.error("offsets-lost", topic=name, first=expected, last=first - 1)
 

@@ -61,7 +61,7 @@ class WatermarkPublication:
         statements: dict[bytes, Watermark | None] = {}
         while True:
             await asyncio.sleep(interval_s if len(statements) < _MANY else max(interval_s, 1))
-            declared = self._pipes.destinations()
+            declared = self._pipes.destinations_in_use()
             self._chains.declare(self._pipes.links())
             parts = self._look(declared)
             totals = add_up(self._store.parts.values())
@@ -92,6 +92,7 @@ class WatermarkPublication:
                 now,
                 self._store.writer,
             )
+            part["pipes"] = self._pipes.registry.offset
             self._store.take_part(partition, part)
         return parts
 
@@ -127,6 +128,7 @@ class WatermarkPublication:
                 now_us,
                 sum(lost.get(pipe, {}).values()),
                 self._pipes.timely(pipe, destination),
+                self._pipes.declared_at(pipe, destination),
             )
             statement["chain"] = self._chains.state(statement, now_us or 0)
             self._store.take(statement)

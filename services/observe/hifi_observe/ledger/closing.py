@@ -26,7 +26,9 @@ class ClosingRules:
     amend_s: float = 3600
     """For this long any late arrival amends a minute; unresolved events are followed for longer."""
     follow_s: float = 7 * 86400
-    """For this long unresolved events are followed."""
+    """For this long lost events are followed, and hold the watermark."""
+    hold_s: float = 31 * 86400
+    """For this long events in flight, waiting or parked are followed: longer than any topic keeps a record of them."""
 
     def newest_closable(self, taken_us: int) -> int:
         """The newest minute whose closing delay is over at a time (microseconds), in minutes since 1970 UTC."""
@@ -38,8 +40,16 @@ class ClosingRules:
             return False
         age_s = now_us / 1_000_000 - (pipe_minute.minute + 1) * 60
         if pipe_minute.unresolved:
-            return age_s > self.follow_s
+            return age_s > self.followed_s(may_end=pipe_minute.may_end)
         return age_s > min(self.follow_s, self.amend_s + self.settle_s)
+
+    def followed_s(self, *, may_end: bool) -> float:
+        """For how long a minute with unresolved events is followed, seconds after its end.
+
+        Args:
+            may_end: whether any of them is not lost.
+        """
+        return max(self.follow_s, self.hold_s) if may_end else self.follow_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,5 +129,6 @@ def close_minute(
     minute_result.unacknowledged, minute_result.ack_report_incomplete = pipe_minute.unreported
     kept_ids = union([*(group.ids for group in unresolved), hops.unread(pipe_minute)])
     pipe_minute.close(counts_now, kept_ids, counted)
+    pipe_minute.may_end = any(group.state != "lost" for group in unresolved)
     pipe_minute.frozen.subtract(hops.counts(pipe_minute))
     return minute_result

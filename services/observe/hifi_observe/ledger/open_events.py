@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from hifi_observe.ledger.event_times import NEVER_US, UNKNOWN_US, EventTimes
 from hifi_observe.ledger.frontier import Frontier
+from hifi_observe.ledger.holds import Holds
 from hifi_observe.ledger.hops import FINAL
 from hifi_observe.ledger.id_set import IdSet
 from hifi_observe.ledger.pipe_minute import PipeMinute
@@ -108,6 +109,14 @@ class PipeMinuteStages:
             left -= settled
         unwanted = left & self._enriched
         return left - (unwanted - self._wanted.get(destination, _NO_IDS)) if unwanted else left
+
+    def undecided(self, ids: IdSet) -> bool:
+        """Whether any of some identities may be wanted at a destination that no record has named yet."""
+        left = ids if self._minute.open else ids & self._minute.unresolved
+        left = left - self._enriched
+        for settled in self._final[""]:
+            left -= settled
+        return bool(left)
 
     def count(self, left: IdSet, destination: str) -> Counter[str]:
         """Where open identities are: by service that they wait for, `waiting` and `parked`."""
@@ -221,10 +230,7 @@ class OpenEvents:
 
     def __init__(self) -> None:
         self.frontier = Frontier()
-        self.unfollowed: Counter[str] = Counter()
-        """Pipe to events that observe does not follow, since their minute is no longer amended."""
-        self.unread = 0
-        """Records of `raw` that Kafka had deleted before they were read."""
+        self.holds = Holds()
         self.published_us: dict[str, int] = {}
         """Pipe to the latest time that was published as settled at any destination."""
         self.late: defaultdict[str, deque[LateEvent]] = defaultdict(lambda: deque(maxlen=_LATE_EVENTS))
@@ -342,9 +348,10 @@ class OpenEvents:
         """
         missing = self.missing()
         looks = {}
-        for pipe in {*self._pieces, *missing, *self.unfollowed}:
+        unfollowed = self.holds.pipes
+        for pipe in {*self._pieces, *missing, *unfollowed}:
             opens = self._look(pipe, destinations(pipe))
-            held = missing[pipe] + self.unfollowed[pipe]
+            held = missing[pipe] + unfollowed[pipe]
             if held:
                 for name in {*opens, *destinations(pipe)}:
                     open_at = opens.setdefault(name, OpenAt(0, 0))
@@ -398,13 +405,13 @@ def _look_at_piece(
     names: Collection[str],
     opens: dict[str, OpenAt],
 ) -> None:
-    """Add what a piece has open at some destinations, and drop the shares that are settled at all of them."""
+    """Add what a piece has open at some destinations, and drop the shares that are settled at all there can be."""
     for pipe_minute, share in list(piece.shares.items()):
         share.keep_counts(stages[pipe_minute].state)
         for name in names:
             if name not in share.settled:
                 _look_at(share, stages[pipe_minute], name, piece.since_us, opens)
-        if names and share.settled.issuperset(names):
+        if names and share.settled.issuperset(names) and not stages[pipe_minute].undecided(share.ids):
             del piece.shares[pipe_minute]
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.errors import NotAnEvent
 from hifi_observe.ledger import ack_report, durations, stage
 from hifi_observe.ledger.backlog import Backlog
@@ -33,10 +34,12 @@ from hifi_observe.ledger.record_batch import (
 )
 from hifi_observe.ledger.stage import EventStage
 
-_MARKED_MINUTES = 1500
-"""Minutes whose heartbeat gaps and answers a marker holds, at most."""
-_KEPT_MINUTES = 3000
+_MARKED_MINUTES = 7 * 1440 + 60
+"""Minutes whose heartbeat gaps and answers a marker holds, at most: after a stop of a week."""
+_KEPT_MINUTES = 8 * 1440
 """Minutes for which ingest's activity is kept."""
+_STILL_OPEN = (stage.RETRY_IN, stage.RETRY_OUT, stage.PARKED)
+"""Kinds of topics whose records show that a delivery has no outcome yet."""
 
 
 class PartitionLedger:
@@ -87,6 +90,7 @@ class PartitionLedger:
             (pipe_minute.pipe, pipe_minute.minute): pipe_minute for pipe_minute in pipe_minutes
         }
         ledger.open_events.restore(ledger.pipe_minutes.values())
+        ledger.open_events.holds.load(marker.get("holds", {}))
         return ledger
 
     def marker(self) -> dict[str, Any]:
@@ -104,11 +108,13 @@ class PartitionLedger:
             "gaps": {str(minute): gap_s for minute, gap_s in gaps.items() if gap_s is not None},
             "answers": {str(minute): counts for minute, counts in answers.items() if any(counts)},
             "paused": {str(minute): pipes for minute, pipes in paused.items() if pipes},
+            "holds": self.open_events.holds.dump(),
         }
 
     def begin(self, snapshot: OffsetSnapshot) -> None:
         """Start towards a snapshot: records below its committed offsets count as passed."""
         self._snapshot = snapshot
+        self.open_events.holds.note_time(snapshot.taken_us)
         for topic, committed in snapshot.committed.items():
             self._backlog(topic).commit(committed)
         for pipe_minute in self.pipe_minutes.values():
@@ -139,6 +145,7 @@ class PartitionLedger:
             return []
         taken_us = self._snapshot.taken_us
         self.drop_snapshot()
+        self.open_events.holds.note_time(taken_us)
         newest = self.rules.newest_closable(taken_us)
         if newest > self.closed_minute:
             self._previous_closed_minute, self.closed_minute = self.closed_minute, newest
@@ -153,6 +160,9 @@ class PartitionLedger:
             if self.rules.forgettable(pipe_minute, taken_us):
                 del self.pipe_minutes[key]
                 self.open_events.forget(pipe_minute)
+                if pipe_minute.unresolved and pipe_minute.may_end:
+                    hold_us = taken_us + round(self.rules.hold_s * MICROSECONDS)
+                    self.open_events.holds.give_up(pipe_minute.pipe, len(pipe_minute.unresolved), hold_us)
         self._through = self._counted()
         self.ingest.forget(self.closed_minute - _KEPT_MINUTES)
         return results
@@ -362,13 +372,15 @@ class PartitionLedger:
 
     def _note_unfollowed(self, kind: str, records: MinuteRecords) -> None:
         """Events of a minute that is no longer amended hold the watermark, unless they were counted before."""
+        if kind in _STILL_OPEN:
+            self.open_events.holds.prolong(records.pipe, self.rules.hold_s)
         if kind != stage.RAW:
             return
         counted = self._through.get(stage.RAW, 0)
         for group in records.groups:
             fresh = sum(1 for offset in group.offsets if offset >= counted)
             if fresh:
-                self.open_events.unfollowed[records.pipe] += fresh
+                self.open_events.holds.unfollowed(records.pipe, fresh, self.rules.follow_s)
 
     @property
     def _lake_destinations(self) -> frozenset[tuple[str, str]]:

@@ -27,6 +27,7 @@ class PipeMinute:
         "known",
         "lasts",
         "late",
+        "may_end",
         "minute",
         "open",
         "passed",
@@ -65,6 +66,8 @@ class PipeMinute:
         """Destination to identities that were dead-lettered there and delivered by a replay."""
         self.late = IdSet()
         """Events first seen in `raw` after closing."""
+        self.may_end = True
+        """Whether any unresolved event was not lost when the minute was last closed or amended."""
         self.version = 0
         """Number of times it was closed or amended."""
         self.dirty = False

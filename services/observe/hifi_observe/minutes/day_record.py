@@ -1,7 +1,7 @@
 """What observe keeps of a day of a pipe for a year: the state of each minute, and counts of events. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -43,6 +43,8 @@ class DayRecord:
 
     runs: tuple[Run[MinuteState], ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
+    owners: tuple[str, ...] | None = None
+    """By which the owner of the pipe was named at the end of the day; None: not known, of a release before."""
 
     @classmethod
     def load(cls, dumped: Mapping[str, Any]) -> "DayRecord":
@@ -51,14 +53,15 @@ class DayRecord:
             Run(first, length, MinuteState(state, tuple(causes)))
             for first, length, state, *causes in dumped["runs"]
         )
-        return cls(runs, dumped["counts"])
+        owners = dumped.get("owners")
+        return cls(runs, dumped["counts"], None if owners is None else tuple(owners))
 
     def dump(self) -> dict[str, Any]:
         """JSON for the topic `minutes`."""
         return {
             "runs": [[run.first, run.length, run.state.state, *run.state.causes] for run in self.runs],
             "counts": dict(self.counts),
-        }
+        } | ({} if self.owners is None else {"owners": list(self.owners)})
 
     def states(self) -> Iterator[tuple[int, MinuteState]]:
         """Minutes of the day with their states, ascending."""
@@ -77,7 +80,11 @@ class DayRecord:
         """The day with the states of some minutes, counted from its start, and other counts."""
         states = dict(self.states())
         states.update(minutes)
-        return DayRecord(tuple(runs(states)), {name: counts.get(name, 0) for name in COUNTS})
+        return DayRecord(tuple(runs(states)), {name: counts.get(name, 0) for name in COUNTS}, self.owners)
+
+    def of_owners(self, owners: tuple[str, ...]) -> "DayRecord":
+        """The day with these names of the owner."""
+        return replace(self, owners=owners)
 
 
 def runs(states: Mapping[int, _State]) -> Iterator[Run[_State]]:

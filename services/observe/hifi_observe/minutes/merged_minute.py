@@ -114,7 +114,14 @@ def load_part(dumped: Mapping[str, Any]) -> MinuteShare:
 
 def load_pipe_minute(dumped: Mapping[str, Any]) -> PipeMinute:
     """The pipe minute in what `dump` returned, to continue after a restart."""
-    return PipeMinute.load(dumped["pipe"], dumped["minute"], dumped["pipe_minute"])
+    pipe_minute = PipeMinute.load(dumped["pipe"], dumped["minute"], dumped["pipe_minute"])
+    pipe_minute.may_end = may_end(dumped)
+    return pipe_minute
+
+
+def may_end(dumped: Mapping[str, Any]) -> bool:
+    """Whether any unresolved event in what `dump` returned is not lost."""
+    return any(state != "lost" for _, _, state, _ in dumped["left"])
 
 
 def merge(

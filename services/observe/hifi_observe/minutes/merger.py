@@ -6,17 +6,23 @@ from typing import Any
 
 import orjson
 
+from hifi_observe.ledger.closing import ClosingRules
 from hifi_observe.minutes import record_keys
-from hifi_observe.minutes.availability import DAY_MINUTES, IngestHealth, SloLimits
+from hifi_observe.minutes.availability import DAY_MINUTES, WEEK_MINUTES, IngestHealth, SloLimits
 from hifi_observe.minutes.day_record import COUNTS, KEPT_DAYS, DayRecord, day_of
-from hifi_observe.minutes.merged_minute import load_part, merge
+from hifi_observe.minutes.merged_minute import load_part, may_end, merge
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.minutes.named_ids import NamedIds
 from hifi_observe.minutes.usage import with_deleted
 
 Records = list[tuple[bytes, dict[str, Any] | None]]
-_BACK = 1440
-"""Minutes that a new owner goes back to merge what was not merged yet."""
+_BACK = WEEK_MINUTES
+"""Minutes that a new owner goes back to merge what was not merged yet: Kafka keeps ack reports for a week."""
+_AT_ONCE = DAY_MINUTES
+"""Minutes of a gap that are merged at once, so that other pipes have their turn."""
+_FORGOTTEN = 60
+"""Minutes within which a ledger has written that it follows a minute no more."""
+_RULES = ClosingRules()
 
 
 class MinuteMerger:
@@ -32,6 +38,8 @@ class MinuteMerger:
         keep_h: float,
         amend_s: float,
         keep_lags: Callable[[], bool] = lambda: False,
+        rules: ClosingRules = _RULES,
+        owners: Callable[[str], tuple[str, ...] | None] = lambda _: None,
     ) -> None:
         """Set up.
 
@@ -43,6 +51,8 @@ class MinuteMerger:
             keep_h: how long minutes are kept, hours.
             amend_s: how long minutes are amended, seconds.
             keep_lags: whether minutes keep their distribution of lags, for a stream with two colours.
+            rules: for how long ledgers follow unresolved events, and so need the shares after a restart.
+            owners: returns by which the owner of a pipe is named; None: the pipe was deleted.
         """
         self._store = store
         self._partitions = partitions
@@ -52,6 +62,12 @@ class MinuteMerger:
         self._amend = int(amend_s // 60) + 10
         self._keep_lags = keep_lags
         self._merged_to: dict[str, int] = {}
+        self._gaps: dict[str, int] = {}
+        """Pipe to the minute from which on a gap is still to be merged."""
+        self._rules = rules
+        self._owners = owners
+        self._followed: dict[bytes, tuple[bytes, int]] = {}
+        """Key of an old share to its value, and for how many minutes its events are followed."""
 
     def owned(self, pipes: Iterable[str], mine: set[int]) -> list[str]:
         """The pipes that belong to partition numbers of this instance."""
@@ -60,23 +76,21 @@ class MinuteMerger:
     def merge(self, pipe: str) -> Records:
         """Records to write for the minutes of a pipe that were closed or amended."""
         closed, changed = self._store.closed_minute(self._partitions), self._store.changed[pipe]
-        if not changed and self._merged_to.get(pipe) == closed:
+        if not changed and self._merged_to.get(pipe) == closed and pipe not in self._gaps:
             return []
         promised = self._limits(pipe)
         limits = promised or SloLimits(2**62, 2**62)
-        due = {minute for minute in changed if minute <= closed}
+        # Minutes past their retention are neither merged nor counted again.
+        due = {minute for minute in changed if closed - self._keep <= minute <= closed}
+        changed.difference_update([minute for minute in changed if minute < closed - self._keep])
         if closed >= 0 and promised is not None:
-            merged_minutes = self._store.minutes.get(pipe, {})
-            last = self._merged_to.get(pipe, max(merged_minutes, default=closed - 1))
-            first = max(last + 1, closed - _BACK, self._first_minute(pipe))
-            due.update(minute for minute in range(first, closed + 1) if minute not in merged_minutes)
+            due.update(self._unmerged(pipe, closed))
             self._merged_to[pipe] = closed
         records: Records = []
         added: defaultdict[int, Counter[str]] = defaultdict(Counter)
         changed_days: defaultdict[int, list[int]] = defaultdict(list)
         for minute in sorted(due):
-            # Minutes past their retention are neither merged nor counted again.
-            merged = self._merged(pipe, minute, limits) if minute >= closed - self._keep else None
+            merged = self._merged(pipe, minute, limits)
             if merged is not None:
                 records.append((record_keys.minute(pipe, minute), merged))
                 records += self._ids(pipe, minute, merged)
@@ -87,9 +101,29 @@ class MinuteMerger:
                 self._store.take(record_keys.minute(pipe, minute), orjson.dumps(merged))
             changed.discard(minute)
         for number, minutes in sorted(changed_days.items()):
-            day = self._day(pipe, number, minutes, added[number], closed - self._keep)
+            day = self._day(pipe, number, minutes, added[number], closed)
             records.append((record_keys.day(pipe, number), day.dump()))
         return records + self._old(pipe, closed)
+
+    def _unmerged(self, pipe: str, closed: int) -> list[int]:
+        """The minutes since the last one that was merged, at most `_AT_ONCE`; later ones are left for the next time."""
+        merged_minutes = self._store.minutes.get(pipe, {})
+        first = self._gaps.pop(pipe, None)
+        if first is None:
+            last = self._merged_to.get(pipe, max([*merged_minutes, self._last_recorded(pipe)]))
+            first = max(last + 1 if last >= 0 else closed, closed - _BACK, self._first_minute(pipe))
+        end = min(first + _AT_ONCE, closed + 1)
+        if end <= closed:
+            self._gaps[pipe] = end
+        return [minute for minute in range(first, end) if minute not in merged_minutes]
+
+    def _last_recorded(self, pipe: str) -> int:
+        """The newest minute in the days of a pipe; -1: they have none."""
+        days = self._store.days.get(pipe, {})
+        return max(
+            (day * DAY_MINUTES + record.runs[-1].end - 1 for day, record in days.items() if record.runs),
+            default=-1,
+        )
 
     def _merged(self, pipe: str, minute: int, limits: SloLimits) -> dict[str, Any] | None:
         parts = [load_part(orjson.loads(value)) for value in self._store.parts[pipe].get(minute, {}).values()]
@@ -113,13 +147,13 @@ class MinuteMerger:
         return [(key, dumped)]
 
     def _day(
-        self, pipe: str, number: int, changed: Iterable[int], added: Mapping[str, int], oldest: int
+        self, pipe: str, number: int, changed: Iterable[int], added: Mapping[str, int], closed: int
     ) -> DayRecord:
         """A day whose minutes changed; if its first minutes were deleted, `added` is added to its last counts."""
         store, first = self._store, number * DAY_MINUTES
         before = store.days[pipe].get(number)
         minutes = set(changed)
-        if before is not None and first < oldest:
+        if before is not None and first < closed - self._keep:
             counts = {name: max(0, before.counts.get(name, 0) + added[name]) for name in COUNTS}
         else:
             # All minutes are counted again: the last record of the day may not have reached Kafka.
@@ -129,7 +163,10 @@ class MinuteMerger:
                 name: sum(counted[minute][index] for minute in minutes) for index, name in enumerate(COUNTS)
             }
         states = [(minute - first, store.state(pipe, minute)) for minute in minutes]
-        day = store.days[pipe][number] = (before or DayRecord()).updated(states, counts)
+        day, owners = (before or DayRecord()).updated(states, counts), self._owners(pipe)
+        if owners is not None and (before is None or number >= day_of(closed)):
+            day = day.of_owners(owners)
+        store.days[pipe][number] = day
         return day
 
     def _old(self, pipe: str, closed: int) -> Records:
@@ -146,10 +183,10 @@ class MinuteMerger:
             deletions.append((record_keys.minute(pipe, minute), None))
             self._store.take(record_keys.minute(pipe, minute), None)
         for minute in [minute for minute in self._store.parts[pipe] if minute < closed - self._amend]:
-            for partition, value in list(self._store.parts[pipe][minute].items()):
-                if minute < closed - self._keep or not orjson.loads(value)["pipe_minute"]["unresolved"]:
-                    deletions.append((record_keys.part(pipe, minute, partition), None))
-                    self._store.take(record_keys.part(pipe, minute, partition), None)
+            for key in self._old_parts(pipe, minute, closed - minute):
+                deletions.append((key, None))
+                self._store.take(key, None)
+                self._followed.pop(key, None)
         oldest_day = day_of(closed) - KEPT_DAYS
         old_keys = [
             *(record_keys.day(pipe, day) for day in self._store.days.get(pipe, {}) if day < oldest_day),
@@ -178,3 +215,31 @@ class MinuteMerger:
             deletions.append((key, None))
             self._store.take(key, None)
         return deletions
+
+    def _old_parts(self, pipe: str, minute: int, age: int) -> list[bytes]:
+        """Keys of the shares of a minute that nobody needs any more.
+
+        While the minute may be amended it is merged of all its shares, so they go together.
+
+        Args:
+            pipe: its name.
+            minute: minutes since 1970 UTC.
+            age: of the minute, minutes.
+        """
+        parts = {
+            record_keys.part(pipe, minute, partition): value
+            for partition, value in self._store.parts[pipe][minute].items()
+        }
+        old = [key for key, value in parts.items() if self._followed_minutes(key, value) < age]
+        return old if age > self._keep or len(old) == len(parts) else []
+
+    def _followed_minutes(self, key: bytes, value: bytes) -> int:
+        """For how many minutes the events of a share are followed; 0: all are resolved."""
+        before = self._followed.get(key)
+        if before is not None and before[0] is value:
+            return before[1]
+        share, minutes = orjson.loads(value), 0
+        if share["pipe_minute"]["unresolved"]:
+            minutes = int(self._rules.followed_s(may_end=may_end(share)) // 60) + _FORGOTTEN
+        self._followed[key] = value, minutes
+        return minutes

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
 
@@ -14,6 +14,8 @@ from hifi_observe.minutes.open_minute import OpenMinutes
 from hifi_observe.minutes.usage import NO_USAGE, DeletedMinutes, Usage, of_minute
 
 _Kept = TypeVar("_Kept")
+_KEPT_MINUTES: Final = 8 * 1440
+"""Minutes for which it is kept what markers say of ingest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ class MinuteStore:
         for minute, pipes in marker.get("paused", {}).items():
             self.paused[int(minute)][partition] = pipes
         for by_minute in (self.gaps, self.answers, self.paused):
-            for old in [minute for minute in by_minute if minute < marker["minute"] - 3000]:
+            for old in [minute for minute in by_minute if minute < marker["minute"] - _KEPT_MINUTES]:
                 del by_minute[old]
 
     def _live(self, partition: int, value: dict[str, Any]) -> None:

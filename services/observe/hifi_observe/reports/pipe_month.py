@@ -6,13 +6,15 @@ from enum import StrEnum
 
 from hifi_observe.colours.colours_day import INCOMPLETE
 from hifi_observe.minutes.availability import DAY_MINUTES, DOWN, UNKNOWN, UP, Uptime
-from hifi_observe.minutes.day_record import COUNTS, DayRecord, MinuteState
+from hifi_observe.minutes.day_record import COUNTS, KEPT_DAYS, DayRecord, MinuteState, day_of
 from hifi_observe.reports.month import Month
 
 
 class UnknownReason(StrEnum):
     """Why a minute is unknown."""
 
+    GONE = "no-longer-kept"
+    """It is so old that what observe recorded of it was deleted."""
     BEFORE = "before-first-minute"
     """It is before the first minute that observe recorded of the pipe."""
     OPEN = "not-closed"
@@ -71,10 +73,7 @@ def pipe_month(days: Mapping[int, DayRecord], month: Month, closed: int) -> Pipe
         month: to report on.
         closed: the newest minute that observe closed; -1: none yet.
     """
-    first_recorded = min(
-        (number * DAY_MINUTES + record.runs[0].first for number, record in days.items() if record.runs),
-        default=None,
-    )
+    first_recorded, _ = recorded_range(days) or (None, None)
     spans: list[MinuteSpan] = []
     for span in _with_gaps(list(_recorded(days, month)), month, closed, first_recorded):
         last = spans[-1] if spans else None
@@ -86,17 +85,30 @@ def pipe_month(days: Mapping[int, DayRecord], month: Month, closed: int) -> Pipe
             spans[-1] = MinuteSpan(last.first, span.end, span.state, span.reasons)
         else:
             spans.append(span)
-    in_month = [days[number] for number in _numbers(month) if number in days]
+    in_month = [days[number] for number in numbers_of(month) if number in days]
     counts = {name: sum(record.counts.get(name, 0) for record in in_month) for name in COUNTS}
     return PipeMonth(tuple(spans), counts)
 
 
-def _numbers(month: Month) -> range:
+def first_kept(closed: int) -> int:
+    """The first minute whose record is not deleted by its age when a minute has closed."""
+    return (day_of(closed) - KEPT_DAYS) * DAY_MINUTES
+
+
+def recorded_range(days: Mapping[int, DayRecord]) -> tuple[int, int] | None:
+    """The first and the last minute of which anything is recorded; None: there is none."""
+    firsts = [number * DAY_MINUTES + record.runs[0].first for number, record in days.items() if record.runs]
+    lasts = [number * DAY_MINUTES + record.runs[-1].end - 1 for number, record in days.items() if record.runs]
+    return (min(firsts), max(lasts)) if firsts else None
+
+
+def numbers_of(month: Month) -> range:
+    """The days of a month, numbered since 1970 UTC."""
     return range(month.first // DAY_MINUTES, month.end // DAY_MINUTES)
 
 
 def _recorded(days: Mapping[int, DayRecord], month: Month) -> Iterator[MinuteSpan]:
-    for number in _numbers(month):
+    for number in numbers_of(month):
         for run in days[number].runs if number in days else ():
             first = number * DAY_MINUTES + run.first
             end = min(first + run.length, month.through)
@@ -122,9 +134,11 @@ def _with_gaps(
 def _gap(first: int, end: int, closed: int, first_recorded: int | None) -> Iterator[MinuteSpan]:
     """Minutes from `first` to before `end` of which observe has no record, by reason."""
     judged_end = min(max(closed + 1, first), end)
-    before_end = judged_end if first_recorded is None else min(max(first_recorded, first), judged_end)
+    gone_end = min(max(first_kept(closed), first), judged_end)
+    before_end = judged_end if first_recorded is None else min(max(first_recorded, gone_end), judged_end)
     for start, stop, reason in (
-        (first, before_end, UnknownReason.BEFORE),
+        (first, gone_end, UnknownReason.GONE),
+        (gone_end, before_end, UnknownReason.BEFORE),
         (before_end, judged_end, UnknownReason.UNRECORDED),
         (judged_end, end, UnknownReason.OPEN),
     ):

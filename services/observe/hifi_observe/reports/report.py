@@ -31,10 +31,12 @@ DEFINITIONS: Final[Mapping[str, str]] = {
     "down": "Number of minutes with at least one of these causes. lag: the p95 from acceptance to the answer of the "
     "destination was over the SLO of that time. loss: more events were lost than the SLO allows. ingest: there was no "
     "sign of life of ingest for longer than allowed, or more than 1 % of its answers were errors of the server.",
-    "unknown": "Number of minutes that could not be judged. They are neither up nor down. before-first-minute: before "
-    "the first minute that is recorded of the pipe. not-recorded: nothing is recorded of the minute. not-judged: "
-    "recorded, with too little data to judge it. incomplete: of one of two colours, or of the front, too little is "
-    "recorded. not-closed: not judged yet when this report was made.",
+    "unknown": "Number of minutes that could not be judged. They are neither up nor down. no-longer-kept: older than "
+    "what is kept. before-first-minute: before the first minute that is recorded of the pipe. not-recorded: nothing is "
+    "recorded of the minute. not-judged: recorded, with too little data to judge it. incomplete: of one of two "
+    "colours, or of the front, too little is recorded. not-closed: not judged yet when this report was made.",
+    "owner": "The owner that the pipe named last in the month. A report on an owner has each pipe that named this "
+    "owner at the end of any day of the month, with the whole month, also if it was deleted or has another owner now.",
     "availability_percent": "Minutes up, in percent of minutes up and down; rounded down. None: no minute is known.",
     "least_availability_percent": "Minutes up, in percent of all minutes, as if each unknown one had been down; "
     "rounded down.",
@@ -114,6 +116,7 @@ class PipeReportJson(AvailabilityJson):
     late: list[EventJson]
     late_not_listed: int
     ids_hidden: bool
+    ids_hidden_because: str | None
 
 
 class ReportJson(TypedDict):
@@ -163,6 +166,8 @@ class ReportedPipe:
     ids: Sequence[tuple[int, NamedIds]]
     """Minute to its lost and late events."""
     hides_ids: bool
+    hidden_because: str = ""
+    """Why, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +243,7 @@ def _pipe(pipe: ReportedPipe, month: Month, target: float) -> PipeReportJson:
         "late": [_event(row, hidden=pipe.hides_ids) for row in listed_late],
         "late_not_listed": max(0, counts["late"] - len(listed_late)),
         "ids_hidden": pipe.hides_ids,
+        "ids_hidden_because": pipe.hidden_because or None,
     }
 
 
@@ -292,6 +298,7 @@ def _event(row: tuple[int, EventId, Mapping[str, str]], *, hidden: bool) -> Even
 def reasons_text(reasons: Sequence[str]) -> str:
     """Reasons for people."""
     texts: Mapping[str, str] = {
+        UnknownReason.GONE: "no longer kept",
         UnknownReason.BEFORE: "before the first recorded minute",
         UnknownReason.OPEN: "not closed yet",
         UnknownReason.UNRECORDED: "nothing recorded",

@@ -1,6 +1,11 @@
-"""The watermark of a stream with two colours: the minimum over the colours that are not asleep. Pure."""
+"""The watermark of a stream with two colours: the minimum over the colours that are not asleep. Pure.
+
+A colour that was woken states first what it stated before it fell asleep. Its time is unknown until it has passed the
+waking: the minimum would go back, and without the colour it would be wrong of what the colour has accepted since.
+"""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from hifi_observe.watermark.chains import ChainJson
 from hifi_observe.watermark.statement import (
@@ -13,27 +18,53 @@ from hifi_observe.watermark.statement import (
     iso,
 )
 
+_NEVER: Final[Mapping[str, int]] = {}
 _WORST: tuple[Verdict, ...] = (UNKNOWN, DEGRADED, CURRENT)
 
 
-def merge_watermarks(colours: Mapping[str, Sequence[Watermark] | str], now_us: int) -> list[Watermark]:
+def merge_watermarks(
+    colours: Mapping[str, Sequence[Watermark] | str], now_us: int, woken_us: Mapping[str, int] = _NEVER
+) -> list[Watermark]:
     """The watermarks over all colours, by pipe and destination.
 
     Args:
         colours: name to the watermarks that its observe states, or why it does not answer. A colour that is asleep has
             nothing open, since it was drained before, and is left out.
         now_us: microseconds since 1970 UTC.
+        woken_us: name to when a colour was woken last; 0, or left out: it is not known.
     """
     away = [f"{name}: {answer}" for name, answer in sorted(colours.items()) if isinstance(answer, str)]
     stated: dict[tuple[str, str], dict[str, Watermark]] = {}
     for name, answer in sorted(colours.items()):
         if not isinstance(answer, str):
             for watermark in answer:
-                stated.setdefault((watermark["pipe"], watermark["destination"]), {})[name] = watermark
+                since_woken = _since_woken(watermark, woken_us.get(name, 0))
+                stated.setdefault((watermark["pipe"], watermark["destination"]), {})[name] = since_woken
     return [
         _merged(of_colours, [*away, *_absent(colours, of_colours)], now_us)
         for _, of_colours in sorted(stated.items())
     ]
+
+
+def _since_woken(watermark: Watermark, woken_us: int) -> Watermark:
+    """The watermark of a colour without the times that are from before it was woken."""
+    woken = iso(woken_us) if woken_us else ""
+    because = f"it was woken at {woken} and has not come as far yet"
+    since: Watermark = {**watermark}
+    if _before(since["settled_until"], woken) or _before(since["first_pass_until"], woken):
+        since["settled_until"] = since["first_pass_until"] = None
+        since["verdict"], since["because"] = UNKNOWN, [because, *since["because"]]
+    if _before(since["event_until"], woken):
+        since["event_until"] = since["event_as_of"] = None
+        since["event_because"] = [because, *since["event_because"]]
+    chain = since["chain"]
+    if chain is not None and _before(chain["settled_until"], woken):
+        since["chain"] = {**chain, "settled_until": None, "because": [because, *chain["because"]]}
+    return since
+
+
+def _before(time: str | None, woken: str) -> bool:
+    return time is not None and time < woken
 
 
 def _absent(colours: Mapping[str, Sequence[Watermark] | str], stated: Mapping[str, Watermark]) -> list[str]:

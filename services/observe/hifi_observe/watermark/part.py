@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final
+from typing import Final, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -65,6 +65,9 @@ class WatermarkPart(TypedDict):
     event_times: dict[str, tuple[int, int]]
     """Pipe to the highest event time that was read, and to the floor (`hifi_observe.ledger.event_times`)."""
     event_late: dict[str, EventLatePart]
+    pipes: NotRequired[int]
+    """Offset up to which its writer had read the topic `pipes`: what is open at destinations that were declared later
+    is not in it. A release before does not tell."""
 
 
 class RecentFailures:
@@ -124,7 +127,7 @@ def part_of(
         "at": clock.time_us(now) or 0,
         "set_back": clock.set_back,
         "reached": open_events.frontier.reached_us,
-        "unread": open_events.unread,
+        "unread": open_events.holds.unread,
         "open": [
             (
                 pipe,

@@ -148,6 +148,7 @@ def state(
     now_us: int | None,
     lost: int = 0,
     timely: Timely = _BY_DEFAULT,
+    declared_at: int = -1,
 ) -> Watermark:
     """The statement of now.
 
@@ -161,8 +162,10 @@ def state(
         now_us: by the trusted clock; None: it is not confirmed yet.
         lost: events of the pipe that are lost.
         timely: when the watermark is current.
+        declared_at: offset in the topic `pipes` of the newest revision that declares the destination; -1: none does.
     """
     blind = _blind(parts, partitions, now_us)
+    blind += _undeclared(parts, partitions, declared_at, published)
     if open_at is None:
         open_at = OpenAt(reached_by_all(parts.values()), reached_by_all(parts.values()))
     numbers = open_at.numbers
@@ -318,6 +321,27 @@ def _blind(parts: Mapping[int, WatermarkPart], partitions: int, now_us: int | No
     if deleted:
         blind.append(f"{deleted} records of raw were deleted before observe read them")
     return blind
+
+
+def _undeclared(
+    parts: Mapping[int, WatermarkPart], partitions: int, declared_at: int, published: Times
+) -> list[str]:
+    """The partitions whose observe does not know yet that the destination is declared; at most one reason.
+
+    A part of a release before counts as one that knows, unless nothing was published of the destination.
+    """
+    stated = published.settled_us or published.withheld
+    otherwise = declared_at if stated else -1
+    behind = [
+        partition
+        for partition in range(partitions)
+        if partition in parts and parts[partition].get("pipes", otherwise) < declared_at
+    ]
+    return (
+        [f"observe has not read yet that the destination is declared: {_partitions(behind)}"]
+        if behind
+        else []
+    )
 
 
 def _partitions(numbers: Sequence[int]) -> str:

@@ -150,6 +150,7 @@ class Console:
             f"Dead letters of {name}",
             pipe=name,
             dead_letters=dead_letters,
+            why_hidden=self._answers.records.why_hidden(name),
             conditions=conditions,
             operator=principal.role.includes(Role.OPERATOR),
         )

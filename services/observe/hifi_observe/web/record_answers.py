@@ -62,6 +62,7 @@ class RecordAnswers:
             "minute": merged["minute"],
             "count": merged["lost"],
             "hidden": hidden,
+            "hidden_because": self._pipes.why_hidden(merged["pipe"]) or None,
             "lost": events,
         }
 
@@ -73,11 +74,12 @@ class RecordAnswers:
             ce_id: of the event.
 
         Raises:
-            Problem: 404, the pipe masks its ids; 503, Kafka does not answer, or too many look-ups are running.
+            Problem: 404, the pipe masks its ids or was deleted; 503, Kafka does not answer, or too many look-ups
+                run.
         """
         pipe = merged["pipe"]
         if self._pipes.hides_id(pipe):
-            raise Problem(404, "The pipe masks the ids of its events.", title="No such event")
+            raise Problem(404, f"Ids are hidden: {self._pipes.why_hidden(pipe)}.", title="No such event")
         with self._slot():
             events = await record_lookup.outcomes(self._settings, self._settings.topics, merged, ce_id)
         declared = self._pipes.destinations().get(pipe, set())
@@ -85,6 +87,10 @@ class RecordAnswers:
             destinations = event["wanted"]
             event["not_wanted"] = [] if destinations is None else sorted(declared - set(destinations))
         return {"pipe": pipe, "minute": merged["minute"], "id": ce_id, "events": events}
+
+    def why_hidden(self, pipe: str) -> str:
+        """Why the event ids of a pipe are not shown; empty: they are."""
+        return self._pipes.why_hidden(pipe)
 
     async def dead(self, pipe: str, limit: int, conditions: Mapping[str, str]) -> list[dict[str, Any]]:
         """List the newest dead letters of a pipe.

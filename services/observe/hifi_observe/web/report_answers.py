@@ -1,13 +1,11 @@
 """Availability reports of a month, signed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from urllib.parse import urlsplit
 
 import orjson
 
 from hifi.delivery.colours import NAMES
-from hifi.pipe.owner import Owner
 from hifi.runtime.clock import now_us
 from hifi.runtime.health import version
 from hifi.runtime.http.problem import Problem
@@ -15,11 +13,12 @@ from hifi.runtime.signed_document import SigningKey, envelope
 from hifi_observe.colours.colours_history import ColoursHistory
 from hifi_observe.kafka.observed_partitions import ObservedPartitions
 from hifi_observe.minutes.availability import DAY_MINUTES
+from hifi_observe.minutes.day_record import DayRecord
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.minutes.named_ids import NamedIds
 from hifi_observe.pipes import ObservedPipes
 from hifi_observe.reports.month import Month, month_of
-from hifi_observe.reports.pipe_month import PipeMonth, pipe_month
+from hifi_observe.reports.pipe_month import first_kept, numbers_of, pipe_month, recorded_range
 from hifi_observe.reports.report import NAME, ReportedPipe, ReportHead, ReportJson, SloJson, report
 from hifi_observe.settings import ObserveSettings
 
@@ -84,7 +83,7 @@ class ReportAnswers:
             reported_month = month_of(month, now_us() // 60_000_000)
         except ValueError as error:
             raise Problem(400, f"{error}.", title="Invalid month") from None
-        names = self._names(pipe, owner, sees)
+        names = self._names(pipe, owner, sees, reported_month)
         head = ReportHead(
             self._settings.stream,
             NAMES if self._settings.colours else tuple(filter(None, [self._settings.colour])),
@@ -94,9 +93,9 @@ class ReportAnswers:
             owner or None,
             self._settings.observe_target,
         )
-        return report(head, reported_month, (self._pipe(name, reported_month) for name in names))
+        return report(head, reported_month, (self._pipe(name, reported_month, owner) for name in names))
 
-    def _names(self, pipe: str, owner: str, sees: Callable[[str], bool]) -> list[str]:
+    def _names(self, pipe: str, owner: str, sees: Callable[[str], bool], month: Month) -> list[str]:
         if pipe:
             if not sees(pipe):
                 raise Problem(403, f"Your role does not cover the pipe {pipe}.", title="Not allowed")
@@ -107,57 +106,69 @@ class ReportAnswers:
             return [pipe]
         stored = (*self._store.days.items(), *self._store.colours_days.items())
         with_days = {name for name, days in stored if days}
-        names = sorted(name for name in {*self._pipes.names(), *with_days} if sees(name))
+        names = sorted(
+            name for name in {*self._pipes.names(), *with_days} if sees(name) and self._existed(name, month)
+        )
         if not owner:
             return names
-        names = [name for name in names if owner in _owner_names(self._pipes.owner_of(name))]
+        names = [name for name in names if any(owner in owners for owners in self._owners(name, month))]
         if not names:
-            raise Problem(404, f"No pipe names the owner {owner!r}.", title="No such owner")
+            text = f"No pipe names the owner {owner!r}, or did so in {month.name}."
+            raise Problem(404, text, title="No such owner")
         return names
 
-    def _pipe(self, name: str, month: Month) -> ReportedPipe:
+    def _days(self, name: str) -> tuple[Mapping[int, DayRecord], int]:
+        """The days of a pipe, over both colours if there are any, and the newest minute that was closed."""
+        if not self._settings.colours:
+            return self._store.days.get(name, {}), self._store.closed_minute(self._partitions.count)
+        days = {number: day.record() for number, day in self._history.days(name).items()}
+        recorded = recorded_range(days)
+        return days, recorded[1] if recorded is not None else -1
+
+    def _existed(self, name: str, month: Month) -> bool:
+        """Whether a pipe existed in a month, as far as it is known."""
+        days, closed = self._days(name)
+        recorded = recorded_range(days)
+        if self._pipes.get(name) is None:
+            return recorded is not None and recorded[0] < month.through and recorded[1] >= month.first
+        if recorded is None:
+            return self._pipes.first_minute(name) < month.through
+        # What is older than the first day that is kept may have been deleted.
+        return recorded[0] < max(month.through, first_kept(closed) + DAY_MINUTES)
+
+    def _owners(self, name: str, month: Month) -> list[tuple[str, ...]]:
+        """By which the owners of a pipe in a month are named, the last one last."""
+        now, days = self._pipes.owner_names(name), self._store.days.get(name, {})
+        owners = []
+        for number in numbers_of(month):
+            if number in days:
+                kept = days[number].owners
+                owners.append(kept if kept is not None else now or ())
+        if now is not None and (month.partial or not owners):
+            owners.append(now)
+        return owners
+
+    def _pipe(self, name: str, month: Month, owner: str) -> ReportedPipe:
+        days, closed = self._days(name)
+        whole = pipe_month(days, month, closed)
         if self._settings.colours:
-            whole, ids = self._of_both_colours(name, month)
+            ids = [(minute, NamedIds.load(dumped)) for minute, _, dumped in self._history.ids(name)]
         else:
-            closed = self._store.closed_minute(self._partitions.count)
-            whole = pipe_month(self._store.days.get(name, {}), month, closed)
             ids = [
                 (minute, NamedIds.load(orjson.loads(dumped)))
                 for minute, dumped in sorted(self._store.ids.get(name, {}).items())
             ]
+        owners = [names for names in self._owners(name, month) if not owner or owner in names]
         return ReportedPipe(
             name,
-            next(_owner_names(self._pipes.owner_of(name)), None),
+            next(iter(owners[-1]), None) if owners else None,
             self._slo(name),
             whole,
             [row for row in ids if month.first <= row[0] < month.through],
             self._pipes.hides_id(name),
+            self._pipes.why_hidden(name),
         )
-
-    def _of_both_colours(self, name: str, month: Month) -> tuple[PipeMonth, list[tuple[int, NamedIds]]]:
-        days = {number: day.record() for number, day in self._history.days(name).items()}
-        closed = max(
-            (
-                number * DAY_MINUTES + record.runs[-1].end - 1
-                for number, record in days.items()
-                if record.runs
-            ),
-            default=-1,
-        )
-        ids = [(minute, NamedIds.load(dumped)) for minute, _, dumped in self._history.ids(name)]
-        return pipe_month(days, month, closed), ids
 
     def _slo(self, name: str) -> SloJson | None:
         pipe = self._pipes.get(name)
         return {"p95_s": f"{pipe.slo.p95:g}", "loss": pipe.slo.loss} if pipe is not None else None
-
-
-def _owner_names(owner: Owner | None) -> Iterator[str]:
-    """By which an owner is named; the first is shown: the path of a webhook may be secret."""
-    if owner is None:
-        return
-    if owner.email:
-        yield owner.email
-    if owner.webhook:
-        yield urlsplit(str(owner.webhook)).hostname or ""
-        yield str(owner.webhook)

@@ -57,7 +57,7 @@ class WatermarkAnswers:
         if not self._colours.exist:
             return self.of_colour(sees)
         answers = await self._colours.watermarks()
-        merged = merge_watermarks(answers, now_us())
+        merged = merge_watermarks(answers, now_us(), self._colours.woken_us)
         return {"watermarks": [watermark for watermark in merged if sees(watermark["pipe"])]}
 
     def stream(self, sees: Callable[[str], bool]) -> AsyncIterator[bytes]:

@@ -11,6 +11,7 @@ from hifi_observe.ledger.closing import ClosingRules, OffsetSnapshot
 from hifi_observe.ledger.ingest_activity import IngestActivity
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.live import figures
+from hifi_observe.minutes.minute_store import MinuteStore
 
 MINUTE = 28_333_333
 RULES = ClosingRules(settle_s=0)
@@ -86,6 +87,20 @@ def test_ingest_that_is_silent_across_a_restart_stays_silent() -> None:
     once_more = resume(close(again, MINUTE + 5))
     beat(once_more, range(7 * 60, 8 * 60))
     assert close(once_more, MINUTE + 7)["gaps"] == {str(MINUTE + 6): 60, str(MINUTE + 7): 0}
+
+
+def test_the_marker_after_a_stop_has_each_minute_of_a_week() -> None:
+    partition_ledger = PartitionLedger(0, RULES)
+    beat(partition_ledger, range(60))
+    again, back = resume(close(partition_ledger, MINUTE)), MINUTE + 7 * 1440
+    beat(again, range(7 * 86400, 7 * 86400 + 60), answers={"503": 1})
+    marker = close(again, back)
+    silent = {str(minute): 60 for minute in range(MINUTE + 1, back)}
+    assert marker["gaps"] == silent | {str(back): 0}
+    store = MinuteStore()
+    store.take(b"closed/0", orjson.dumps(marker))
+    assert {store.intake("flights", minute).gap_s for minute in range(MINUTE + 1, back)} == {60}
+    assert store.intake("flights", back).failed == 60
 
 
 def test_a_marker_of_before_is_read_too() -> None:

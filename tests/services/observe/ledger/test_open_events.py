@@ -338,7 +338,7 @@ def test_events_of_minutes_that_are_not_followed_hold_it() -> None:
     ledger.closed_minute = mesh.now_ms // 60_000 + 10
     ledger.open_events.note_end(1_000_000, 5, 0)
     ledger.take("raw", mesh.logs["raw"])
-    assert sum(ledger.open_events.unfollowed.values()) == 5
+    assert ledger.open_events.holds.pipes.total() == 5
     looks = ledger.open_events.look(lambda _: DESTINATIONS)
     assert {open_at.settled_us for opens in looks.values() for open_at in opens.values()} == {0}
 
@@ -367,3 +367,25 @@ def test_after_the_clock_was_set_back_it_is_unknown_when_open_events_were_acknow
     reader.deliver("b", event)
     assert reader.settled_s() == {}
     assert reader.events.frontier.reached_us == 5_000_000
+
+
+def test_an_event_whose_receipts_are_read_before_enriched_is_open_where_it_turns_out_to_be_wanted() -> None:
+    reader = Reader()
+    reader.ask_end(1)
+    group = RecordGroup((EventStage("raw"),), "e")
+    group.offsets.append(0)
+    group.sequences.append(0)
+    reader.events.begin(0, 1)
+    reader.events.add(reader.pipe_minute, group)
+    reader.pipe_minute.show([EventStage("raw"), EventStage("normalized")], "e", [0])
+    reader.deliver("a", 0)
+    assert reader.events.look(lambda _: ("a",)) == {}
+    assert reader.settled_s() == {"b": 1}, "declared meanwhile"
+    reader.pipe_minute.span("enriched", 0)
+    reader.pipe_minute.show(
+        [EventStage("enriched"), EventStage("wanted", "a"), EventStage("wanted", "b")], "e", [0]
+    )
+    assert set(reader.events.look(lambda _: ("a",))["flights"]) == {"b"}
+    reader.deliver("b", 0)
+    assert reader.settled_s() == {}
+    assert not reader.events._pieces

@@ -62,7 +62,7 @@ def test_shares_that_were_let_go_are_not_merged_after_a_restart_and_the_day_stay
     store.take(old, None)
     close(store, FIRST + 3 * DAY_MINUTES)
     assert not store.changed["flights"]
-    records = dict(owner(store).merge("flights"))
+    records = dict(owner(store, first_minute=FIRST + 3 * DAY_MINUTES).merge("flights"))
     assert record_keys.minute("flights", FIRST) not in records
     assert record_keys.day("flights", DAY) not in records
     assert store.days["flights"][DAY].by_state() == {"up": 1, "down": 0, "unknown": 0}
@@ -262,3 +262,83 @@ def test_days_and_ids_are_deleted_after_a_year() -> None:
     assert not store.ids["flights"]
     assert not store.colours_days["flights"]
     assert not store.colours_ids["flights"]
+
+
+def share(minute: int, partition: int, *, state: str = "", at_us: int = 0) -> bytes:
+    """Of ten events, one of which is unresolved in a state, if any."""
+    pipe_minute = PipeMinute("flights", minute)
+    ids = IdSet.of([("a" * 16, 1)])
+    left = [Unresolved("retrier", "crm", state, ids)] if state else []
+    pipe_minute.close({}, ids if state else IdSet(), {})
+    minute_result = MinuteResult(pipe_minute, Counter({("ingest", "", "in"): 10}), left)
+    return orjson.dumps(dump(minute_result, partition, at_us or (minute + 6) * 60_000_000))
+
+
+@pytest.mark.parametrize(("state", "days"), [("", 0), ("lost", 7), ("parked", 31), ("waiting", 31)])
+def test_a_share_is_kept_for_as_long_as_its_events_are_followed(state: str, days: int) -> None:
+    store = MinuteStore()
+    owning, key = owner(store), record_keys.part("flights", FIRST, 0)
+    store.take(key, share(FIRST, 0, state=state))
+    for after in (FIRST, FIRST + 60, FIRST + days * DAY_MINUTES + 30):
+        close(store, after)
+        assert key not in dict(owning.merge("flights"))
+    close(store, FIRST + days * DAY_MINUTES + 90)
+    assert dict(owning.merge("flights"))[key] is None
+    assert not store.parts["flights"]
+
+
+def test_a_minute_is_merged_of_all_its_shares_when_only_one_partition_amends_it_after_an_hour() -> None:
+    store = MinuteStore()
+    owning = MinuteMerger(store, 2, {"flights": LIMITS}.get, lambda _: 0, keep_h=48, amend_s=3600)
+    store.take(record_keys.part("flights", FIRST, 0), share(FIRST, 0))
+    store.take(record_keys.part("flights", FIRST, 1), share(FIRST, 1, state="waiting"))
+    for after in (FIRST, FIRST + 200):
+        for partition in (0, 1):
+            store.take(record_keys.closed(partition), orjson.dumps({"minute": after}))
+        owning.merge("flights")
+    later = share(FIRST, 1, at_us=(FIRST + 200) * 60_000_000)
+    store.take(record_keys.part("flights", FIRST, 1), later)
+    merged = dict(owning.merge("flights"))[record_keys.minute("flights", FIRST)]
+    assert merged is not None
+    assert (merged["in"], merged["waiting"]) == (20, 0)
+    assert not store.parts["flights"], "nobody needs them any more"
+
+
+@pytest.mark.parametrize("stopped", [DAY_MINUTES, 3 * DAY_MINUTES, 7 * DAY_MINUTES - 10])
+@pytest.mark.parametrize("restarts", [0, 1, 2])
+def test_each_minute_of_a_stop_of_up_to_a_week_is_down(stopped: int, restarts: int) -> None:
+    store = MinuteStore()
+    owning = owner(store, first_minute=FIRST - 10)
+    for minute in range(FIRST - 10, FIRST):
+        close(store, minute, gaps={str(minute): 1})
+        owning.merge("flights")
+    back = FIRST + stopped
+    gaps = dict.fromkeys(map(str, range(FIRST, back)), 60)
+    close(store, back, gaps=gaps | {str(back): 1})
+    owning = owner(store, first_minute=FIRST - 10)
+    while records := owning.merge("flights"):
+        assert len(records) < 2 * DAY_MINUTES + 100, "others have their turn"
+        if restarts:
+            restarts -= 1
+            owning = owner(store, first_minute=FIRST - 10)
+    states = {
+        number * DAY_MINUTES + minute: state.state
+        for number, day in store.days["flights"].items()
+        for minute, state in day.states()
+    }
+    assert [minute for minute, state in states.items() if state == "down"] == list(range(FIRST, back))
+    assert states.keys() == set(range(FIRST - 10, back + 1))
+    assert min(store.minutes["flights"]) >= back - 48 * 60, "minutes are kept for as long as before"
+
+
+def test_a_stop_keeps_the_usage_of_its_minutes() -> None:
+    store = MinuteStore()
+    owning = owner(store)
+    close(store, FIRST, gaps={str(FIRST): 1})
+    owning.merge("flights")
+    store.take(record_keys.part("flights", FIRST + 5, 0), part(FIRST + 5))
+    close(store, FIRST + 5 * DAY_MINUTES)
+    while owning.merge("flights"):
+        pass
+    assert store.days["flights"][DAY].counts["in"] == 10
+    assert store.usage_days["flights"][DAY].usage.events == 10

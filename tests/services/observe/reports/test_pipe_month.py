@@ -12,11 +12,19 @@ import pytest
 from pydantic import TypeAdapter
 
 from hifi_observe.minutes.availability import DAY_MINUTES
-from hifi_observe.minutes.day_record import COUNTS, DayRecord, MinuteState
+from hifi_observe.minutes.day_record import COUNTS, KEPT_DAYS, DayRecord, MinuteState
 from hifi_observe.minutes.named_ids import EventId, NamedIds
 from hifi_observe.reports.month import Month, minute_text, month_before, month_of
 from hifi_observe.reports.pipe_month import PipeMonth, pipe_month
-from hifi_observe.reports.report import DEFINITIONS, MOST_IDS, ReportedPipe, ReportHead, ReportJson, report
+from hifi_observe.reports.report import (
+    DEFINITIONS,
+    MOST_IDS,
+    ReportedPipe,
+    ReportHead,
+    ReportJson,
+    reasons_text,
+    report,
+)
 
 HEAD = ReportHead("s", (), "2026-11-01T00:00:00Z", "hifi-observe 0", None, None, 0.999)
 STATES = [
@@ -213,4 +221,18 @@ def test_a_report_has_the_declared_form_and_each_figure_a_definition() -> None:
     figure_names = {*pipe["events"], *(pipe["minutes"].keys() - {"total"})} | {
         name for name in pipe if name.endswith(("_percent", "_minutes"))
     }
-    assert figure_names | {"nines", "id", "identity", "minute", "colours"} == set(DEFINITIONS)
+    assert figure_names | {"nines", "id", "identity", "minute", "colours", "owner"} == set(DEFINITIONS)
+
+
+def test_minutes_older_than_what_is_kept_are_told_as_such() -> None:
+    month = month_of("2026-10", 10**9)
+    first_day = month.first // DAY_MINUTES
+    days = {first_day + 20: DayRecord().updated([(0, STATES[0])], {})}
+    closed = (first_day + 10 + KEPT_DAYS) * DAY_MINUTES
+    answer = report_of(month, pipe_month(days, month, closed))["pipes"][0]
+    assert [(span["since"], span["until"], span["reasons"]) for span in answer["unknown"]][:2] == [
+        ("2026-10-01T00:00Z", "2026-10-11T00:00Z", ["no-longer-kept"]),
+        ("2026-10-11T00:00Z", "2026-10-21T00:00Z", ["before-first-minute"]),
+    ]
+    [span] = report_of(month, pipe_month({}, month, 2 * closed))["pipes"][0]["unknown"]
+    assert (span["minutes"], reasons_text(span["reasons"])) == (31 * DAY_MINUTES, "no longer kept")

@@ -3,7 +3,8 @@
 from tests.services.observe.watermark.test_statement import NOW_US, S, part, stated
 
 from hifi_observe.watermark.both_colours import merge_watermarks
-from hifi_observe.watermark.statement import Watermark, iso
+from hifi_observe.watermark.chains import ChainJson
+from hifi_observe.watermark.statement import Times, Watermark, iso
 
 BLUE: Watermark = stated(part(), part())
 GREEN: Watermark = stated(part(), part(reached=NOW_US - 4 * S))
@@ -31,3 +32,30 @@ def test_a_colour_without_a_time_makes_the_time_unknown() -> None:
     (watermark,) = merge_watermarks({"blue": [BLUE], "green": [blind]}, NOW_US)
     assert (watermark["settled_until"], watermark["verdict"]) == (None, "unknown")
     assert watermark["because"] == ["green: not observed: partition 1"]
+
+
+def test_a_colour_that_was_woken_does_not_take_it_back_to_before_it_slept() -> None:
+    """Its time is unknown until it has come as far: what it has accepted since it was woken may be open."""
+    asleep_us, woken_us = NOW_US - 600 * S, NOW_US - 60 * S
+    before = merge_watermarks({"blue": [BLUE]}, NOW_US)[0]
+    woken: Watermark = {
+        **stated(part(), published=Times(asleep_us, asleep_us, False, asleep_us, asleep_us)),
+        "chain": chain(asleep_us),
+    }
+    blue: Watermark = {**BLUE, "chain": chain(NOW_US - S)}
+    assert woken["settled_until"] == iso(asleep_us), "what it stated before"
+    (watermark,) = merge_watermarks(
+        {"blue": [blue], "green": [woken]}, NOW_US, {"blue": 0, "green": woken_us}
+    )
+    assert before["settled_until"] == iso(NOW_US - S)
+    assert (watermark["settled_until"], watermark["first_pass_until"]) == (None, None)
+    assert (watermark["event_until"], watermark["event_as_of"]) == (None, None)
+    assert watermark["chain"]["settled_until"] is None  # type: ignore[index] # both have one
+    assert watermark["verdict"] == "unknown"
+    assert f"green: it was woken at {iso(woken_us)} and has not come as far yet" in watermark["because"]
+    (watermark,) = merge_watermarks({"blue": [blue], "green": [GREEN]}, NOW_US, {"green": woken_us})
+    assert (watermark["settled_until"], watermark["verdict"]) == (iso(NOW_US - 4 * S), "current")
+
+
+def chain(settled_us: int) -> ChainJson:
+    return {"settled_until": iso(settled_us), "via": [], "held_by": None, "deleted_at": None, "because": []}

@@ -39,9 +39,10 @@ def stated(
     published: Times | None = None,
     now_us: int | None = NOW_US,
     timely: Timely | None = None,
+    declared_at: int = -1,
 ) -> Watermark:
-    published = published or Times()
-    return state("p", "d", open_at, dict(enumerate(parts)), 2, published, now_us, 0, timely or Timely())
+    published, all_parts = published or Times(), dict(enumerate(parts))
+    return state("p", "d", open_at, all_parts, 2, published, now_us, 0, timely or Timely(), declared_at)
 
 
 def test_what_is_timely_is_declared() -> None:
@@ -111,6 +112,28 @@ def test_a_partition_that_is_not_observed_or_not_read_makes_it_unknown() -> None
         assert watermark["settled_until"] == iso(published.settled_us)
         assert stated(*parts)["settled_until"] is None
     assert stated(part(), part(), now_us=None)["verdict"] == "unknown"
+
+
+def test_a_new_destination_is_stated_once_every_part_was_made_by_one_who_knows_it() -> None:
+    """A part of a release before does not tell; once something is published of the destination, it counts."""
+    published = Times(NOW_US - 60 * S, NOW_US - 60 * S)
+    for offsets, before, behind in (
+        ((7, 6), Times(), "partition 1"),
+        ((6, None), Times(), "partitions 0, 1"),
+        ((6, 6), published, "partitions 0, 1"),
+        ((None, 7), published, None),
+        ((7, 8), Times(), None),
+    ):
+        parts = [part() if offset is None else part(pipes=offset) for offset in offsets]
+        watermark = stated(*parts, published=before, declared_at=7)
+        if behind is None:
+            assert watermark["settled_until"] == iso(NOW_US - S)
+        else:
+            assert watermark["verdict"] == "unknown"
+            assert watermark["because"] == [
+                f"observe has not read yet that the destination is declared: {behind}"
+            ]
+            assert microseconds(watermark["settled_until"]) == before.settled_us
 
 
 def test_a_frontier_that_stands_still_is_named() -> None:
