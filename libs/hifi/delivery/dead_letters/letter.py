@@ -48,7 +48,7 @@ class DeadLetter:
 
     @property
     def withheld(self) -> bool:
-        """Whether its data was not written because a mask could not be applied; `raw` has it."""
+        """Whether its data and key were not written because a mask could not be applied; `raw` has them."""
         return self.text(REASON) == MASK_UNAVAILABLE
 
     def text(self, header: str) -> str:
