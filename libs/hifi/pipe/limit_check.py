@@ -61,13 +61,20 @@ def enrich_refusals(pipe: Pipe, limits: PipeLimits) -> Iterator[tuple[YamlPath, 
 
 
 def _masks_of_identifiers(pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:
-    """Masks of fields whose values a source that collect reads has written into ids or record keys, too."""
+    """Masks of fields whose values ingest or collect has written into ids or record keys, too.
+
+    Ids of events over HTTP are left out: their sender chose them.
+    """
     source = pipe.source
-    if not isinstance(source, CollectedSource):
+    if isinstance(source, CollectedSource):
+        identifying = source.identifying()
+    elif source.partition_key is None or (source.mask and "partitionkey" in source.mask.attributes):
         return
+    else:
+        identifying = [("partition_key", source.partition_key)]
     for path in pipe.normalize.mask:
         for sent in sent_paths(pipe.normalize, path):
-            for setting, field in source.identifying():
+            for setting, field in identifying:
                 if f"{sent}.".startswith(f"{field}.") or field.startswith(f"{sent}."):
                     reason = (
                         f"`source.{setting}` is the field {field}, whose values are in the ids or keys of events, "

@@ -302,7 +302,9 @@ def _result(pipe: Pipe, query: RowQuery, left_out: LeftOutSql | None) -> Steps:
         conditions["hifi.filter"] = pipe.enrich.filter
     met = {name: f"({condition}\n)" for name, condition in conditions.items()}
     if conditions and left_out is not None:
-        query = query.extend_unless_failed({name: f"cast({text} as boolean)" for name, text in met.items()})
+        query = query.extend_unless_failed(
+            {name: left_out.condition(condition) for name, condition in conditions.items()}
+        )
         met = {name: f"coalesce(`{name}`, {LEFT_OUT})" for name in conditions}
     to = _destinations(pipe, met)
     if pipe.watch:

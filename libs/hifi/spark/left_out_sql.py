@@ -1,7 +1,8 @@
 """Spark SQL for events of a database's changes, which do not carry all columns. Pure: it does not use Spark.
 
 What left-out columns mean is in `hifi.pipe.normalize.left_out`. A rule on a column that a delete leaves out is not
-judged, and a field computed from a long value that did not change is left out, too, like the value.
+judged, a condition that such a column decides is met, and a field computed from a long value that did not change is
+left out, too, like the value.
 """
 
 import re
@@ -12,11 +13,14 @@ from hifi.pipe.model import Enrich, MapRule, Pipe
 from hifi.pipe.normalize.left_out import is_of_changes
 from hifi.record.spark_sql import literal
 from hifi.spark.json_fields import json_fields
+from hifi.spark.null_logic import alternatives, passes_null_on
 
 CHANGE: Final = "change"
 """Name of the member that says what happened to a row."""
 LEFT_OUT: Final = "`hifi.left_out`"
 """boolean: the event is a delete without some of the declared fields."""
+_ABSENT: Final = "`hifi.absent`"
+"""array<string>: the declared fields that a delete leaves out; null: the event is none, or no JSON object."""
 UNCHANGED: Final = "`hifi.unchanged`"
 """string: JSON array of the columns that the event leaves out as unchanged; null: there are none."""
 
@@ -26,22 +30,51 @@ class LeftOutSql:
 
     def __init__(self, pipe: Pipe) -> None:
         self._columns = _columns(pipe)
+        self._fields, self._opaque = _fields(pipe)
 
     def marks(self, text: str, change: str, fields: Sequence[str]) -> dict[str, str]:
-        """The columns `LEFT_OUT` and `UNCHANGED` and what they need, name to SQL.
+        """The columns `LEFT_OUT`, `UNCHANGED` and what they and conditions need, name to SQL.
 
         Args:
             text: SQL of the data (string).
             change: SQL of the member `change` (string).
             fields: names of the declared fields.
         """
-        names = f"array({', '.join(map(literal, fields))})"
-        absent = f"size(array_except({names}, json_object_keys({text}))) > 0" if fields else "false"
+        absent = f"array_except({_array(fields)}, json_object_keys({text}))"
         return {
             "hifi.change": json_fields(change, ["op", "unchanged"]),
-            "hifi.left_out": f"if(`hifi.change`[0] = 'delete', coalesce({absent}, true), false)",
+            "hifi.absent": f"if(`hifi.change`[0] = 'delete', {absent}, null)",
+            "hifi.left_out": f"if(`hifi.change`[0] = 'delete', coalesce(size({_ABSENT}) > 0, true), false)",
             "hifi.unchanged": "`hifi.change`[1]",
         }
+
+    def condition(self, sql: str) -> str:
+        """SQL of a condition, boolean: null where what a delete leaves out decides it.
+
+        That is null by itself, unless the condition turns null into a value: then a part of it that reads such a field
+        is null.
+        """
+        whole = f"cast(({sql}\n) as boolean)"
+        parts = [[self._part(part) for part in conjuncts] for conjuncts in alternatives(sql)]
+        if all(unknown is None for conjuncts in parts for _, unknown in conjuncts):
+            return whole
+        judged = " or ".join(
+            "("
+            + " and ".join(
+                text if unknown is None else f"if({unknown}, null, {text})" for text, unknown in conjuncts
+            )
+            + ")"
+            for conjuncts in parts
+        )
+        return f"if({LEFT_OUT}, {judged}, {whole})"
+
+    def _part(self, sql: str) -> tuple[str, str | None]:
+        """SQL of a part of a condition, and of whether it is unknown; None: it is null then by itself."""
+        names = [name for name in self._fields if name in _words(sql)]
+        fields = sorted(set[str]().union(*(self._fields[name] for name in names)))
+        is_null_then = passes_null_on(sql) and self._opaque.isdisjoint(names)
+        unknown = f"coalesce(arrays_overlap({_ABSENT}, {_array(fields)}), true)"
+        return f"cast(({sql}\n) as boolean)", None if is_null_then or not fields else unknown
 
     def is_unchanged(self, names: Iterable[str]) -> str | None:
         """SQL of whether a field is computed from an unchanged column; None: these never are. It may be null.
@@ -88,6 +121,14 @@ def left_out_sql(pipe: Pipe) -> LeftOutSql | None:
     return LeftOutSql(pipe) if is_of_changes(pipe) and pipe.enrich.fields else None
 
 
+def _array(texts: Iterable[str]) -> str:
+    return f"array({', '.join(map(literal, texts))})"
+
+
+def _words(sql: str) -> set[str]:
+    return set(re.findall(r"\w+", sql))
+
+
 def _columns(pipe: Pipe) -> dict[str, set[str]]:
     """Field, declared or added, to the columns that it is computed from."""
     enrich: Enrich = pipe.enrich
@@ -95,15 +136,31 @@ def _columns(pipe: Pipe) -> dict[str, set[str]]:
     for target, rule in (pipe.normalize.fields or {}).items():
         source = (rule.from_ or target) if isinstance(rule, MapRule) else rule
         sent.setdefault(target.partition(".")[0], set()).add(source.partition(".")[0])
-    columns = {name: sent.get(name, {name}) for name in enrich.fields}
-    for lookup in enrich.lookups.values():
-        key = set[str]().union(*(columns[name] for name in lookup.key))
-        columns |= dict.fromkeys(lookup.fields, key)
+    return _made_of(enrich, {name: sent.get(name, {name}) for name in enrich.fields})
+
+
+def _fields(pipe: Pipe) -> tuple[dict[str, set[str]], set[str]]:
+    """Field, declared or added, to the declared fields that it is made of; those that may be no null without these."""
+    enrich = pipe.enrich
+    fields = _made_of(enrich, {name: {name} for name in enrich.fields})
+    opaque: set[str] = set(enrich.udf.returns) if enrich.udf is not None else set()
     for name, derived in enrich.derive.items():
         sql = derived if isinstance(derived, str) else derived.sql
-        words = set(re.findall(r"\w+", sql))
-        columns[name] = set[str]().union(*(columns[field] for field in columns if field in words))
+        if not passes_null_on(sql) or not opaque.isdisjoint(_words(sql)):
+            opaque.add(name)
+    return fields, opaque
+
+
+def _made_of(enrich: Enrich, declared: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """Field, declared or added, to what all fields are made of that it is computed from, given that of the declared."""
+    made_of = dict(declared)
+    for lookup in enrich.lookups.values():
+        key = set[str]().union(*(made_of[name] for name in lookup.key))
+        made_of |= dict.fromkeys(lookup.fields, key)
+    for name, derived in enrich.derive.items():
+        words = _words(derived if isinstance(derived, str) else derived.sql)
+        made_of[name] = set[str]().union(*(made_of[field] for field in made_of if field in words))
     if enrich.udf is not None:
-        arguments = set[str]().union(*(columns[name] for name in enrich.udf.args))
-        columns |= dict.fromkeys(enrich.udf.returns, arguments)
-    return columns
+        arguments = set[str]().union(*(made_of[name] for name in enrich.udf.args))
+        made_of |= dict.fromkeys(enrich.udf.returns, arguments)
+    return made_of

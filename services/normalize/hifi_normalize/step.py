@@ -190,7 +190,8 @@ class Normalizer:
                     return at
                 first = self._first_copy(fingerprints, record, event)
                 if first is not None:
-                    outputs.receipts.append(_duplicate_receipt(record, first, fetched_us))
+                    key = self._receipt_key(record, event)
+                    outputs.receipts.append(_duplicate_receipt(record, key, first, fetched_us))
                     continue
                 record = _as_passed_on(record, event, reuses_id=fingerprints.reused_id_at == record.offset)
                 headers = record.headers
@@ -276,6 +277,14 @@ class Normalizer:
         metrics.CLIENT_RETRIES.labels(pipe).inc()
         return b"%d" % first_offset
 
+    def _receipt_key(self, record: ConsumerRecord, event: Identity) -> bytes | None:
+        """The key of a record as `normalized` has it; None, too, where its masks cannot be applied."""
+        try:
+            mask_key = self._pipes.get(event.pipe, event.revision).mask_key
+            return record.key if mask_key is None else mask_key(record.key)
+        except Rejected:
+            return None
+
     def _source_copy(
         self, fingerprints: PartitionFingerprints, record: ConsumerRecord, pipe: str, position: SourcePosition
     ) -> bytes | None:
@@ -346,10 +355,10 @@ def _as_passed_on(record: ConsumerRecord, event: Identity, *, reuses_id: bool) -
 
 
 def _dead_letter(record: ConsumerRecord, why: Rejected, fetched_us: int) -> Record:
-    value, headers = record.value, record.headers
+    key, value, headers = record.key, record.value, record.headers
     if why.reason in (MASK_UNAVAILABLE, PIPE_UNREADABLE):
-        value, headers = None, with_fields(headers, {RAW: b"%d" % record.offset})
-    return dead_letter(record.key, value, headers, SERVICE, why, fetched_us)
+        key, value, headers = None, None, with_fields(headers, {RAW: b"%d" % record.offset})
+    return dead_letter(key, value, headers, SERVICE, why, fetched_us)
 
 
 def _header(record: ConsumerRecord, header_name: str) -> bytes | None:
@@ -360,8 +369,15 @@ def _header(record: ConsumerRecord, header_name: str) -> bytes | None:
     return None
 
 
-def _duplicate_receipt(record: ConsumerRecord, first: bytes, fetched_us: int) -> Record:
-    """The receipt of an event whose first copy, at offset `first` unless that is empty, is delivered instead."""
+def _duplicate_receipt(record: ConsumerRecord, key: bytes | None, first: bytes, fetched_us: int) -> Record:
+    """The receipt of an event whose first copy, at offset `first` unless that is empty, is delivered instead.
+
+    Args:
+        record: the event, as `raw` has it.
+        key: of the record, masked.
+        first: see `_first_copy`.
+        fetched_us: when the batch was fetched, microseconds since 1970 UTC.
+    """
     headers = [
         record.headers[0],
         write_hop(fetched_us, record.offset),
@@ -370,4 +386,4 @@ def _duplicate_receipt(record: ConsumerRecord, first: bytes, fetched_us: int) ->
     trace = _header(record, TRACEPARENT)
     if trace is not None:
         headers.append((TRACEPARENT, trace))
-    return Record(record.key, None, headers)
+    return Record(key, None, headers)

@@ -101,4 +101,50 @@ async def test_a_masked_column_of_a_change_is_on_no_further_topic_not_even_in_ke
     assert CANARY not in repr(passed)
     assert orjson.loads(passed.key)["mail"] == orjson.loads(passed.value)["mail"]
     assert dead.value is None
+    assert CANARY not in repr(dead)
     assert headers(dead)["hifi_reason"] == b"mask-unavailable"
+
+
+async def test_a_masked_column_is_not_in_the_key_of_a_repetitions_receipt(
+    kafka: str, log: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_text("secret")
+    hashed = {"hash": {"file": str(tmp_path / "key")}}
+    rows = pipe("rows", mask={"mail": hashed}).model_copy(update={"source": CHANGES})
+    redacted = pipe("redacted", mask={"mail": "redact"}).model_copy(update={"source": CHANGES})
+    async with new_stream(kafka, rows, redacted) as stream:
+        for name in ("rows", "redacted"):
+            for _ in range(2):
+                event = stream.event(name, {"mail": CANARY})
+                sent_again = [
+                    (header, b"same" if header == "ce_id" else value) for header, value in event.headers
+                ]
+                await stream.put(1, event._replace(key=b'{"mail":"canary-4711"}', headers=sent_again))
+        async with normalize(stream, log) as instance:
+            (passed,) = await stream.read(stream.topics.normalized, 1)
+            of_rows, of_redacted = await stream.read(stream.topics.receipts, 2)
+            assert await instance.stop() == 0
+    assert of_rows.key == passed.key
+    assert of_redacted.key is None
+    assert CANARY not in repr((of_rows, of_redacted))
+
+
+async def test_a_replay_gives_back_the_key_that_was_withheld(kafka: str, log: Path, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("secret")
+    redacted = pipe("rows", mask={"mail": "redact"}).model_copy(update={"source": CHANGES})
+    hashed = pipe("rows", mask={"mail": {"hash": {"file": str(tmp_path / "key")}}})
+    key = b'{"mail":"canary-4711"}'
+    async with new_stream(kafka, redacted) as stream:
+        await stream.put(1, stream.event("rows", {"mail": CANARY})._replace(key=key))
+        async with normalize(stream, log) as instance:
+            (dead,) = await stream.read(stream.topics.dead_letter, 1)
+            assert dead.key is None
+            await stream.publish(hashed.model_copy(update={"source": CHANGES}))
+            pipes = (await read_registry(stream.kafka, stream.topics)).pipes
+            async for _ in replay(stream.producer, stream.topics, await letters(stream), pipes):
+                pass
+            (passed,) = await stream.read(stream.topics.normalized, 1)
+            assert await instance.stop() == 0
+        _, again = await stream.all(stream.topics.raw)
+    assert again.key == key
+    assert orjson.loads(passed.key)["mail"] == orjson.loads(passed.value)["mail"]

@@ -14,6 +14,7 @@ from hifi_objects.source.version import ObjectVersion
 AT: Final = "at"
 """Name of the entry that says how far objects are read."""
 _OBJECT: Final = "o/"
+_HELD: Final = "h/"
 _TOKEN_BYTES: Final = 8
 _ROW_BITS: Final = 32
 POSTPONE_S: Final = 60.0
@@ -64,6 +65,44 @@ class ObjectsAt(NamedTuple):
     def entry(self) -> dict[str, Any]:
         """As JSON."""
         return self._asdict()
+
+    def others(self) -> "ObjectsAt":
+        """How far the versions after this one are read, when its rest is read later, from what this has written."""
+        return ObjectsAt(secrets.token_hex(_TOKEN_BYTES), self.next, self.ordinal + 1)
+
+
+class HeldObject(NamedTuple):
+    """A version that could not be read to its end. It is tried again, and others are read meanwhile."""
+
+    version: KnownObject
+    at: ObjectsAt
+    """How far it is read. Only its own rows have this `reading` from now on, so that their positions rise."""
+
+    @property
+    def entry_name(self) -> str:
+        """Name of its entry in the progress of the source."""
+        return f"{_HELD}{self.version.ordinal}"
+
+    def entry(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"object": self.version.object.entry(), "at": self.at.entry()}
+
+
+def held_objects(entries: Mapping[str, Any]) -> list[HeldObject]:
+    """The versions that could not be read to their end, in the order in which they were seen.
+
+    Args:
+        entries: of the source, by name.
+    """
+    held = [
+        HeldObject(
+            KnownObject(int(name.removeprefix(_HELD)), ObjectVersion.read(entry["object"])),
+            ObjectsAt.read(entry["at"]),
+        )
+        for name, entry in entries.items()
+        if name.startswith(_HELD)
+    ]
+    return sorted(held, key=lambda held_object: held_object.version.ordinal)
 
 
 class ObjectCatalog:

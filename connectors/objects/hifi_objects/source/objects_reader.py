@@ -1,10 +1,11 @@
 """Read objects one after the other, in the order in which they were first seen: listing > ordinals > rows."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hifi.pipe.sources.event import SourceEvent
 from hifi.pipe.sources.kind import MOST_EVENTS, PolledSource, SourceContext, SourceTurn
@@ -14,7 +15,15 @@ from hifi.runtime import log
 from hifi.runtime.clock import monotonic_s, now_us
 from hifi.runtime.errors import Retryable
 from hifi_objects.declaration import ObjectsSource
-from hifi_objects.source.catalog import AT, KnownObject, ObjectCatalog, ObjectsAt
+from hifi_objects.source import catalog as catalogs
+from hifi_objects.source.catalog import (
+    AT,
+    HeldObject,
+    KnownObject,
+    ObjectCatalog,
+    ObjectsAt,
+    held_objects,
+)
 from hifi_objects.source.object_rows import ObjectRows
 from hifi_objects.source.row_events import ObjectRowEvents
 from hifi_objects.source.row_worker import RowWorker
@@ -34,6 +43,15 @@ class _ReadRows(NamedTuple):
     """Number of the last row."""
     read_bytes: int
     """Of the object so far."""
+
+
+@dataclass
+class _Writing:
+    """How far the rows of a version are written, also where reading it ends with an error."""
+
+    at: ObjectsAt
+    entries: Callable[[ObjectsAt], dict[str, Any]]
+    """What says so in the progress of the source."""
 
 
 class ObjectsReader(PolledSource):
@@ -59,6 +77,10 @@ class ObjectsReader(PolledSource):
         """Objects that may not or cannot be read, as they are shown."""
         self._unread_path = ""
         """The object that could not be read last; the store is listed before it is tried again."""
+        self._held: dict[int, HeldObject] = {}
+        """Ordinal to a version that could not be read to its end."""
+        self._tried_s: dict[int, float] = {}
+        """Ordinal to the monotonic time of the last try of such a version, seconds."""
         self.name = f"objects/{store.name.replace(';', '%3B')}"
         """Name of what is read."""
 
@@ -77,11 +99,18 @@ class ObjectsReader(PolledSource):
     async def _read(self, turn: SourceTurn) -> None:
         settle_s = 0.0 if self._source.folder is None else self._source.settle
         catalog, at = ObjectCatalog(turn.entries, settle_s), ObjectsAt.read(turn.entries.get(AT))
+        self._held = {held.version.ordinal: held for held in held_objects(turn.entries)}
         while not turn.over():
             listed = await self._listed(turn)
             turn.works()
             turn.warn("settings", None)
             at = await self._add(turn, catalog, at, listed)
+            for held in list(self._held.values()):
+                if (
+                    not turn.over()
+                    and monotonic_s() >= self._tried_s.get(held.version.ordinal, 0.0) + catalogs.POSTPONE_S
+                ):
+                    await self._read_held(turn, catalog, held)
             while not turn.over() and (known_object := catalog.next(at.ordinal)) is not None:
                 at = await self._read_object(turn, catalog, known_object, at)
             complete = not self._store.problems  # what is in a folder that cannot be listed is not gone
@@ -120,58 +149,107 @@ class ObjectsReader(PolledSource):
         """Write the rows of a version that are not written yet; a version that is gone is left."""
         if at.ordinal != known_object.ordinal:
             at = at._replace(ordinal=known_object.ordinal, row=0, batch=None)
-        is_gone, removed_entries, path = False, dict[str, None](), known_object.object.shown_path
+        is_gone, path = False, known_object.object.shown_path
+        changed_entries, writing = dict[str, Any](), _Writing(at, lambda at: {AT: at.entry()})
         try:
-            if (refusal := self._store.refusal(known_object.object)) is not None:
-                at = await self._write_rows(turn, catalog, at, self._refused(known_object, at, refusal))
-            else:
-                async with self._store.opened(known_object.object) as opened:
-                    at = await self._write_rows(turn, catalog, at, self._batches(known_object, at, opened))
-                turn.warn("objects", None)
-                if path in self._refused_paths:
-                    self._refused_paths.discard(path)
-                    turn.warn(f"object {path}", None)
+            await self._write_object(turn, catalog, known_object, writing)
         except ObjectGone as error:
             is_gone = True
-            logger.warning("object-gone", pipe=self._pipe, reason=str(error))
-            turn.warn("objects", f"{error}: the rest of its rows was not read")
+            self._tell_gone(turn, error)
         except (ObjectRefused, ObjectUnreadable, OSError) as error:
-            if at.row or at.batch is not None:  # rows of it may be written: it has to be read from here on
-                raise Retryable(_problem(path, error)) from error
+            at = writing.at
             if not isinstance(error, ObjectRefused) and path not in {self._unread_path, *self._refused_paths}:
                 self._unread_path = path  # perhaps it is the store that cannot be read
-                await turn.keep({AT: at.entry()})  # so that the objects before are not read again
+                await turn.keep({AT: at.entry()})  # so that nothing before is read again
                 raise Retryable(_problem(path, error)) from error
-            is_gone, removed_entries = True, catalog.postpone(known_object, monotonic_s())
-            logger.warning("object-refused", pipe=self._pipe, reason=_problem(path, error))
-            self._refused_paths.add(path)
-            turn.warn(f"object {path}", f"{_problem(path, error)}; it is tried again, and others are read")
+            is_gone = True
+            if at.row or at.batch is not None:  # rows of it may be written: it has to be read from here on
+                held = HeldObject(known_object, at)
+                self._hold(held)
+                changed_entries, writing.at = {held.entry_name: held.entry()}, at.others()
+            else:
+                changed_entries = dict(catalog.postpone(known_object, monotonic_s()))
+            self._tell_refused(turn, path, error)
+        at = writing.at
         if is_gone or not turn.over():
             at = at._replace(ordinal=known_object.ordinal + 1, row=0, batch=None)
-        if removed_entries or catalog.next(at.ordinal) is None or turn.over():
+        if changed_entries or catalog.next(at.ordinal) is None or turn.over():
             await turn.keep(
-                {**removed_entries, AT: at.entry()}
+                {**changed_entries, AT: at.entry()}
             )  # so that the next reader reads nothing again
         return at
 
+    async def _read_held(self, turn: SourceTurn, catalog: ObjectCatalog, held: HeldObject) -> None:
+        """Try again to read the rest of a version."""
+        writing = _Writing(held.at, lambda at: {held.entry_name: held._replace(at=at).entry()})
+        try:
+            await self._write_object(turn, catalog, held.version, writing)
+        except ObjectGone as error:
+            self._tell_gone(turn, error)
+        except (ObjectRefused, ObjectUnreadable, OSError) as error:
+            await turn.keep(writing.entries(writing.at))
+            self._hold(held._replace(at=writing.at))
+            self._tell_refused(turn, held.version.object.shown_path, error)
+            return
+        else:
+            if turn.over():
+                return
+        del self._held[held.version.ordinal]
+        await turn.keep({held.entry_name: None})
+        turn.warn(f"object {held.version.object.shown_path}", None)
+
+    def _hold(self, held: HeldObject) -> None:
+        self._held[held.version.ordinal] = held
+        self._tried_s[held.version.ordinal] = monotonic_s()
+
+    def _tell_gone(self, turn: SourceTurn, error: ObjectGone) -> None:
+        logger.warning("object-gone", pipe=self._pipe, reason=str(error))
+        turn.warn("objects", f"{error}: the rest of its rows was not read")
+
+    def _tell_refused(self, turn: SourceTurn, path: str, error: Exception) -> None:
+        logger.warning("object-refused", pipe=self._pipe, reason=_problem(path, error))
+        self._refused_paths.add(path)
+        turn.warn(f"object {path}", f"{_problem(path, error)}; it is tried again, and others are read")
+
+    async def _write_object(
+        self, turn: SourceTurn, catalog: ObjectCatalog, known_object: KnownObject, writing: _Writing
+    ) -> None:
+        """Write the rows of a version that are not written yet."""
+        if (refusal := self._store.refusal(known_object.object)) is not None:
+            rows = self._refused(known_object, writing.at, refusal)
+            await self._write_rows(turn, catalog, writing, rows)
+            return
+        async with self._store.opened(known_object.object) as opened:
+            rows = self._batches(known_object, writing.at, opened)
+            await self._write_rows(turn, catalog, writing, rows)
+        turn.warn("objects", None)
+        path = known_object.object.shown_path
+        if path in self._refused_paths:
+            self._refused_paths.discard(path)
+            turn.warn(f"object {path}", None)
+
     async def _write_rows(
-        self, turn: SourceTurn, catalog: ObjectCatalog, at: ObjectsAt, rows: AsyncGenerator[_ReadRows, None]
-    ) -> ObjectsAt:
+        self,
+        turn: SourceTurn,
+        catalog: ObjectCatalog,
+        writing: _Writing,
+        rows: AsyncGenerator[_ReadRows, None],
+    ) -> None:
         """Write the rows of a version. The next rows are read while some are written."""
-        unread, first_row = catalog.unread_bytes(), at.row
+        unread, first_row = catalog.unread_bytes(), writing.at.row
         async with aclosing(read_ahead(rows)) as batches:
             async for batch in batches:
                 if turn.over():
                     break
+                at = writing.at
                 if at.batch is None or batch.last > at.batch[0]:
-                    at = at._replace(batch=(batch.last, now_us()))
-                    await turn.keep({AT: at.entry()})
+                    at = writing.at = at._replace(batch=(batch.last, now_us()))
+                    await turn.keep(writing.entries(at))
                 assert at.batch is not None
                 through, accepted_us = at.batch
                 remaining = _estimate(batch.last - first_row, batch.read_bytes, unread)
                 await turn.write(f"{self.name}/{at.reading}", batch.events, accepted_us, remaining)
-                at = at._replace(row=batch.last, batch=None if batch.last >= through else at.batch)
-        return at
+                writing.at = at._replace(row=batch.last, batch=None if batch.last >= through else at.batch)
 
     async def _refused(
         self, known_object: KnownObject, at: ObjectsAt, refusal: str

@@ -7,8 +7,8 @@ A letter whose pipe or destination is not declared any more is refused, as is on
 
 After a replay its offset is noted in the topic `replays`, and a repeated replay leaves out what is noted. If a replay
 is interrupted between the two, the event is written twice; egest drops the copy, because the number of the replay is
-part of the key of its deduplicator. The data of a dead letter that has none, because a mask could not be applied or is
-not known, is read from `raw`.
+part of the key of its deduplicator. Data and key of a dead letter that has none, because a mask could not be applied or
+is not known, are read from `raw`.
 """
 
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Final
 
 import orjson
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from hifi.delivery.dead_letters.letter import DeadLetter
 from hifi.kafka.clients import topic_consumer
@@ -212,26 +212,30 @@ async def replay(
 async def _with_data(
     bootstrap: str, raw: str, some: Sequence[DeadLetter], refused: list[Rejected]
 ) -> list[DeadLetter]:
-    """Dead letters of one partition, with data from `raw` where it was withheld; those that are gone are refused."""
+    """Dead letters of one partition, with data and key from `raw` where withheld; those that are gone are refused."""
     if not any(letter.withheld for letter in some):
         return list(some)
     letters = []
     async with topic_consumer(bootstrap) as consumer:
         for letter in some:
             if letter.withheld:
-                value = await _original(consumer, TopicPartition(raw, letter.partition), letter)
-                if value is None:
+                original = await _original(consumer, TopicPartition(raw, letter.partition), letter)
+                if original is None:
                     why = f"{letter.id} has no data, and the topic {raw} does not have the event any more"
                     refused.append(Rejected("not-replayable", why))
                     continue
                 headers = with_fields(letter.headers, {RAW: None})
-                letter = replace(letter, value=value, headers=headers)  # noqa: PLW2901
+                letter = replace(  # noqa: PLW2901
+                    letter, key=original.key, value=original.value or b"", headers=headers
+                )
             letters.append(letter)
     return letters
 
 
-async def _original(consumer: AIOKafkaConsumer, tp: TopicPartition, letter: DeadLetter) -> bytes | None:
-    """The data of the event that a dead letter stands for; None: `raw` does not have it any more."""
+async def _original(
+    consumer: AIOKafkaConsumer, tp: TopicPartition, letter: DeadLetter
+) -> ConsumerRecord | None:
+    """The event that a dead letter stands for; None: `raw` does not have it any more."""
     offset = letter.count(RAW)
     existing_offsets = (await offset_ranges(consumer, [tp]))[tp]
     if offset not in existing_offsets:
@@ -239,7 +243,7 @@ async def _original(consumer: AIOKafkaConsumer, tp: TopicPartition, letter: Dead
     async for records in read_ranges(consumer, {tp: range(offset, offset + 1)}):
         for record in records:
             if record.offset == offset and identity(record.headers).seq == identity(letter.headers).seq:
-                return record.value or b""
+                return record
     return None
 
 

@@ -55,8 +55,9 @@ def notes_on_changes(pipe: Pipe) -> Iterator[str]:
     if rules := list(_rules_of_enrich(pipe)):
         yield (
             f"{pipe.pipe}: {', '.join(rules)}: where deletes leave out columns, nothing is required of these, and a "
-            "condition that is null is met; an update that leaves long values as they are does not meet a condition "
-            "that they make null; with REPLICA IDENTITY FULL changes carry all columns"
+            "condition that is null is met, as is one that reads them with a function such as `coalesce`; an update "
+            "that leaves long values as they are does not meet a condition that they make null; with REPLICA IDENTITY "
+            "FULL changes carry all columns"
         )
     if unhashed := [path for path, mask in declared.mask.items() if not isinstance(mask, KeyedHash)]:
         yield (

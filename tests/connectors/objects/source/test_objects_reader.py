@@ -1,8 +1,9 @@
 """One object that cannot be read holds no other up, and every row has one id, without a Kafka."""
 
 import asyncio
+import errno
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import _AsyncGeneratorContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +37,8 @@ class Turn(SourceTurn):
         self.kept: dict[str, Any] = entries or {}
         self.written: list[SourceEvent] = []
         self.warnings: dict[str, str] = {}
+        self.positions: dict[str, int] = {}
+        """The last one of each source partition."""
         self._over = asyncio.Event()
 
     @property
@@ -57,12 +60,13 @@ class Turn(SourceTurn):
 
     async def write(
         self,
-        partition: str,  # noqa: ARG002
+        partition: str,
         events: Sequence[SourceEvent],
         accepted_us: int,  # noqa: ARG002
         remaining: int | None = None,  # noqa: ARG002
     ) -> None:
-        assert self.written == [] or events[0].position > self.written[-1].position, "positions rise"
+        assert events[0].position > self.positions.get(partition, -1), "positions rise"
+        self.positions[partition] = events[-1].position
         self.written += events
 
     def warn(self, subject: str, reason: str | None) -> None:
@@ -92,6 +96,8 @@ class GuardedFolder(ReadableFolder):
         self.guarded: set[str] = set()
         self.unusable: set[str] = set()
         self.broken: set[str] = set()
+        self.ends_early: Callable[[str], bool] = lambda _: False
+        """Whether reading a file fails from now on."""
 
     def refusal(self, version: ObjectVersion) -> str | None:
         return "rename it" if version.path in self.unusable else None
@@ -99,7 +105,18 @@ class GuardedFolder(ReadableFolder):
     def opened(self, version: ObjectVersion) -> _AsyncGeneratorContextManager[OpenObject]:
         if version.path in self.guarded:
             raise ObjectRefused(f"the file {version.path} cannot be read: Permission denied")
-        return self._broken() if version.path in self.broken else super().opened(version)
+        return self._broken() if version.path in self.broken else self._ending(version)
+
+    @asynccontextmanager
+    async def _ending(self, version: ObjectVersion) -> AsyncIterator[OpenObject]:
+        async with super().opened(version) as opened:
+
+            def check() -> None:
+                opened.check()
+                if self.ends_early(version.path):
+                    raise OSError(errno.EIO, "Input/output error")
+
+            yield opened._replace(check=check)
 
     @asynccontextmanager
     async def _broken(self) -> AsyncIterator[OpenObject]:
@@ -188,6 +205,48 @@ async def test_an_object_whose_reading_fails_is_read_later_and_others_need_not_w
     assert turn.numbers()[:3] == [1, 4, 5]
     assert sorted(turn.numbers()) == [1, 2, 3, 4, 5]
     assert turn.warnings == {}
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_an_object_whose_reading_fails_after_some_rows_is_read_on_later_and_others_need_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_replaced: bool
+) -> None:
+    monkeypatch.setattr(catalog, "POSTPONE_S", 0.2)
+    rows = 20_000
+    (tmp_path / "a").write_bytes(b"".join(b'{"n":%d}\n' % number for number in range(rows)))
+    os.utime(tmp_path / "a", (1, 1))
+    put(tmp_path, "b", rows + 1)
+    put(tmp_path, "c", rows + 2)
+    store, turn = GuardedFolder(tmp_path), Turn()
+    store.ends_early = lambda path: path == "a" and bool(turn.written)
+    task = asyncio.create_task(read_again(reading(store, tmp_path), turn))
+    async with asyncio.timeout(60):
+        while not {rows + 1, rows + 2} <= set(turn.numbers()):
+            await asyncio.sleep(0.02)
+    problem = (
+        "the object a cannot be read: [Errno 5] Input/output error; it is tried again, and others are read"
+    )
+    assert turn.warnings == {"object a": problem}
+    read_before = len(turn.written) - 2
+    assert 0 < read_before < rows
+    turn._over.set()
+    await task
+
+    again = Turn(turn.kept)
+    again.positions = turn.positions
+    put(tmp_path, "d", rows + 3)
+    if is_replaced:
+        put(tmp_path, "a", rows + 4)
+    store.ends_early = lambda _: False
+    await read_until(reading(store, tmp_path), again, 2 if is_replaced else rows - read_before + 1)
+    assert again.warnings == {}
+    numbers = turn.numbers() + again.numbers()
+    of_a = [number for number in numbers if number < rows]
+    assert of_a == list(range(read_before if is_replaced else rows)), "in order, and once"
+    others = [rows + 1, rows + 2, rows + 3, *([rows + 4] if is_replaced else [])]
+    assert sorted(number for number in numbers if number > rows) == others
+    assert len({dict(event.headers)["ce_id"] for event in turn.written + again.written}) == len(numbers)
+    assert not [name for name in again.kept if name.startswith("h/")]
 
 
 @pytest.mark.parametrize("status", [400, 409, 412, 500, 501])

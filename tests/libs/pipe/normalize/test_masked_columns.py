@@ -22,6 +22,7 @@ SQL = {
     "partition_key": "town",
 }
 KAFKA = {"kind": "kafka", "bootstrap": "127.0.0.1:9092", "topic": "people", "partition_key": "user.mail"}
+HTTP = {"keys": [{"sha256": "0" * 64}], "partition_key": "user.mail"}
 HASH = {"hash": {"env": "MASK_KEY"}}
 
 
@@ -105,6 +106,7 @@ def test_a_key_that_no_hash_can_stand_for_is_refused_and_the_check_says_so(mask:
         (SQL, {"mask": {"town.name": "drop"}}, "partition_key"),
         (SQL, {"mask": {"email": "drop"}, "fields": {"email": "mail"}, "keep": "mapped"}, "key"),
         (KAFKA, {"mask": {"user": "drop"}}, "partition_key"),
+        (HTTP, {"mask": {"user": "drop"}}, "partition_key"),
     ],
 )
 def test_a_mask_of_a_field_that_ids_or_keys_have_is_refused(

@@ -70,6 +70,45 @@ def test_a_delete_whose_condition_cannot_be_judged_goes_to_the_destination(bench
     assert write(bench, make_pipe("p", destinations, fields=FIELDS), DELETE).to == "all"
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "coalesce(country, 'DE') <> 'DE'",
+        "country IS NOT NULL and id = 1",
+        "not (country <=> null)",
+        "case when country = 'FR' then true else false end",
+        "region <> 'DE'",
+        "concat_ws('', region) <> 'DE' -- or id > 1",
+        "id between 2 and 3 or if(country is null, false, true)",
+        "rate is not null",
+    ],
+)
+def test_a_delete_goes_where_a_column_that_it_leaves_out_decides_though_a_function_turns_null_into_a_value(
+    bench: SparkBench, condition: str
+) -> None:
+    more = {"derive": {"region": "coalesce(country, 'DE')"}, "lookups": {"rates": LOOKUP}}
+    pipe = changes([("some", condition), ("all", None)], **more)
+    assert write(bench, pipe, DELETE).to == "some,all"
+    for judged in (FULL, INSERT):
+        assert write(bench, pipe, judged).to == "all"
+    assert write(bench, changes(filter=condition, **more), DELETE).to == "one"
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "coalesce(id, 0) > 1",
+        "id > 1 and coalesce(country, 'DE') = 'DE'",
+        "get_json_object(change, '$.op') <> 'delete' and coalesce(country, 'DE') = 'DE'",
+        "id is null",
+    ],
+)
+def test_what_a_delete_carries_still_decides(bench: SparkBench, condition: str) -> None:
+    declared = changes([("some", condition), ("all", None)]).model_dump(mode="json")
+    declared["enrich"]["fields"]["change"] = "string"
+    assert write(bench, Pipe.model_validate(declared), DELETE).to == "all"
+
+
 def test_the_default_of_a_lookup_is_not_that_of_a_key_that_is_left_out(bench: SparkBench) -> None:
     lookup = LOOKUP | {"miss": "default", "default": {"rate": "7"}}
     pipe = changes([("high", "rate > '1'")], lookups={"rates": lookup})
