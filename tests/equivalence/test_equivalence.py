@@ -74,14 +74,14 @@ async def test_the_slot_moves_while_the_captured_tables_are_idle_and_others_are_
         async with asyncio.timeout(60):
             while connection.execute(moved, [written[0], slot]).fetchone() != (True,):
                 await asyncio.sleep(0.5)
-        held = await held_by_slot(source, slot)
+        held = await held_by_slot(source, slot, "p")
         assert held.bytes > 0
         assert not await topic_names(cdc.kafka.bootstrap, f"{source.topic}.message")
         assert f"for the slot {slot}, which is read" in held.excess
         unknown = source.model_copy(
             update={"database": source.database.model_copy(update={"password_file": cdc.folder / "none"})}
         )
-        assert (await held_by_slot(unknown, slot)).bytes == 0
+        assert (await held_by_slot(unknown, slot, "p")).bytes == 0
 
 
 class Collected:

@@ -78,7 +78,7 @@ class Postgres:
         )  # fmt: skip
 
         async def read() -> list[bytes]:
-            async with postgres_rows(source, "test", 1_000_000) as rows:
+            async with postgres_rows(source, "test", 1_000_000, "p") as rows:
                 page = await rows.page(None, str(len(table.rows)), 1000)
             return [row.data or b"" for row in page.rows]
 

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from obstore.store import S3Config
 
 
-def open_bucket(settings: S3Settings, timeout_s: float) -> S3Store:
+def open_bucket(settings: S3Settings, timeout_s: float, pipe: str) -> S3Store:
     """A client; the first request connects.
 
     Args:
         settings: of the bucket.
         timeout_s: of a request, seconds.
+        pipe: for which its connections are judged.
 
     Raises:
         Misconfigured: a secret is missing.
@@ -38,15 +39,15 @@ def open_bucket(settings: S3Settings, timeout_s: float) -> S3Store:
         config=config,
         client_options={
             "allow_http": (settings.endpoint or "").startswith("http://"),
-            "proxy_url": proxy_url(EgressKind.S3),
+            "proxy_url": proxy_url(EgressKind.S3, pipe),
             "timeout": timedelta(seconds=timeout_s),
         },
         retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=timeout_s)},
     )
 
 
-async def judge_endpoint(settings: S3Settings) -> None:
-    """Judge the server before a request: of the proxy's refusal obstore does not tell the reason.
+async def judge_endpoint(settings: S3Settings, pipe: str) -> None:
+    """Judge the server for a pipe before a request: of the proxy's refusal obstore does not tell the reason.
 
     Raises:
         Retryable: none of its addresses is allowed, or the name has none.
@@ -54,7 +55,7 @@ async def judge_endpoint(settings: S3Settings) -> None:
     if settings.endpoint is None:
         return
     try:
-        await egress().addresses(EgressKind.S3, *host_and_port(settings.endpoint))
+        await egress(pipe).addresses(EgressKind.S3, *host_and_port(settings.endpoint))
     except OSError as error:
         raise Retryable(f"the bucket {settings.bucket} cannot be reached: {error}") from error
 

@@ -13,7 +13,9 @@ def _open_source(source: ObjectsSource, context: SourceContext) -> PolledSource:
     if source.s3 is not None:
         from hifi_objects.source.bucket import ReadableBucket
 
-        return ObjectsReader(source, ReadableBucket(source.s3, context.temporary_folder), context)
+        return ObjectsReader(
+            source, ReadableBucket(source.s3, context.pipe, context.temporary_folder), context
+        )
     from hifi_objects.source.folder import ReadableFolder
 
     assert source.folder is not None

@@ -9,11 +9,12 @@ from hifi.runtime.errors import Retryable
 _PORT: Final = "5432"
 
 
-async def with_judged_addresses(options: Mapping[str, Any]) -> dict[str, Any]:
+async def with_judged_addresses(options: Mapping[str, Any], pipe: str) -> dict[str, Any]:
     """The options of a connection with `hostaddr`, so that libpq resolves no name; `host` is for certificates.
 
     Args:
         options: of libpq; several hosts are separated by commas.
+        pipe: for which they are judged.
 
     Raises:
         Retryable: an address is not allowed, or a name has none.
@@ -22,20 +23,19 @@ async def with_judged_addresses(options: Mapping[str, Any]) -> dict[str, Any]:
     ports = str(options.get("port") or _PORT).split(",")
     names = str(options.get("host") or "").split(",")
     judged, pinned_ports, pinned_names = [], [], []
+    judge = egress(pipe)
     try:
         for index, host in enumerate(hosts):
             port = ports[index] if len(ports) > 1 else ports[0]
             name = names[index] if len(names) == len(hosts) else host
             if not host or host.startswith(("/", "@")):  # a socket of this machine
-                if reason := egress().refusal(
-                    EgressKind.DATABASE, host or "localhost", "127.0.0.1", int(port)
-                ):
+                if reason := judge.refusal(EgressKind.DATABASE, host or "localhost", "127.0.0.1", int(port)):
                     raise EgressRefused(reason)
                 judged.append("")
                 pinned_ports.append(port)
                 pinned_names.append(host)
                 continue
-            for info in await egress().addresses(EgressKind.DATABASE, host, int(port)):
+            for info in await judge.addresses(EgressKind.DATABASE, host, int(port)):
                 judged.append(info[4][0])
                 pinned_ports.append(port)
                 pinned_names.append(name)

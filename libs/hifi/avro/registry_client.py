@@ -45,12 +45,14 @@ class RegistryAccess:
         user: for basic authentication; None: none.
         password_file: file with the password of the user; white space at its end is ignored.
         ca_file: PEM file with the certificate authorities that may sign its certificate; None: those of the system.
+        pipe: for which its address is judged; None: only entries of the allowlist for all pipes hold.
     """
 
     url: str
     user: str | None = None
     password_file: Path | None = None
     ca_file: Path | None = None
+    pipe: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ class RegistryClient:
         try:
             async with (
                 aiohttp.ClientSession(
-                    timeout=_TIMEOUT, connector=egress().connector(EgressKind.REGISTRY, url)
+                    timeout=_TIMEOUT, connector=egress(self.access.pipe).connector(EgressKind.REGISTRY, url)
                 ) as session,
                 session.request(
                     method, url, data=data, headers=headers, ssl=self._tls(), allow_redirects=False

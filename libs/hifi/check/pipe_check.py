@@ -117,7 +117,7 @@ def _check_lookups(loaded_pipe: LoadedPipe) -> Iterator[PipeProblem]:
         if lookup.file is None or pipe_limits().refuse_lookup(lookup.file):
             continue
         try:
-            read_rows(lookup)
+            read_rows(lookup, loaded_pipe.pipe.pipe)
         except Misconfigured as error:
             yield loaded_pipe.problem(("enrich", "lookups", name, "file"), str(error))
 

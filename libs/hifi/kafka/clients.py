@@ -22,7 +22,12 @@ _NO_POLL_LIMIT_MS = 2**31 - 1
 
 
 def group_consumer(
-    settings: ServiceSettings, group: str, *, security: KafkaSecurity | None = None, **options: Any
+    settings: ServiceSettings,
+    group: str,
+    *,
+    security: KafkaSecurity | None = None,
+    pipe: str | None = None,
+    **options: Any,
 ) -> CooperativeConsumer:
     """A member of a consumer group, not started: cooperative, explicit commits, from the earliest offset.
 
@@ -30,13 +35,14 @@ def group_consumer(
         settings: bootstrap servers, client id and the group's time-outs.
         group: the group's id.
         security: of the connections; None: that of the bootstrap servers.
+        pipe: that declares the security; see `client_options`.
         options: more options of AIOKafkaConsumer, or other values for those set here.
 
     Raises:
         Misconfigured: the installed aiokafka is not supported.
     """
     defaults: dict[str, Any] = {
-        **client_options(settings.kafka, security),
+        **client_options(settings.kafka, security, pipe),
         "client_id": settings.instance,
         "group_id": group,
         "enable_auto_commit": False,
@@ -57,7 +63,12 @@ def group_consumer(
 
 @contextlib.asynccontextmanager
 async def topic_consumer(
-    bootstrap: str, client_id: str | None = None, *, security: KafkaSecurity | None = None, **options: Any
+    bootstrap: str,
+    client_id: str | None = None,
+    *,
+    security: KafkaSecurity | None = None,
+    pipe: str | None = None,
+    **options: Any,
 ) -> AsyncIterator[AIOKafkaConsumer]:
     """A started consumer without a group, to `assign`; closed at the end of the block.
 
@@ -65,6 +76,7 @@ async def topic_consumer(
         bootstrap: `HOST:PORT,…`.
         client_id: name in the broker's logs; None: aiokafka's own.
         security: of the connections; None: that of the bootstrap servers.
+        pipe: that declares the security; see `client_options`.
         options: more options of AIOKafkaConsumer.
 
     Raises:
@@ -72,7 +84,7 @@ async def topic_consumer(
     """
     named = {} if client_id is None else {"client_id": client_id}
     consumer = AIOKafkaConsumer(
-        **client_options(bootstrap, security),
+        **client_options(bootstrap, security, pipe),
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         **named,

@@ -132,6 +132,7 @@ class Consumer:
             self._settings,
             options.group,
             security=options.security,
+            pipe=options.pipe,
             isolation_level="read_committed" if options.foreign else "read_uncommitted",
             max_partition_fetch_bytes=options.partition_fetch_bytes,
             fetch_max_wait_ms=round(options.gather_s * 1000),
@@ -156,7 +157,8 @@ class Consumer:
 
     async def _watch(self, member: Any) -> None:
         """Look regularly whether the member makes progress and the topics are as they were."""
-        watchdog = ProgressWatchdog(self._settings.kafka, self._options.group, self._options.security)
+        options = self._options
+        watchdog = ProgressWatchdog(self._settings.kafka, options.group, options.security, options.pipe)
         while True:
             await asyncio.sleep(self._options.stuck_s / 2)
             self._check_partition_counts()

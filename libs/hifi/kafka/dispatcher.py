@@ -63,6 +63,8 @@ class ConsumerOptions:
     """With `foreign`: what a compressed batch may unpack to."""
     security: KafkaSecurity | None = None
     """Security of the connections; None: that of the bootstrap servers."""
+    pipe: str | None = None
+    """That declares the security; see `client_options`."""
 
 
 class Dispatcher:

@@ -110,18 +110,21 @@ class _MetadataRequest(Request[_MetadataRequestStruct]):  # type: ignore[misc]
         return request_struct_class([(_NO_ID, self._topic, {})], False, False, {})
 
 
-async def topic_identity(bootstrap: str, topic: str, security: KafkaSecurity | None = None) -> TopicIdentity:
+async def topic_identity(
+    bootstrap: str, topic: str, security: KafkaSecurity | None = None, pipe: str | None = None
+) -> TopicIdentity:
     """Ask for the ids of a topic.
 
     Args:
         bootstrap: `HOST:PORT,…`.
         topic: its name.
         security: of the connection; None: that of the bootstrap servers.
+        pipe: that declares the security; see `client_options`.
 
     Raises:
         aiokafka.errors.KafkaError, OSError: no broker answers, there is no such topic, or it may not be read.
     """
-    admin = AIOKafkaAdminClient(**client_options(bootstrap, security))
+    admin = AIOKafkaAdminClient(**client_options(bootstrap, security, pipe))
     try:
         await admin.start()
         try:

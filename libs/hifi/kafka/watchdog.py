@@ -23,9 +23,11 @@ logger = log.get(__name__)
 class ProgressWatchdog:
     """Compares, at each check, the positions of one member with the ends of its partitions."""
 
-    def __init__(self, bootstrap: str, group: str, security: KafkaSecurity | None = None) -> None:
+    def __init__(
+        self, bootstrap: str, group: str, security: KafkaSecurity | None = None, pipe: str | None = None
+    ) -> None:
         self._bootstrap = bootstrap
-        self._security = security
+        self._security, self._pipe = security, pipe
         self._group = group
         self._positions: dict[TopicPartition, int] = {}
         self._silent_checks = 0
@@ -68,7 +70,7 @@ class ProgressWatchdog:
         try:
             async with (
                 asyncio.timeout(_ANSWER_S),
-                topic_consumer(self._bootstrap, security=self._security) as client,
+                topic_consumer(self._bootstrap, security=self._security, pipe=self._pipe) as client,
             ):
                 await client.end_offsets(tps)
         except (KafkaError, OSError, TimeoutError):

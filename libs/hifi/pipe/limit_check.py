@@ -27,7 +27,7 @@ _TOPICS: Final = ("topic", "positions_topic")
 
 def refusals(pipe: Pipe, limits: PipeLimits) -> Iterator[tuple[YamlPath, str]]:
     """Path in the pipe's YAML and reason of each secret, file, catalog setting, host and mask that is refused."""
-    yield from _judged_hosts(owner_endpoints(pipe))
+    yield from _judged_hosts(pipe.pipe, owner_endpoints(pipe))
     yield from source_refusals(pipe.pipe, pipe.source, limits)
     yield from normalize_refusals(pipe, limits)
     yield from _masks_of_identifiers(pipe)
@@ -41,7 +41,7 @@ def source_refusals(
     pipe: str, source: HttpSource | CollectedSource, limits: PipeLimits
 ) -> Iterator[tuple[YamlPath, str]]:
     """As `refusals`, of the source of a pipe."""
-    yield from _judged_hosts(source_endpoints(source))
+    yield from _judged_hosts(pipe, source_endpoints(source))
     yield from _refused_secrets(pipe, source, ("source",), limits)
     if isinstance(source, TopicSource) and (reason := limits.refuse_topic(source.topic)):
         yield ("source", "topic"), reason
@@ -93,7 +93,7 @@ def destination_refusals(
         destination: of the pipe.
         limits: of this process.
     """
-    yield from _judged_hosts(destination_endpoints(destination))
+    yield from _judged_hosts(pipe, destination_endpoints(destination))
     yield from _refused_secrets(pipe, destination, (), limits)
     if not isinstance(destination, ConnectorDestination):
         return
@@ -131,9 +131,9 @@ def require_granted(pipe: str, node: Any) -> None:
 
 
 def _judged_hosts(
-    hosts: Iterable[tuple[YamlPath, EgressKind, str, int]],
+    pipe: str, hosts: Iterable[tuple[YamlPath, EgressKind, str, int]]
 ) -> Iterator[tuple[YamlPath, str]]:
-    judge = egress()
+    judge = egress(pipe)
     for path, kind, host, port in hosts:
         if reason := judge.literal_refusal(kind, host, port):
             yield path, reason

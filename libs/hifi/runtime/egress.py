@@ -6,6 +6,9 @@ about to connect to. `Egress.connector` is for aiohttp.
 
 Clients that connect by themselves get judged addresses (`hostaddr` of libpq), go through `hifi.runtime.egress_proxy`,
 or connect to names that the operator allows; docs/security.md says which.
+
+An entry of the allowlist may be for the pipes of a pattern alone. So a judge is that of a pipe, and what pipes share,
+such as a look-up of a name, is shared before it is judged, or by pipes for which the same entries hold.
 """
 
 import asyncio
@@ -16,6 +19,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeAlias
 from urllib.parse import urlsplit
 
@@ -83,6 +87,9 @@ _EMBEDDING: Final = tuple(
 )
 """IPv6 networks whose addresses reach the IPv4 address in them, and how many bits follow it."""
 _TEREDO: Final = ipaddress.IPv6Network("2001::/32")
+_PIPE: Final = re.compile(r"[a-z0-9*?\[\]!-]+")
+"""A pattern of names of pipes, as grants of secrets have it."""
+_ANY_KIND: Final = "*"
 _HOST: Final = re.compile(r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?")
 
 
@@ -95,32 +102,51 @@ class Allowed:
         host: name, or `*.` and a domain, whatever it resolves to; None: `networks` decide.
         networks: of the addresses.
         port: None: all.
+        pipe: pattern of the names of the pipes for which it is; None: all.
     """
 
     kind: EgressKind | None
     host: str | None
     networks: tuple[Network, ...]
     port: int | None
+    pipe: str | None = None
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Read `[KIND=]HOST|CIDR|loopback|private[:PORT]`, an IPv6 address with a port in brackets.
+        """Read `[[PIPE=]KIND=]HOST|CIDR|loopback|private[:PORT]`, an IPv6 address with a port in brackets.
 
         Raises:
             ValueError: it is none.
         """
-        kind, separator, target = text.rpartition("=")
-        if separator and kind not in list(EgressKind):
-            raise ValueError(f"{kind!r} of {text!r} is no kind; the kinds are {', '.join(EgressKind)}")
+        before, has_kind, target = text.rpartition("=")
+        pipe, has_pipe, kind = before.rpartition("=")
+        if has_kind and kind not in (*EgressKind, _ANY_KIND):
+            raise ValueError(
+                f"{kind!r} of {text!r} is no kind; the kinds are {', '.join(EgressKind)} and {_ANY_KIND}, and a pipe "
+                "stands before its kind: PIPE=KIND=HOST"
+            )
+        if has_pipe and not _PIPE.fullmatch(pipe):
+            raise ValueError(
+                f"{pipe!r} of {text!r} is no name of pipes; write for example crm-*=http=crm.internal"
+            )
         host, port = _split_port(target)
         networks = _networks(host)
         if not networks and not _HOST.fullmatch(host):
             raise ValueError(
-                f"{text!r} is not [KIND=]HOST[:PORT] or [KIND=]CIDR[:PORT]; write for example database=10.0.0.0/8:5432"
+                f"{text!r} is not [[PIPE=]KIND=]HOST[:PORT] or [[PIPE=]KIND=]CIDR[:PORT]; write for example "
+                "database=10.0.0.0/8:5432"
             )
         return cls(
-            EgressKind(kind) if separator else None, None if networks else host.lower(), networks, port
+            EgressKind(kind) if has_kind and kind != _ANY_KIND else None,
+            None if networks else host.lower(),
+            networks,
+            port,
+            pipe if has_pipe else None,
         )
+
+    def is_for(self, pipe: str | None) -> bool:
+        """Whether the entry is for a pipe; None: for what belongs to no pipe."""
+        return self.pipe is None or (pipe is not None and fnmatchcase(pipe, self.pipe))
 
     def covers(self, kind: EgressKind, host: str, address: Address, port: int) -> bool:
         """Whether the entry allows a connection."""
@@ -143,8 +169,9 @@ class EgressSettings(BaseSettings):
 
     allow: Annotated[str, NoDecode] = Field(
         "",
-        description="What pipes may connect to beside public addresses: `[KIND=]HOST|CIDR|loopback|private[:PORT],…`, "
-        f"kinds {', '.join(f'`{kind}`' for kind in EgressKind)}. Commands of `hifi`: default `loopback`.",
+        description="What pipes may connect to beside public addresses: "
+        "`[[PIPE=]KIND=]HOST|CIDR|loopback|private[:PORT],…`, "
+        f"kinds {', '.join(f'`{kind}`' for kind in (*EgressKind, _ANY_KIND))}. Commands of `hifi`: default `loopback`.",
     )
 
     @field_validator("allow")
@@ -166,15 +193,33 @@ def read_allowed(text: str) -> Iterator[Allowed]:
 
 
 class Egress:
-    """Judges addresses. Pure."""
+    """Judges addresses for a pipe. Pure."""
 
-    def __init__(self, allowed: Sequence[Allowed] = ()) -> None:
-        self._allowed = tuple(allowed)
+    def __init__(self, allowed: Sequence[Allowed] = (), pipe: str | None = None) -> None:
+        """Judge by the entries that are for the pipe.
+
+        Args:
+            allowed: entries, also those of other pipes.
+            pipe: name; None: what belongs to no pipe, so that only entries for all pipes hold.
+        """
+        self._pipe = pipe
+        self._declared = tuple(allowed)
+        self._allowed = tuple(entry for entry in self._declared if entry.is_for(pipe))
+
+    def for_pipe(self, pipe: str | None) -> "Egress":
+        """The judge of another pipe."""
+        return Egress(self._declared, pipe)
 
     def with_host(self, kind: EgressKind, url: str) -> "Egress":
         """The same with the host of a URL that the operator, not a pipe, names."""
         host, port = host_and_port(url)
-        return Egress((*self._allowed, Allowed(kind, host, (), port)))
+        return Egress((*self._declared, Allowed(kind, host, (), port)), self._pipe)
+
+    def particular(self, kind: EgressKind) -> tuple[Allowed, ...]:
+        """The entries of a kind that hold for the pipe and not for all: pipes with the same ones may connect alike."""
+        return tuple(
+            entry for entry in self._allowed if entry.pipe is not None and entry.kind in (None, kind)
+        )
 
     def refusal(self, kind: EgressKind, host: str, address: str, port: int) -> str | None:
         """Why no connection may be made to an address; None: it may.
@@ -191,7 +236,7 @@ class Egress:
             where = host if host == address else f"{host} ({address})"
             return (
                 f"{where}:{port} is {_sort_of(reached)}, to which pipes may not connect; if it is meant, have the "
-                f"operator add {kind}={_entry(host, reached)}:{port} to {VARIABLE}"
+                f"operator add {self._entry(kind, _target(host, reached), port)} to {VARIABLE}"
             )
         return None
 
@@ -272,7 +317,7 @@ class Egress:
         if _unresolved(host)[1] is None:
             raise EgressRefused(
                 f"{host}:{port} is a name, which this client resolves by itself, and no entry allows it: give an "
-                f"address, or have the operator add {kind}={host}:{port} to {VARIABLE}"
+                f"address, or have the operator add {self._entry(kind, host, port)} to {VARIABLE}"
             )
 
     def connector(self, kind: EgressKind, url: str) -> "aiohttp.TCPConnector":
@@ -294,19 +339,35 @@ class Egress:
 
         return aiohttp.TCPConnector(socket_factory=judged_socket)
 
+    def _entry(self, kind: EgressKind, target: str, port: int) -> str:
+        """The narrowest entry that would allow a connection."""
+        return f"{kind}={target}:{port}" if self._pipe is None else f"{self._pipe}={kind}={target}:{port}"
 
-def egress() -> Egress:
-    """What this process may connect to for pipes, from its environment.
+
+def egress(pipe: str | None) -> Egress:
+    """What this process may connect to for a pipe, from its environment.
+
+    Args:
+        pipe: name; None: what belongs to no pipe, so that only entries for all pipes hold.
 
     Raises:
         Misconfigured: the variable is wrong.
     """
-    return _egress(load(EgressSettings).allow)
+    return _egress(load(EgressSettings).allow, pipe)
 
 
-@functools.lru_cache(maxsize=8)
-def _egress(allow: str) -> Egress:
-    return Egress(tuple(read_allowed(allow)))
+@functools.lru_cache(maxsize=1024)
+def _egress(allow: str, pipe: str | None) -> Egress:
+    return Egress(tuple(read_allowed(allow)), pipe)
+
+
+def pinned(host: str, port: int, addresses: Sequence[AddressInfo]) -> dict[str, str]:
+    """Options with which libpq connects to judged addresses and resolves no name; `host` is for certificates."""
+    return {
+        "host": ",".join(host for _ in addresses),
+        "hostaddr": ",".join(info[4][0] for info in addresses),
+        "port": ",".join(str(port) for _ in addresses),
+    }
 
 
 def host_and_port(url: str) -> tuple[str, int]:
@@ -354,7 +415,7 @@ def _sort_of(address: Address) -> str:
     return next((sort for sort, applies in sorts.items() if applies), "a private or reserved address")
 
 
-def _entry(host: str, address: Address) -> str:
+def _target(host: str, address: Address) -> str:
     return f"[{address}]" if address.version == 6 else str(address) if _literal(host) else host
 
 

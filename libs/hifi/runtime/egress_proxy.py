@@ -2,7 +2,8 @@
 
 obstore, pyarrow and requests take the address of a proxy, but no address to connect to in place of a name. Through this
 one every connection of theirs is judged by the address that it is made to, also when a name is bound anew between two
-requests, and when a server redirects. It listens on loopback; another process of the host that finds it reaches with it
+requests, and when a server redirects. Each kind of connections of each pipe has a port of its own, so that a connection
+is judged for its pipe. It listens on loopback; another process of the host that finds it reaches with it
 what pipes may reach. It does CONNECT, and forwards requests for `http://` URLs, each over a connection of its own.
 """
 
@@ -27,18 +28,23 @@ _OF_ONE_HOP: Final = frozenset(
 """Headers that are not forwarded."""
 
 
-def proxy_url(kind: EgressKind) -> str:
-    """URL of the proxy for connections of a kind; the first call starts it. It runs as long as the process."""
+def proxy_url(kind: EgressKind, pipe: str | None) -> str:
+    """URL of the proxy for connections of a kind; the first call starts it. It runs as long as the process.
+
+    Args:
+        kind: of the connections.
+        pipe: for which they are judged; None: none.
+    """
     with _starting:
-        return _started(kind)
+        return _started(kind, pipe)
 
 
 _starting: Final = threading.Lock()
 
 
 @functools.cache
-def _started(kind: EgressKind) -> str:
-    return asyncio.run_coroutine_threadsafe(_Proxy(kind).start(), _loop()).result()
+def _started(kind: EgressKind, pipe: str | None) -> str:
+    return asyncio.run_coroutine_threadsafe(_Proxy(kind, pipe).start(), _loop()).result()
 
 
 @functools.cache
@@ -89,10 +95,10 @@ async def _last(client: _Peer) -> None:
 
 
 class _Proxy:
-    """Serves the connections of one kind."""
+    """Serves the connections of one kind of one pipe."""
 
-    def __init__(self, kind: EgressKind) -> None:
-        self._kind = kind
+    def __init__(self, kind: EgressKind, pipe: str | None) -> None:
+        self._kind, self._pipe = kind, pipe
         self._server: asyncio.Server
 
     async def start(self) -> str:
@@ -138,7 +144,7 @@ class _Proxy:
             raise _Refused(400, f"{url!r} has no host or no port")
         try:
             async with asyncio.timeout(_CONNECT_S):
-                sock = await egress().connected_socket(self._kind, host, port)
+                sock = await egress(self._pipe).connected_socket(self._kind, host, port)
                 reader, writer = await asyncio.open_connection(sock=sock)
         except EgressRefused as error:
             raise _Refused(403, str(error)) from error

@@ -97,7 +97,7 @@ def generate_sql(pipe: Pipe) -> PipeSql:
         name: RowPosition(wave, index) for wave, names in enumerate(waves) for index, name in enumerate(names)
     }
     left_out = left_out_sql(pipe)
-    keys = tuple(_lookup_keys(enrich, positions, names, left_out) for names in waves)
+    keys = tuple(_lookup_keys(pipe, positions, names, left_out) for names in waves)
     derived = _derived(enrich, positions, left_out)
     udf_args = typed_udf_args = None
     if enrich.udf:
@@ -172,11 +172,12 @@ def _with_change(names: list[str]) -> list[str]:
 
 
 def _lookup_keys(
-    enrich: Enrich,
+    pipe: Pipe,
     positions: Mapping[str, RowPosition],
     names: Iterable[str],
     left_out: LeftOutSql | None,
 ) -> Steps:
+    enrich = pipe.enrich
     wave = min(positions[name].wave for name in names)
     earlier = {name: position for name, position in positions.items() if position.wave < wave}
     query = _values(enrich, earlier, left_out)
@@ -189,7 +190,9 @@ def _lookup_keys(
         }
         query = query.extend(parts)
         texts = [f"length(`{part}`), ':', `{part}`" if len(parts) > 1 else f"`{part}`" for part in parts]
-        structs.append(f"named_struct('table', '{table_id(lookup)}', 'key', concat({', '.join(texts)}))")
+        structs.append(
+            f"named_struct('table', '{table_id(lookup, pipe.pipe)}', 'key', concat({', '.join(texts)}))"
+        )
     return query.select(f"array({', '.join(structs)})")
 
 

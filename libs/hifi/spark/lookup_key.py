@@ -8,20 +8,31 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any, Final
 
-from hifi.pipe.model import Lookup, SqlType
+from hifi.pipe.model import Lookup, Pipe, SqlType
 from hifi.runtime import exact_json
+from hifi.runtime.egress import EgressKind, egress
 
 _MOST_DIGITS: Final = 20_000
 """Of a decimal that is written without an exponent; PostgreSQL's have 16,383 behind the point."""
 
 
-def table_id(lookup: Lookup) -> str:
-    """Identifies the table of a lookup: equal for lookups with the same rows and columns, which then share memory."""
+def table_id(lookup: Lookup, pipe: str) -> str:
+    """Identifies the table of a lookup of a pipe: equal for lookups with the same rows and columns, which share memory.
+
+    The table of a database is shared by pipes only for which the same entries of the allowlist of addresses hold: one
+    that may not connect to the database does not get what another one read.
+    """
     declaration = lookup.model_dump_json(
         include={"file", "sql", "key", "fields", "types", "refresh", "expire", "shrink"}
     )
     columns = "|".join([*lookup.key.values(), "", *lookup.fields.values()])
-    return hashlib.blake2b(f"{declaration}{columns}".encode(), digest_size=8).hexdigest()
+    reach = "".join(map(repr, egress(pipe).particular(EgressKind.DATABASE))) if lookup.sql else ""
+    return hashlib.blake2b(f"{declaration}{columns}{reach}".encode(), digest_size=8).hexdigest()
+
+
+def table_ids(pipe: Pipe) -> set[str]:
+    """Those of all lookups of a pipe."""
+    return {table_id(lookup, pipe.pipe) for lookup in pipe.enrich.lookups.values()}
 
 
 def key_text(parts: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import Lookup, SqlTable
 from hifi.record.cloudevents.event import InvalidEvent
 from hifi.record.cloudevents.json_slices import array_elements, check_utf8, value_slice, without_bom
-from hifi.runtime.egress import EgressKind, EgressRefused, egress
+from hifi.runtime.egress import EgressKind, EgressRefused, egress, pinned
 from hifi.runtime.errors import Misconfigured
 
 _PORTS: Final = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306, "mssql": 1433, "oracle": 1521}
@@ -29,8 +29,12 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ANY: Final = msgspec.json.Decoder()
 
 
-def read_rows(lookup: Lookup) -> list[Mapping[str, Any]]:
+def read_rows(lookup: Lookup, pipe: str) -> list[Mapping[str, Any]]:
     """All rows, each a mapping of column to value with at least the columns that the lookup declares.
+
+    Args:
+        lookup: as declared.
+        pipe: that declares it.
 
     Raises:
         Misconfigured: the file is not allowed, or the file or table is missing, malformed, or lacks a column; the
@@ -41,7 +45,7 @@ def read_rows(lookup: Lookup) -> list[Mapping[str, Any]]:
     source = _source(lookup)
     columns = {*lookup.key.values(), *lookup.fields.values()}
     try:
-        rows = list(_sql(lookup.sql) if lookup.sql else _file(Path(str(lookup.file)), columns, source))
+        rows = list(_sql(lookup.sql, pipe) if lookup.sql else _file(Path(str(lookup.file)), columns, source))
     except FileNotFoundError:
         raise Misconfigured(f"{source} does not exist") from None
     except UnicodeDecodeError as error:
@@ -142,10 +146,10 @@ def _value(text: bytes) -> Any:
     return _ANY.decode(text) if first in b'"tfn' else text.decode()
 
 
-def _sql(table: SqlTable) -> Iterator[Mapping[str, Any]]:
+def _sql(table: SqlTable, pipe: str) -> Iterator[Mapping[str, Any]]:
     url = sqlalchemy.make_url(table.url.read())
     url.get_dialect().import_dbapi()  # before the name is resolved: the driver may not be installed
-    engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool, connect_args=_judged(url))
+    engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool, connect_args=_judged(url, pipe))
     try:
         with engine.connect() as connection:
             yield from (dict(row) for row in connection.execute(sqlalchemy.text(table.query)).mappings())
@@ -153,7 +157,7 @@ def _sql(table: SqlTable) -> Iterator[Mapping[str, Any]]:
         engine.dispose()
 
 
-def _judged(url: sqlalchemy.URL) -> dict[str, str]:
+def _judged(url: sqlalchemy.URL, pipe: str) -> dict[str, str]:
     """Further arguments of a connection: of libpq the judged addresses, so that it resolves no name.
 
     Raises:
@@ -168,17 +172,12 @@ def _judged(url: sqlalchemy.URL) -> dict[str, str]:
         if reason := pipe_limits().refuse_lookup(Path(url.database or "")):
             raise EgressRefused(reason)
         return {}
-    port = url.port or _PORTS.get(url.get_backend_name(), 0)
+    judge, port = egress(pipe), url.port or _PORTS.get(url.get_backend_name(), 0)
     if not url.host:  # a socket of this machine
-        if reason := egress().refusal(EgressKind.DATABASE, "localhost", "127.0.0.1", port):
+        if reason := judge.refusal(EgressKind.DATABASE, "localhost", "127.0.0.1", port):
             raise EgressRefused(reason)
         return {}
     if not url.get_driver_name().startswith("psycopg"):
-        egress().require_fixed(EgressKind.DATABASE, url.host, port)
+        judge.require_fixed(EgressKind.DATABASE, url.host, port)
         return {}
-    addresses = [info[4][0] for info in egress().addresses_blocking(EgressKind.DATABASE, url.host, port)]
-    return {
-        "host": ",".join(url.host for _ in addresses),
-        "hostaddr": ",".join(addresses),
-        "port": ",".join(str(port) for _ in addresses),
-    }
+    return pinned(url.host, port, judge.addresses_blocking(EgressKind.DATABASE, url.host, port))

@@ -216,7 +216,7 @@ class SourceReaders:
 
         async def ask() -> None:
             """Ask for the ids of the topic once."""
-            identities.append(await topic_identity(source.bootstrap, source.topic, source.security))
+            identities.append(await topic_identity(source.bootstrap, source.topic, source.security, pipe))
 
         asking = connect(ask, lambda error: health.warn("topic", f"it cannot be read: {error!r}"))
         if await reader.unless_stopped(asking):

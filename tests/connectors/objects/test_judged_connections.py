@@ -15,10 +15,14 @@ from hifi_objects.source.listing import list_bucket
 
 
 async def _get(settings: S3Settings) -> Any:
-    return await open_bucket(settings, timeout_s=60).get_async("key")
+    return await open_bucket(settings, timeout_s=60, pipe="shop").get_async("key")
 
 
-@pytest.mark.parametrize("request_of", [_get, list_bucket])
+async def _list(settings: S3Settings) -> Any:
+    return await list_bucket(settings, "shop")
+
+
+@pytest.mark.parametrize("request_of", [_get, _list])
 async def test_each_connection_to_a_bucket_is_judged(
     monkeypatch: pytest.MonkeyPatch, request_of: Callable[[S3Settings], Awaitable[Any]]
 ) -> None:
@@ -31,15 +35,15 @@ async def test_each_connection_to_a_bucket_is_judged(
         settings = S3Settings.model_validate(
             {"bucket": "b", "endpoint": f"http://{NAME}:{server.port}", "access_key": key, "secret_key": key}
         )
-        await judge_endpoint(settings)
+        await judge_endpoint(settings, "shop")
         with suppress(exceptions.BaseError, FileNotFoundError, Retryable):
             await request_of(settings)
         assert len(server.requests) == 1, "through the proxy, and not through that of the environment"
-        await judge_endpoint(settings)
+        await judge_endpoint(settings, "shop")
         name.addresses, asked = ["127.0.0.2"], name.asked
         with pytest.raises((exceptions.BaseError, Retryable)):
             await request_of(settings)
         assert name.asked > asked
         with pytest.raises(Retryable, match=r"127\.0\.0\.2\):\d+ is a loopback address"):
-            await judge_endpoint(settings)
+            await judge_endpoint(settings, "shop")
         assert len(server.requests) == 1

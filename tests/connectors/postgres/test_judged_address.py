@@ -31,7 +31,7 @@ async def test_a_connection_is_pinned_to_the_allowed_addresses_of_its_hosts(
 ) -> None:
     names |= {"db.example": ["169.254.169.254", "8.8.8.8"], "other.example": ["10.0.0.5"]}
     options = await with_judged_addresses(
-        {"host": "db.example,other.example", "port": "5432,5433", "user": "u"}
+        {"host": "db.example,other.example", "port": "5432,5433", "user": "u"}, "shop"
     )
     assert options == {
         "host": "db.example,other.example",
@@ -45,14 +45,14 @@ async def test_behind_an_allowed_socket_each_host_is_judged(
     names: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HIFI_EGRESS_ALLOW", "loopback")
-    assert await with_judged_addresses({"host": "/tmp,8.8.8.8"}) == {
+    assert await with_judged_addresses({"host": "/tmp,8.8.8.8"}, "shop") == {
         "host": "/tmp,8.8.8.8",
         "hostaddr": ",8.8.8.8",
         "port": "5432,5432",
     }
     for hosts in ("/tmp,169.254.169.254", ",10.0.0.1"):
         with pytest.raises(Retryable, match="HIFI_EGRESS_ALLOW"):
-            await with_judged_addresses({"host": hosts})
+            await with_judged_addresses({"host": hosts}, "shop")
 
 
 @pytest.mark.parametrize(
@@ -72,4 +72,4 @@ async def test_a_host_that_is_not_allowed_is_refused(
 ) -> None:
     names["db.example"] = ["127.0.0.1"]
     with pytest.raises(Retryable, match="HIFI_EGRESS_ALLOW"):
-        await with_judged_addresses(options)
+        await with_judged_addresses(options, "shop")

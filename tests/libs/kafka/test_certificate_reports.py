@@ -126,7 +126,7 @@ async def test_the_certificate_that_a_broker_shows_is_noted_and_that_of_a_broker
 
     connected = newest_credentials._with_newest(connect)
     async with server:
-        for protocol, noted_uses in ((JudgedProtocol("SSL"), []), ("SSL", ["kafka-broker"])):
+        for protocol, noted_uses in ((JudgedProtocol("SSL", None), []), ("SSL", ["kafka-broker"])):
             connection._security_protocol = protocol
             await connected(connection)
             connection._writer.close()

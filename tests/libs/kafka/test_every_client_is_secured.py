@@ -43,6 +43,25 @@ def test_every_client_is_made_with_the_security_options() -> None:
     assert [f"{file}:{node.lineno}" for file, node in calls if not _secured(node)] == []
 
 
+def test_every_client_with_the_security_of_a_pipe_is_judged_for_that_pipe() -> None:
+    judged = {"client_options": 3, "topic_identity": 4, "KeptKeys": 4, "ProgressWatchdog": 4}
+    calls = [
+        (file, node)
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Call) and "security" in ast.unparse(node)
+    ]
+    clients = [(file, call) for file, call in calls if ast.unparse(call.func) in judged]
+    assert len(clients) > 10
+    assert [
+        f"{file}:{call.lineno}" for file, call in clients if len(call.args) < judged[ast.unparse(call.func)]
+    ] == []
+    named = [(file, call) for file, call in calls if any(word.arg == "security" for word in call.keywords)]
+    assert [
+        f"{file}:{call.lineno}" for file, call in named if all(word.arg != "pipe" for word in call.keywords)
+    ] == []
+
+
 def test_no_other_module_names_bootstrap_servers() -> None:
     places = []
     for file in FILES:

@@ -116,6 +116,18 @@ def test_a_metadata_address_is_refused_at_its_place_and_not_published(
         require_allowed([pipe])
 
 
+@pytest.mark.parametrize(("pipe", "path"), CASES, ids=[".".join(map(str, path)) for _, path in CASES])
+def test_what_is_allowed_for_a_pipe_is_published_for_no_other(
+    monkeypatch: pytest.MonkeyPatch, pipe: Pipe, path: tuple[str | int, ...]
+) -> None:
+    monkeypatch.setenv("HIFI_EGRESS_ALLOW", f"{pipe.pipe}=*={METADATA}")
+    require_allowed([pipe])
+    other = pipe.model_copy(update={"pipe": "other"})
+    assert path in [where for where, _ in refusals(other, PipeLimits())]
+    with pytest.raises(Misconfigured, match="have the operator add other="):
+        require_allowed([other])
+
+
 def test_each_field_of_a_known_kind_that_names_a_host_is_tried() -> None:
     tried = {path for _, path in CASES}
     for kind, fields in SOURCES.items():

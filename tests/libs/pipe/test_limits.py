@@ -109,8 +109,8 @@ def test_a_service_reads_nothing_that_is_not_allowed(files: Path, monkeypatch: p
     assert Secret.model_validate({"file": files / "secrets/key"}).read() == "s3cret"
     lookup = {"key": {"id": "id"}, "fields": {"name": "name"}, "file": files / "elsewhere/items.csv"}
     with pytest.raises(Misconfigured, match="is not allowed as a lookup"):
-        read_rows(Lookup.model_validate(lookup))
-    assert len(read_rows(Lookup.model_validate(lookup | {"file": files / "lookups/items.csv"}))) == 1
+        read_rows(Lookup.model_validate(lookup), "p")
+    assert len(read_rows(Lookup.model_validate(lookup | {"file": files / "lookups/items.csv"}), "p")) == 1
 
 
 def test_a_path_or_link_that_leads_out_of_the_folder_is_refused(

@@ -142,11 +142,52 @@ def test_the_operator_allows_by_kind_host_network_and_port(
     assert (_egress(allow).refusal(EgressKind(kind), host, address, port) is None) == allowed
 
 
-@pytest.mark.parametrize("text", ["web=10.0.0.0/8", "10.0.0.0/33", "a b", "http=", "10.0.0.1/8", "host:x"])
+@pytest.mark.parametrize(
+    ("allow", "pipe", "kind", "allowed"),
+    [
+        ("orders=http=10.0.0.0/8", "orders", "http", True),
+        ("orders=http=10.0.0.0/8", "orders-2", "http", False),
+        ("orders=http=10.0.0.0/8", None, "http", False),
+        ("orders=http=10.0.0.0/8", "orders", "kafka", False),
+        ("crm-*=*=10.0.0.0/8:80", "crm-eu", "kafka", True),
+        ("crm-*=*=10.0.0.0/8:81", "crm-eu", "kafka", False),
+        ("crm-*=*=10.0.0.0/8", "shop", "kafka", False),
+        ("http=http=db.internal", "http", "http", True),
+        ("http=http=db.internal", "shop", "http", False),
+        ("http=db.internal", "shop", "http", True),
+        ("*=http=db.internal", "shop", "http", True),
+        ("*=db.internal", "shop", "kafka", True),
+        ("shop=http=10.0.0.0/8,http=db.internal", "orders", "http", True),
+    ],
+)
+def test_the_operator_allows_by_pipe(allow: str, pipe: str | None, kind: str, allowed: bool) -> None:
+    judge = _egress(allow).for_pipe(pipe)
+    assert (judge.refusal(EgressKind(kind), "db.internal", "10.0.0.1", 80) is None) == allowed
+    assert (
+        _egress(allow).for_pipe("none").for_pipe(pipe).literal_refusal(EgressKind(kind), "10.0.0.1", 80)
+        is None
+    ) == (allowed and "db.internal" not in allow)
+
+
+def test_a_refusal_names_the_narrowest_entry_that_would_allow_it() -> None:
+    judge = _egress().for_pipe("orders")
+    reason = judge.refusal(EgressKind.HTTP, "a.internal", "10.0.0.1", 80) or ""
+    entry = "orders=http=a.internal:80"
+    assert f"have the operator add {entry} to HIFI_EGRESS_ALLOW" in reason
+    assert _egress(entry).for_pipe("orders").refusal(EgressKind.HTTP, "a.internal", "10.0.0.1", 80) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("web=10.0.0.0/8", "10.0.0.0/33", "a b", "http=", "10.0.0.1/8", "host:x"),
+        *("orders=10.0.0.0/8", "=http=a", "=a", "a=b=http=c", "Orders=http=a", "orders=web=a", "a b=http=c"),
+    ],
+)
 def test_a_wrong_entry_is_named(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("HIFI_EGRESS_ALLOW", text)
     with pytest.raises(Misconfigured, match="HIFI_EGRESS_ALLOW"):
-        egress()
+        egress(None)
 
 
 def _info(address: str, port: int) -> Any:

@@ -65,7 +65,7 @@ async def test_a_request_arrives_as_it_was_sent(server: TestServer, monkeypatch:
     _allow(monkeypatch, f"s3=127.0.0.1:{server.port}")
     body = os.urandom(5 * MEGABYTE)
     url = f"http://127.0.0.1:{server.port}"
-    async with aiohttp.ClientSession(proxy=proxy_url(EgressKind.S3)) as session:
+    async with aiohttp.ClientSession(proxy=proxy_url(EgressKind.S3, "shop")) as session:
         for chunked in (True, None):
             async with session.put(
                 URL(f"{url}/a%2Fb//c?x=%20&y", encoded=True),
@@ -99,7 +99,7 @@ async def test_tls_is_between_the_client_and_the_server(
     await server.start_server(ssl=served)
     async with server:
         _allow(monkeypatch, f"s3=127.0.0.1:{server.port}")
-        async with aiohttp.ClientSession(proxy=proxy_url(EgressKind.S3)) as session:
+        async with aiohttp.ClientSession(proxy=proxy_url(EgressKind.S3, "shop")) as session:
             answers = await asyncio.gather(
                 *(
                     session.put(f"https://127.0.0.1:{server.port}/{at}", data=body, ssl=trusted)
@@ -115,10 +115,22 @@ async def test_what_is_not_allowed_gets_no_connection(
     server: TestServer, monkeypatch: pytest.MonkeyPatch, scheme: str
 ) -> None:
     _allow(monkeypatch, f"catalog=127.0.0.1:{server.port},s3=127.0.0.2")
-    async with aiohttp.ClientSession(proxy=proxy_url(EgressKind.S3)) as session:
+    async with aiohttp.ClientSession(proxy=proxy_url(EgressKind.S3, "shop")) as session:
         for host in ("127.0.0.1", "localhost", "2130706433", "[::ffff:127.0.0.1]"):
             refused = await _status(session, f"{scheme}://{host}:{server.port}/")
             assert refused == 403, host
+
+
+async def test_what_is_allowed_for_a_pipe_is_for_no_other_pipe(
+    server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _allow(monkeypatch, f"shop=s3=127.0.0.1:{server.port}")
+    url = f"http://127.0.0.1:{server.port}/"
+    statuses = [
+        await asyncio.to_thread(_get, proxy_url(EgressKind.S3, pipe), url)
+        for pipe in ("shop", "orders", None, "shop")
+    ]
+    assert statuses == [200, 403, 403, 200]
 
 
 async def _status(session: aiohttp.ClientSession, url: str) -> int:
@@ -148,7 +160,7 @@ async def test_a_name_is_judged_at_each_connection(
         raise ConnectionRefusedError
 
     monkeypatch.setattr(socket, "getaddrinfo", bound_again)
-    url = proxy_url(EgressKind.S3)
+    url = proxy_url(EgressKind.S3, "shop")
     monkeypatch.setattr(asyncio.selector_events.BaseSelectorEventLoop, "sock_connect", connect)
     asked = f"http://rebind.example:{server.port}/"
     statuses = [await asyncio.to_thread(_get, url, asked) for _ in range(3)]
@@ -178,10 +190,12 @@ async def test_clients_that_follow_redirects_do_not_leave_what_is_allowed(
         async with TestServer(_application(redirect)) as redirecting:
             _allow(monkeypatch, f"s3=127.0.0.1:{redirecting.port}")
             url = f"http://127.0.0.1:{redirecting.port}"
-            assert await asyncio.to_thread(_get, proxy_url(EgressKind.S3), url) == 403
+            assert await asyncio.to_thread(_get, proxy_url(EgressKind.S3, "shop"), url) == 403
             settings = {"endpoint": url, "access_key": {"env": "S3_KEY"}, "secret_key": {"env": "S3_KEY"}}
             monkeypatch.setenv("S3_KEY", "key")
-            store = open_bucket(S3Settings.model_validate({"bucket": "b", **settings}), timeout_s=60)
+            store = open_bucket(
+                S3Settings.model_validate({"bucket": "b", **settings}), timeout_s=60, pipe="shop"
+            )
             with pytest.raises(Exception, match="403 Forbidden"):
                 await store.get_async("key")
     assert reached == []
@@ -202,7 +216,7 @@ async def test_a_client_that_has_gone_leaves_no_connection_to_a_silent_server(
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     _allow(monkeypatch, f"s3=127.0.0.1:{port}")
-    async with server, aiohttp.ClientSession(proxy=proxy_url(EgressKind.S3)) as session:
+    async with server, aiohttp.ClientSession(proxy=proxy_url(EgressKind.S3, "shop")) as session:
         request = asyncio.create_task(session.put(f"{scheme}://127.0.0.1:{port}/", data=b"content"))
         await asyncio.wait_for(reached.wait(), 60)
         assert not left.is_set()
@@ -230,7 +244,7 @@ async def test_an_answer_before_the_end_of_the_body_arrives(monkeypatch: pytest.
 
     async with (
         server,
-        aiohttp.ClientSession(proxy=proxy_url(EgressKind.S3)) as session,
+        aiohttp.ClientSession(proxy=proxy_url(EgressKind.S3, "shop")) as session,
         session.put(f"http://127.0.0.1:{port}/", data=body()) as answer,
     ):
         assert answer.status == 403
@@ -238,7 +252,7 @@ async def test_an_answer_before_the_end_of_the_body_arrives(monkeypatch: pytest.
 
 
 async def test_what_is_no_request_for_a_proxy_gets_a_reason() -> None:
-    port = int(proxy_url(EgressKind.S3).rpartition(":")[2])
+    port = int(proxy_url(EgressKind.S3, "shop").rpartition(":")[2])
     for target in ("ftp://127.0.0.1/", "/", "http://", "https://127.0.0.1/"):
         assert await _raw(port, f"GET {target} HTTP/1.1") == 400, target
     for target in ("nowhere", "127.0.0.1:", "127.0.0.1:70000", "[::1"):

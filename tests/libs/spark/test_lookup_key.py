@@ -63,7 +63,7 @@ def test_values_that_are_not_of_their_type_are_refused(value: Any, kind: str) ->
 
 
 def test_a_table_is_shared_only_by_lookups_that_hold_the_same() -> None:
-    assert table_id(lookup()) == table_id(lookup(miss="dead-letter"))
+    assert table_id(lookup(), "p") == table_id(lookup(miss="dead-letter"), "p")
     others = [
         lookup(fields={"airline": "title"}),
         lookup("/y.csv"),
@@ -71,4 +71,4 @@ def test_a_table_is_shared_only_by_lookups_that_hold_the_same() -> None:
         lookup(types={"name": "int"}),
         lookup(refresh=1),
     ]
-    assert len({table_id(table_lookup) for table_lookup in (lookup(), *others)}) == 6
+    assert len({table_id(table_lookup, "p") for table_lookup in (lookup(), *others)}) == 6

@@ -55,7 +55,7 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_kind_of_file_gives_the_same_rows(tmp_path: Path, name: str) -> None:
     SOURCES[name](tmp_path / name)
-    rows = read_rows(lookup(tmp_path / name))
+    rows = read_rows(lookup(tmp_path / name), "p")
     assert [(row["code"], row["name"]) for row in rows] == [("AA", "American, Inc."), ("UA", None)]
 
 
@@ -66,7 +66,7 @@ def test_json_values_are_text_as_they_are_written(tmp_path: Path, form: str) -> 
     row = f'{{"code":"\\u00e4","name":true,{members}}}'
     (tmp_path / "a.json").write_text(form % row)
     columns = {f"f{number}": f"c{number}" for number in range(len(values))}
-    (read,) = read_rows(lookup(tmp_path / "a.json", fields=columns))
+    (read,) = read_rows(lookup(tmp_path / "a.json", fields=columns), "p")
     assert read == {"code": "ä", "name": True} | {f"c{number}": value for number, value in enumerate(values)}
 
 
@@ -81,7 +81,7 @@ def test_a_sql_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     sql_lookup = Lookup.model_validate(
         {"sql": sql, "key": {"c": "code"}, "fields": {"n": "name", "s": "size"}, "types": {"size": "int"}}
     )
-    assert [dict(row) for row in read_rows(sql_lookup)] == [
+    assert [dict(row) for row in read_rows(sql_lookup, "p")] == [
         {"code": "AA", "name": "American", "size": 9},
         {"code": "UA", "name": None, "size": None},
     ]
@@ -114,14 +114,14 @@ def test_the_problem_of_a_file_is_reported(
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(Misconfigured, match=told) as caught:
-        read_rows(lookup(tmp_path / name))
+        read_rows(lookup(tmp_path / name), "p")
     assert name in str(caught.value)
 
 
 def test_a_parquet_file_without_rows_must_have_the_columns(tmp_path: Path) -> None:
     pq.write_table(pa.table({"title": pa.array([], pa.string())}), tmp_path / "a.parquet")
     with pytest.raises(Misconfigured, match="no column code, name; it has title"):
-        read_rows(lookup(tmp_path / "a.parquet"))
+        read_rows(lookup(tmp_path / "a.parquet"), "p")
 
 
 def test_a_driver_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,10 +130,10 @@ def test_a_driver_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch
         {"sql": {"url": {"env": "DB"}, "query": "select 1"}, "key": {"c": "c"}, "fields": {"n": "n"}}
     )
     with pytest.raises(Misconfigured, match="the query of the SQL table"):
-        read_rows(sql_lookup)
+        read_rows(sql_lookup, "p")
     monkeypatch.setenv("DB", "mysql+mysqldb://host/db")
     with pytest.raises(Misconfigured, match="driver that is not installed"):
-        read_rows(sql_lookup)
+        read_rows(sql_lookup, "p")
 
 
 def test_a_name_that_is_bound_again_after_it_was_judged_is_not_followed(
@@ -157,11 +157,11 @@ def test_a_name_that_is_bound_again_after_it_was_judged_is_not_followed(
     sql = {"url": {"env": "DB"}, "query": "select 1 as code, 2 as name"}
     declared = Lookup.model_validate({"sql": sql, "key": {"carrier": "code"}, "fields": {"airline": "name"}})
     with pytest.raises(Misconfigured):
-        read_rows(declared)
+        read_rows(declared, "p")
     named = {name: asked[0][name] for name in ("host", "hostaddr", "port")}
     assert named == {"host": "db.example", "hostaddr": "93.184.216.34", "port": "5432"}
     with pytest.raises(Misconfigured, match="to which pipes may not connect"):
-        read_rows(declared)
+        read_rows(declared, "p")
     assert len(asked) == 1
 
 
@@ -183,4 +183,4 @@ def test_a_url_with_another_way_to_a_server_or_file_is_refused(
     monkeypatch.setenv("HIFI_EGRESS_ALLOW", "")
     monkeypatch.setenv("HIFI_PIPES_LOOKUP_FOLDERS", str(tmp_path))
     with pytest.raises((EgressRefused, ValueError), match=reason):
-        _judged(make_url(url))
+        _judged(make_url(url), "p")

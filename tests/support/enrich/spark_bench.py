@@ -123,8 +123,8 @@ class SparkBench:
                 java = self.catalyst.jvm.java.util.HashMap()
                 for key, row in table.rows.items():
                     java.put(key, self.catalyst.array(row))
-                tables.put(table_id(lookup), self.catalyst.broadcast(java))
-                ids.add(table_id(lookup))
+                tables.put(table_id(lookup, pipe.pipe), self.catalyst.broadcast(java))
+                ids.add(table_id(lookup, pipe.pipe))
         revisions = [PipeRevision(pipe, offset) for pipe in pipes]
         lookups = LookupBroadcasts(self.catalyst.broadcast(tables), ids)
         return (compiler or PipeCompiler(self.catalyst)).plan(

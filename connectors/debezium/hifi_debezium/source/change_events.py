@@ -55,7 +55,7 @@ class ChangeEvents(TopicEvents):
         self._max_bytes = context.max_event_bytes
         self._connector = Connector(context.stream, context.pipe, source)
         self._pipe = context.pipe
-        self._keys = KeptKeys(source.bootstrap, source.keys_topic, source.security)
+        self._keys = KeptKeys(source.bootstrap, source.keys_topic, source.security, context.pipe)
         self._reader: ChangeReader | None = None
         self._slot = self._connector.config()["slot.name"]
         self._may_miss = self._may_keep = self._told = ""
@@ -235,7 +235,7 @@ class ChangeEvents(TopicEvents):
 
     async def _watch_slot(self, warn: Warn) -> None:
         while True:
-            self.held = await held_by_slot(self._source, self._slot)
+            self.held = await held_by_slot(self._source, self._slot, self._pipe)
             warn("slot", self.held.excess or None)
             await asyncio.sleep(_LOOK_S)
 

@@ -141,7 +141,7 @@ class Connector:
         if status >= _BAD_REQUEST and status != _NOT_FOUND:
             raise Retryable(f"Kafka Connect does not delete the connector yet: {_reason(status, answer)}")
         try:
-            await drop_slot(self._source, self.config()["slot.name"])
+            await drop_slot(self._source, self.config()["slot.name"], self._pipe)
         except Misconfigured:
             await self.declare()
             raise
@@ -167,7 +167,7 @@ class Connector:
         """
         database = self._source.database
         try:
-            egress().require_fixed(EgressKind.DATABASE, database.host, database.port)
+            egress(self._pipe).require_fixed(EgressKind.DATABASE, database.host, database.port)
         except EgressRefused as error:
             raise Misconfigured(f"the database of the source cannot be used: {error}") from error
 
@@ -211,7 +211,7 @@ class Connector:
         try:
             async with (
                 aiohttp.ClientSession(
-                    timeout=_TIMEOUT, connector=egress().connector(EgressKind.CONNECT, url)
+                    timeout=_TIMEOUT, connector=egress(self._pipe).connector(EgressKind.CONNECT, url)
                 ) as session,
                 session.request(
                     method, url, json=body, headers=_JSON | authorization(url), allow_redirects=False

@@ -50,16 +50,17 @@ Marks: TypeAlias = dict[str, tuple[int, Mapping[str, Any]]]
 class KeptKeys:
     """The topic of one source."""
 
-    def __init__(self, bootstrap: str, topic: str, security: KafkaSecurity) -> None:
+    def __init__(self, bootstrap: str, topic: str, security: KafkaSecurity, pipe: str | None = None) -> None:
         """Nothing is connected yet.
 
         Args:
             bootstrap: of the cluster with the changes.
             topic: of the keys.
             security: of the connections.
+            pipe: that declares it; see `client_options`.
         """
         self.topic: Final = topic
-        self._bootstrap, self._security = bootstrap, security
+        self._bootstrap, self._security, self._pipe = bootstrap, security, pipe
         self._producer: AIOKafkaProducer | None = None
         self._turn = asyncio.Lock()
 
@@ -69,7 +70,7 @@ class KeptKeys:
         Raises:
             Retryable: Kafka does not answer, or refuses.
         """
-        admin = AIOKafkaAdminClient(**client_options(self._bootstrap, self._security))
+        admin = AIOKafkaAdminClient(**client_options(self._bootstrap, self._security, self._pipe))
         try:
             await admin.start()
             if self.topic not in await admin.list_topics():
@@ -90,7 +91,7 @@ class KeptKeys:
             aiokafka.errors.KafkaError, OSError: Kafka does not answer.
         """
         try:
-            return (await topic_identity(self._bootstrap, self.topic, self._security)).topic
+            return (await topic_identity(self._bootstrap, self.topic, self._security, self._pipe)).topic
         except UnknownTopicOrPartitionError:
             return ""
 
@@ -183,12 +184,14 @@ class KeptKeys:
             await close(producer)
 
     def _consumer(self) -> AbstractAsyncContextManager[AIOKafkaConsumer]:
-        return topic_consumer(self._bootstrap, security=self._security, fetch_max_wait_ms=_MOST_WAIT_MS)
+        return topic_consumer(
+            self._bootstrap, security=self._security, pipe=self._pipe, fetch_max_wait_ms=_MOST_WAIT_MS
+        )
 
     async def _started(self) -> AIOKafkaProducer:
         if self._producer is None:
             producer = AIOKafkaProducer(
-                **client_options(self._bootstrap, self._security),
+                **client_options(self._bootstrap, self._security, self._pipe),
                 acks="all",
                 enable_idempotence=True,
                 max_batch_size=_BATCH_BYTES,

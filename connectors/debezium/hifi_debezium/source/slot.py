@@ -1,6 +1,7 @@
 """How much of its log a database keeps for a replication slot, and the end of a slot that has lost it."""
 
 import asyncio
+import socket
 from typing import Any, Final
 
 from psycopg import AsyncConnection, Error
@@ -9,6 +10,7 @@ from psycopg.errors import InsufficientPrivilege
 
 from hifi.pipe.sources.kind import NOTHING_HELD, Held
 from hifi.runtime import log
+from hifi.runtime.egress import EgressKind, egress, pinned
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_debezium.declaration import DebeziumSource
 
@@ -27,25 +29,26 @@ _DROP: Final = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_s
 logger = log.get(__name__)
 
 
-async def drop_slot(source: DebeziumSource, slot: str) -> None:
-    """Drop a slot, if it is there.
+async def drop_slot(source: DebeziumSource, slot: str, pipe: str) -> None:
+    """Drop a slot of a pipe, if it is there.
 
     Raises:
         Retryable: somebody reads it, or the database does not answer.
-        Misconfigured: the password cannot be read here, or the user may not drop it.
+        Misconfigured: the password cannot be read here, the database may not be connected to, or the user may not drop
+            the slot.
     """
     try:
-        async with asyncio.timeout(2 * _TIMEOUT_S), await _connect(source) as connection:
+        async with asyncio.timeout(2 * _TIMEOUT_S), await _connect(source, pipe) as connection:
             await connection.execute(_DROP, [slot])
     except InsufficientPrivilege as error:
         raise Misconfigured(f"the user may not drop the slot {slot}: {error}") from error
-    except (TimeoutError, Error) as error:
+    except (TimeoutError, socket.gaierror, Error) as error:
         raise Retryable(f"the slot {slot} is not dropped yet: {error!r}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise Misconfigured(f"the slot {slot} cannot be dropped: {error}") from error
 
 
-async def held_by_slot(source: DebeziumSource, slot: str) -> Held:
+async def held_by_slot(source: DebeziumSource, slot: str, pipe: str) -> Held:
     """What the database keeps; nothing where that is not known: no password here, no connection, no slot yet.
 
     A slot that has lost changes, for `max_slot_wal_keep_size`, is dropped: the connector makes a new one with a new
@@ -53,7 +56,7 @@ async def held_by_slot(source: DebeziumSource, slot: str) -> Held:
     """
     database = source.database
     try:
-        async with asyncio.timeout(2 * _TIMEOUT_S), await _connect(source) as connection:
+        async with asyncio.timeout(2 * _TIMEOUT_S), await _connect(source, pipe) as connection:
             if (await connection.execute(_DROP_LOST, [slot])).rowcount:
                 logger.error("slot-lost", slot=slot, database=database.name, host=database.host)
             row = await (await connection.execute(_HELD, [slot])).fetchone()
@@ -72,13 +75,13 @@ async def held_by_slot(source: DebeziumSource, slot: str) -> Held:
     )
 
 
-async def _connect(source: DebeziumSource) -> AsyncConnection[Any]:
+async def _connect(source: DebeziumSource, pipe: str) -> AsyncConnection[Any]:
     database = source.database
+    addresses = await egress(pipe).addresses(EgressKind.DATABASE, database.host, database.port)
     password = await asyncio.to_thread(database.password_file.read_text, "utf-8")
     conninfo = make_conninfo(
         "",
-        host=database.host,
-        port=database.port,
+        **pinned(database.host, database.port, addresses),
         dbname=database.name,
         user=database.user,
         password=password.rstrip("\r\n"),

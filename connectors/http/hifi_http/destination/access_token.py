@@ -33,11 +33,17 @@ class AccessToken:
     """Keeps a valid token: fetches it in the background, and another one before it expires."""
 
     def __init__(
-        self, oauth: HttpOauth, secret: Callable[[], str], changed: Callable[[], None], **log_fields: str
+        self,
+        pipe: str,
+        oauth: HttpOauth,
+        secret: Callable[[], str],
+        changed: Callable[[], None],
+        **log_fields: str,
     ) -> None:
         """Begin to fetch.
 
         Args:
+            pipe: name.
             oauth: as declared.
             secret: of the client, as it is now.
             changed: called when `value` or `error` may have changed.
@@ -47,6 +53,7 @@ class AccessToken:
         """The token; empty: there is none that is valid."""
         self.error = ""
         """Why there is none; empty: there is one, or the first request has not ended."""
+        self._pipe = pipe
         self._oauth = oauth
         self._secret = secret
         self._changed = changed
@@ -81,9 +88,9 @@ class AccessToken:
             self._renewal.clear()
             self._fetched_s = monotonic_s()
             try:
-                self.value, life_s = await fetch_token(self._oauth, self._secret())
+                self.value, life_s = await fetch_token(self._pipe, self._oauth, self._secret())
             except Misconfigured as error:
-                logger.warning("no-access-token", error=str(error), **self._log_fields)
+                logger.warning("no-access-token", error=str(error), pipe=self._pipe, **self._log_fields)
                 valid_s = self._expires_s - monotonic_s()
                 if valid_s <= 0:
                     self.value, self.error = "", str(error)
@@ -99,10 +106,11 @@ class AccessToken:
                     await self._renewal.wait()
 
 
-async def fetch_token(oauth: HttpOauth, secret: str) -> tuple[str, float]:
+async def fetch_token(pipe: str, oauth: HttpOauth, secret: str) -> tuple[str, float]:
     """A new token, and its life in seconds.
 
     Args:
+        pipe: name.
         oauth: as declared.
         secret: of the client.
 
@@ -117,7 +125,7 @@ async def fetch_token(oauth: HttpOauth, secret: str) -> tuple[str, float]:
     try:
         async with (
             aiohttp.ClientSession(
-                connector=egress().connector(EgressKind.TOKEN, url), timeout=timeout
+                connector=egress(pipe).connector(EgressKind.TOKEN, url), timeout=timeout
             ) as session,
             session.post(url, data=form, headers=headers, allow_redirects=False) as answer,
         ):

@@ -174,7 +174,11 @@ class Credentials:
         # Not before: a secret that the pipe may not have must not go to the token endpoint.
         if self._token is None and self._destination.oauth is not None:
             self._token = AccessToken(
-                self._destination.oauth, self._client_secret, self._make_template, **self._log_fields
+                self._pipe,
+                self._destination.oauth,
+                self._client_secret,
+                self._make_template,
+                destination=self._destination.name,
             )
         self._make_template()
 

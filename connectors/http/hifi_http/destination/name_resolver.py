@@ -1,6 +1,7 @@
 """Resolve host names: one look-up in flight per name, in threads of their own."""
 
 import asyncio
+import copy
 import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,15 +31,21 @@ class NameResolver:
 
         Args:
             look_up: blocks; with the arguments of `socket.getaddrinfo`.
-            allowed: judges the addresses; None: as the environment says.
+            allowed: judges the addresses; None: as the environment says of no pipe.
 
         Raises:
             Misconfigured: the environment's allowlist is wrong.
         """
-        self._allowed = egress() if allowed is None else allowed
+        self._allowed = egress(None) if allowed is None else allowed
         self._look_up = look_up
         self._threads = ThreadPoolExecutor(THREADS, "name-resolver")
         self._in_flight: dict[str, asyncio.Future[Addresses]] = {}
+
+    def for_pipe(self, pipe: str) -> "NameResolver":
+        """One for the destinations of a pipe: it shares the look-ups, whose answers it judges for that pipe."""
+        of_pipe = copy.copy(self)
+        of_pipe._allowed = self._allowed.for_pipe(pipe)  # noqa: SLF001 - a copy of itself
+        return of_pipe
 
     async def addresses(self, host: str, port: int) -> Addresses:
         """The addresses of a host to which a connection may be made.

@@ -48,7 +48,7 @@ class RequestSender:
             port,
             client.tls if scheme == "https" else None,
             destination.concurrency,
-            client.resolver,
+            client.resolver.for_pipe(context.pipe),
             self._count_stray,
         )
         pipe = context.pipe

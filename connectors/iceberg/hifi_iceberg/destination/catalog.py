@@ -83,7 +83,7 @@ def open_table(declared: LakeTable) -> Table:
         OSError, pyiceberg.exceptions.*: catalog or warehouse do not answer.
     """
     settings = declared.settings
-    catalog = _catalog(settings)
+    catalog = _catalog(declared.pipe, settings)
     namespace = settings.table.rpartition(".")[0]
     catalog.create_namespace_if_not_exists(namespace)
     types = column_types(declared)
@@ -102,7 +102,7 @@ def open_table(declared: LakeTable) -> Table:
     return table
 
 
-def _catalog(settings: IcebergSettings) -> RestrictedSqlCatalog | RestrictedRestCatalog:
+def _catalog(pipe: str, settings: IcebergSettings) -> RestrictedSqlCatalog | RestrictedRestCatalog:
     """The catalog, if the settings are allowed.
 
     Raises:
@@ -118,8 +118,8 @@ def _catalog(settings: IcebergSettings) -> RestrictedSqlCatalog | RestrictedRest
         warehouse = folder.as_uri()
     properties = {name: _property(name, value) for name, value in settings.properties.items()}
     if file is not None:
-        return RestrictedSqlCatalog(file, warehouse, properties)
-    return RestrictedRestCatalog(str(settings.catalog), warehouse, properties)
+        return RestrictedSqlCatalog(pipe, file, warehouse, properties)
+    return RestrictedRestCatalog(pipe, str(settings.catalog), warehouse, properties)
 
 
 def _property(name: str, value: str | Secret) -> str:

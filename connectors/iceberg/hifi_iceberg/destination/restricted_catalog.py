@@ -39,16 +39,17 @@ _S3: Final = ("s3", "s3a", "s3n")
 class WarehouseFileIO(PyArrowFileIO):
     """Files of a warehouse: those below its folder, or in S3."""
 
-    def __init__(self, properties: Properties = EMPTY_DICT) -> None:
+    def __init__(self, properties: Properties = EMPTY_DICT, pipe: str | None = None) -> None:
         """Open nothing yet.
 
         Args:
             properties: of the catalog, with its warehouse; those that are not of files are left out.
+            pipe: for which connections are judged; None: only entries of the allowlist for all pipes hold.
         """
         files = _allowed(properties, FILE_PROPERTIES)
         if endpoint := files.get("s3.endpoint"):
-            _judge(EgressKind.S3, endpoint if "://" in endpoint else f"https://{endpoint}")
-        super().__init__({**files, S3_PROXY_URI: proxy_url(EgressKind.S3)})
+            _judge(pipe, EgressKind.S3, endpoint if "://" in endpoint else f"https://{endpoint}")
+        super().__init__({**files, S3_PROXY_URI: proxy_url(EgressKind.S3, pipe)})
         scheme, _, path = self.parse_location(properties[_WAREHOUSE])
         self._folder = Path(path).resolve() if scheme == "file" else None
         self._limits = pipe_limits()
@@ -84,14 +85,21 @@ class WarehouseFileIO(PyArrowFileIO):
 
 
 class _RestrictedCatalog(Catalog):
-    """Makes files with `WarehouseFileIO` alone, and refuses tables whose properties name a class."""
+    """Makes files with `WarehouseFileIO` alone, and refuses tables whose properties name a class.
+
+    Attributes:
+        pipe: for which connections are judged.
+    """
+
+    pipe: str
 
     def _load_file_io(
         self,
         properties: Properties = EMPTY_DICT,
         location: str | None = None,  # noqa: ARG002 - no place decides the class
     ) -> FileIO:
-        return WarehouseFileIO({**self.properties, **properties, _WAREHOUSE: self.properties[_WAREHOUSE]})
+        merged = {**self.properties, **properties, _WAREHOUSE: self.properties[_WAREHOUSE]}
+        return WarehouseFileIO(merged, self.pipe)
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """The table of a name."""
@@ -125,14 +133,16 @@ class _RestrictedCatalog(Catalog):
 class RestrictedSqlCatalog(_RestrictedCatalog, SqlCatalog):
     """A catalog in a SQLite file."""
 
-    def __init__(self, file: Path, warehouse: str, properties: Mapping[str, str]) -> None:
+    def __init__(self, pipe: str, file: Path, warehouse: str, properties: Mapping[str, str]) -> None:
         """Open the catalog, or create it.
 
         Args:
+            pipe: that names it.
             file: of SQLite.
             warehouse: URL of the folder.
             properties: allowed ones.
         """
+        self.pipe = pipe
         implementation = f"{WarehouseFileIO.__module__}.{WarehouseFileIO.__qualname__}"
         settings = {_WAREHOUSE: warehouse, _URI: f"sqlite:///{file}", PY_IO_IMPL: implementation}
         super().__init__(NAME, **{**properties, **settings})
@@ -141,14 +151,16 @@ class RestrictedSqlCatalog(_RestrictedCatalog, SqlCatalog):
 class RestrictedRestCatalog(_RestrictedCatalog, RestCatalog):
     """A catalog on a server, which may set only what `SERVER_PROPERTIES` names."""
 
-    def __init__(self, url: str, warehouse: str, properties: Mapping[str, str]) -> None:
+    def __init__(self, pipe: str, url: str, warehouse: str, properties: Mapping[str, str]) -> None:
         """Connect, and read the configuration of the server.
 
         Args:
+            pipe: that names it.
             url: of the server.
             warehouse: URL of the folder, or in S3.
             properties: allowed ones.
         """
+        self.pipe = pipe
         self._declared: Final = {**properties, _WAREHOUSE: warehouse, _URI: url}
         super().__init__(NAME, **self._declared)
 
@@ -156,9 +168,9 @@ class RestrictedRestCatalog(_RestrictedCatalog, RestCatalog):
         """The session for requests; pyiceberg calls it before and after it has merged what the server sent."""
         self.properties = {**self._declared, **_allowed(self.properties, SERVER_PROPERTIES)}
         self.uri = self.properties[_URI]
-        _judge(EgressKind.CATALOG, self.uri)
+        _judge(self.pipe, EgressKind.CATALOG, self.uri)
         if tokens := self.properties.get("oauth2-server-uri"):
-            _judge(EgressKind.TOKEN, tokens)
+            _judge(self.pipe, EgressKind.TOKEN, tokens)
         try:
             return super()._create_session()
         except ModuleNotFoundError as error:
@@ -170,20 +182,24 @@ class RestrictedRestCatalog(_RestrictedCatalog, RestCatalog):
         """Prepare a session; pyiceberg calls it before any request, also for a token."""
         super()._config_headers(session)
         session.trust_env = False  # a proxy of the environment would take the place of ours
-        session.proxies = _proxies(EgressKind.CATALOG)
+        session.proxies = _proxies(EgressKind.CATALOG, self.pipe)
         if tokens := self.properties.get("oauth2-server-uri"):
-            session.mount(tokens, _TokenAdapter())
+            session.mount(tokens, _TokenAdapter(self.pipe))
 
 
 class _TokenAdapter(HTTPAdapter):
     """Requests for tokens go through the proxy for those."""
 
+    def __init__(self, pipe: str) -> None:
+        super().__init__()
+        self._pipe = pipe
+
     def send(self, *arguments: Any, **options: Any) -> Response:
-        return super().send(*arguments, **{**options, "proxies": _proxies(EgressKind.TOKEN)})
+        return super().send(*arguments, **{**options, "proxies": _proxies(EgressKind.TOKEN, self._pipe)})
 
 
-def _proxies(kind: EgressKind) -> dict[str, str]:
-    return dict.fromkeys(("http", "https"), proxy_url(kind))
+def _proxies(kind: EgressKind, pipe: str) -> dict[str, str]:
+    return dict.fromkeys(("http", "https"), proxy_url(kind, pipe))
 
 
 def _allowed(properties: Mapping[str, Any], allowed: Mapping[str, str]) -> dict[str, str]:
@@ -194,10 +210,10 @@ def _allowed(properties: Mapping[str, Any], allowed: Mapping[str, str]) -> dict[
     }
 
 
-def _judge(kind: EgressKind, url: str) -> None:
+def _judge(pipe: str | None, kind: EgressKind, url: str) -> None:
     """Judge a server now: of the proxy's refusal the clients of pyiceberg do not tell the reason."""
     try:
-        egress().addresses_blocking(kind, *host_and_port(url))
+        egress(pipe).addresses_blocking(kind, *host_and_port(url))
     except EgressRefused as error:
         raise Misconfigured(str(error)) from error
 

@@ -18,18 +18,19 @@ from hifi_kafka.destination.avro_schema import declared_schema
 class AvroValues:
     """Encodes the data of events for one topic."""
 
-    def __init__(self, settings: AvroSettings, topic: str) -> None:
+    def __init__(self, settings: AvroSettings, topic: str, pipe: str) -> None:
         """Check the declared schema; nothing is asked for before `ready`.
 
         Args:
             settings: of the destination.
             topic: its topic.
+            pipe: its pipe.
 
         Raises:
             Misconfigured: the schema is missing or not valid.
         """
         registry = settings.registry
-        access = RegistryAccess(registry.url, registry.user, registry.password_file, registry.ca_file)
+        access = RegistryAccess(registry.url, registry.user, registry.password_file, registry.ca_file, pipe)
         self._client = RegistryClient(access)
         self._settings = settings
         self._subject = settings.subject or f"{topic}-value"

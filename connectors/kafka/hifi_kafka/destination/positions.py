@@ -51,19 +51,20 @@ class Position(NamedTuple):
 class PositionReader:
     """Reads positions; one at a time, over two connections that stay open."""
 
-    def __init__(self, settings: KafkaDestinationSettings) -> None:
+    def __init__(self, settings: KafkaDestinationSettings, pipe: str) -> None:
         """Start without connections.
 
         Args:
             settings: of the destination; the topic that gets the events has to exist.
+            pipe: name.
         """
-        self._settings = settings
+        self._settings, self._pipe = settings, pipe
         self._topic, self._events_topic = settings.positions_topic, settings.topic
         self._lock = asyncio.Lock()
         self._clients: tuple[AIOKafkaConsumer, AIOKafkaConsumer] | None = None
         self.partitions = 0
         """Partitions of the topic, known after the first `read`."""
-        self.topic_limit = TopicLimit(settings)
+        self.topic_limit = TopicLimit(settings, pipe)
         self._closing: list[asyncio.Task[None]] = []
 
     async def read(self, position: Position, since: int, into: dict[bytes, WrittenOffsets]) -> int:
@@ -117,11 +118,11 @@ class PositionReader:
         bootstrap, security = self._settings.bootstrap, self._settings.security
         clients = (
             AIOKafkaConsumer(
-                **client_options(bootstrap, security),
+                **client_options(bootstrap, security, self._pipe),
                 isolation_level="read_committed",
                 enable_auto_commit=False,
             ),
-            AIOKafkaConsumer(**client_options(bootstrap, security), enable_auto_commit=False),
+            AIOKafkaConsumer(**client_options(bootstrap, security, self._pipe), enable_auto_commit=False),
         )
         try:
             for client in clients:
@@ -138,7 +139,9 @@ class PositionReader:
         Raises:
             Missing: it is not there.
         """
-        admin = AIOKafkaAdminClient(**client_options(self._settings.bootstrap, self._settings.security))
+        admin = AIOKafkaAdminClient(
+            **client_options(self._settings.bootstrap, self._settings.security, self._pipe)
+        )
         await admin.start()
         try:
             self._require_topic(await admin.list_topics())
@@ -154,7 +157,9 @@ class PositionReader:
 
     async def _partitions_of_topic(self) -> int:
         """The number of partitions; creates the topic if it is missing."""
-        admin = AIOKafkaAdminClient(**client_options(self._settings.bootstrap, self._settings.security))
+        admin = AIOKafkaAdminClient(
+            **client_options(self._settings.bootstrap, self._settings.security, self._pipe)
+        )
         await admin.start()
         try:
             topics = await admin.list_topics()

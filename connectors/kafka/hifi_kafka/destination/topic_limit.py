@@ -18,13 +18,14 @@ _CONFIG: Final = "max.message.bytes"
 class TopicLimit:
     """The limit of one topic, for all partitions of a destination."""
 
-    def __init__(self, settings: KafkaDestinationSettings) -> None:
+    def __init__(self, settings: KafkaDestinationSettings, pipe: str) -> None:
         """Start with the default limit.
 
         Args:
             settings: of the destination.
+            pipe: name.
         """
-        self._settings = settings
+        self._settings, self._pipe = settings, pipe
         self.batch_bytes = MAX_BATCH_BYTES
         """Largest batch to send."""
 
@@ -46,7 +47,9 @@ class TopicLimit:
         return smaller_bytes < used_bytes
 
     async def _topic_bytes(self) -> int | None:
-        admin = AIOKafkaAdminClient(**client_options(self._settings.bootstrap, self._settings.security))
+        admin = AIOKafkaAdminClient(
+            **client_options(self._settings.bootstrap, self._settings.security, self._pipe)
+        )
         try:
             await admin.start()
             resource = ConfigResource(ConfigResourceType.TOPIC, self._settings.topic)

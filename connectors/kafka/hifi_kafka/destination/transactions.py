@@ -38,6 +38,7 @@ class TransactionalPartition:
     def __init__(
         self,
         settings: KafkaDestinationSettings,
+        pipe: str,
         position: Position,
         reader: PositionReader,
     ) -> None:
@@ -45,10 +46,11 @@ class TransactionalPartition:
 
         Args:
             settings: of the destination.
+            pipe: name.
             position: of the partition and line.
             reader: of positions.
         """
-        self._settings = settings
+        self._settings, self._pipe = settings, pipe
         self._topic, self._positions_topic = settings.topic, settings.positions_topic
         self._position = position
         self._reader = reader
@@ -109,7 +111,7 @@ class TransactionalPartition:
                 await self._reader.require_topic()
             self._batch_bytes = self._reader.topic_limit.batch_bytes
             producer = AIOKafkaProducer(
-                **client_options(self._settings.bootstrap, self._settings.security),
+                **client_options(self._settings.bootstrap, self._settings.security, self._pipe),
                 transactional_id=(b"hifi;" + self._position.owner + self._position.line).decode(),
                 transaction_timeout_ms=_TRANSACTION_S * 1000,
                 max_request_size=MAX_REQUEST_BYTES,

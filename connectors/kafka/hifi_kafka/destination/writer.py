@@ -29,10 +29,12 @@ class KafkaWriter(DestinationWriter):
             Misconfigured: a file or the Avro schema cannot be used.
         """
         self._settings = settings
-        client_options(settings.bootstrap, settings.security)
+        client_options(settings.bootstrap, settings.security, context.pipe)
         self._context = context
-        self._reader = PositionReader(settings)
-        self._avro = None if settings.avro is None else AvroValues(settings.avro, settings.topic)
+        self._reader = PositionReader(settings, context.pipe)
+        self._avro = (
+            None if settings.avro is None else AvroValues(settings.avro, settings.topic, context.pipe)
+        )
         self._partitions: dict[tuple[str, int, bool], TransactionalPartition] = {}
         """By log, partition, and whether the retrier brought the events back."""
 
@@ -64,7 +66,7 @@ class KafkaWriter(DestinationWriter):
             stream, pipe, destination, *_ = self._context
             owner = f"{stream};{pipe};{destination};{log};{number};".encode()
             partition = TransactionalPartition(
-                self._settings, Position(owner, RETRIED if retried else FRESH), self._reader
+                self._settings, pipe, Position(owner, RETRIED if retried else FRESH), self._reader
             )
             self._partitions[log, number, retried] = partition
         return partition

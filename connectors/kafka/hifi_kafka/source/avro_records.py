@@ -20,16 +20,17 @@ _JSON: Final = b"application/json"
 class AvroRecords:
     """Decodes the records of one source."""
 
-    def __init__(self, source: KafkaSource, max_bytes: int) -> None:
+    def __init__(self, source: KafkaSource, max_bytes: int, pipe: str) -> None:
         """Ask for nothing yet.
 
         Args:
             source: as the pipe declares it, with a registry.
             max_bytes: largest value of a record, before and after it is decoded.
+            pipe: name.
         """
         registry = source.registry
         assert registry is not None
-        access = RegistryAccess(registry.url, registry.user, registry.password_file, registry.ca_file)
+        access = RegistryAccess(registry.url, registry.user, registry.password_file, registry.ca_file, pipe)
         self._schemas = SchemasById(RegistryClient(access))
         self._values, self._keys = source.format == "avro", source.key_format == "avro"
         self._max_bytes = max_bytes

@@ -23,7 +23,8 @@ class RecordEvents(TopicEvents):
         """
         self._source = source
         self._max_bytes = context.max_event_bytes
-        self._avro = None if source.registry is None else AvroRecords(source, self._max_bytes)
+        registry, pipe = source.registry, context.pipe
+        self._avro = None if registry is None else AvroRecords(source, self._max_bytes, pipe)
 
     def event_reader(self, cluster: str) -> EventReader:
         """A function that makes the event of each record."""

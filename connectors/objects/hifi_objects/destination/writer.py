@@ -39,7 +39,7 @@ class ObjectsWriter(DestinationWriter):
         self._extension = settings.format
         self._store: ObjectStore
         if settings.s3 is not None:
-            self._store = BucketStore(settings.s3, context.timeout_s)
+            self._store = BucketStore(settings.s3, context.timeout_s, context.pipe)
         else:
             assert settings.folder is not None
             self._store = FolderStore(settings.folder)

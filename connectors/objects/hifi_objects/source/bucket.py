@@ -30,20 +30,21 @@ _UNREADABLE: Final = re.compile(r"//|/\.\.?/|[\x00-\x1f\x7f\ud800-\udfff]")
 class ReadableBucket:
     """The objects of a bucket, or those below a prefix."""
 
-    def __init__(self, settings: S3Settings, folder: Path | None) -> None:
+    def __init__(self, settings: S3Settings, pipe: str, folder: Path | None) -> None:
         """Read the secrets; the first request connects.
 
         Args:
             settings: of the bucket.
+            pipe: that reads it.
             folder: for temporary files; None: that of the system.
 
         Raises:
             Misconfigured: a secret is missing.
         """
-        self._settings = settings
+        self._settings, self._pipe = settings, pipe
         self._folder = folder
         self.problems: list[str] = []
-        self._store = open_bucket(settings, _TIMEOUT_S)
+        self._store = open_bucket(settings, _TIMEOUT_S, pipe)
         place = settings.bucket if settings.prefix is None else f"{settings.bucket}/{settings.prefix}"
         self.name = f"s3/{place}"
         self.url = f"s3://{place}"
@@ -51,9 +52,9 @@ class ReadableBucket:
     async def listed(self) -> list[ObjectVersion]:
         """All objects, without hidden ones and markers of folders, which are empty and end with a slash."""
         skipped = 0 if self._settings.prefix is None else len(self._settings.prefix) + 1
-        await judge_endpoint(self._settings)
+        await judge_endpoint(self._settings, self._pipe)
         versions: list[ObjectVersion] = []
-        for key, modified, tag, size in await list_bucket(self._settings):
+        for key, modified, tag, size in await list_bucket(self._settings, self._pipe):
             path = key[skipped:]
             if path and not _is_hidden(path) and not (path.endswith("/") and not size):
                 versions.append(_version(path, modified, tag, size))
@@ -70,7 +71,7 @@ class ReadableBucket:
     @contextlib.asynccontextmanager
     async def opened(self, version: ObjectVersion) -> AsyncIterator[OpenObject]:
         """Copy an object and open the copy."""
-        await judge_endpoint(self._settings)
+        await judge_endpoint(self._settings, self._pipe)
         with tempfile.TemporaryFile(prefix="hifi-collect-", dir=self._folder) as file:
             try:
                 await self._copy(version, file)

@@ -34,8 +34,8 @@ class ListedObject(NamedTuple):
     size: int
 
 
-async def list_bucket(settings: S3Settings) -> list[ListedObject]:
-    """All objects below the prefix.
+async def list_bucket(settings: S3Settings, pipe: str) -> list[ListedObject]:
+    """All objects below the prefix, for a pipe.
 
     Raises:
         Retryable: the server does not answer, or refuses.
@@ -44,7 +44,7 @@ async def list_bucket(settings: S3Settings) -> list[ListedObject]:
     if settings.prefix is not None:
         parameters["prefix"] = f"{settings.prefix}/"
     objects: list[ListedObject] = []
-    connector = egress().connector(EgressKind.S3, _server(settings))
+    connector = egress(pipe).connector(EgressKind.S3, _server(settings))
     async with aiohttp.ClientSession(timeout=_TIMEOUT, connector=connector) as session:
         while True:
             page = await _page(session, settings, parameters)

@@ -52,6 +52,7 @@ class PostgresWriter(DestinationWriter):
                 "the secret `url` is not a connection URL; write postgresql://user:password@host:5432/database"
             ) from None
         name = f"hifi {context.pipe}/{context.destination}"[:63]
+        self._pipe = context.pipe
         self._options: dict[str, Any] = {"application_name": name, **url_options, "client_encoding": "UTF8"}
         self._table_name = settings.table
         self._types = settings.types
@@ -87,9 +88,8 @@ class PostgresWriter(DestinationWriter):
     async def _connect(self) -> Connection:
         try:
             # No prepared statements: behind a pool such as PgBouncer the next transaction may be in another session.
-            return await AsyncConnection.connect(
-                make_conninfo("", **await with_judged_addresses(self._options)), prepare_threshold=None
-            )
+            options = await with_judged_addresses(self._options, self._pipe)
+            return await AsyncConnection.connect(make_conninfo("", **options), prepare_threshold=None)
         except OperationalError as error:
             text = str(error).strip().splitlines()[-1]
             raise Retryable(f"PostgreSQL accepts no connection: {text}") from error

@@ -47,7 +47,7 @@ class SqlPolling(PolledSource):
             source: as the pipe declares it.
             context: of the source.
         """
-        self._source = source
+        self._source, self._pipe = source, context.pipe
         self._application = f"hifi {context.stream}/{context.pipe}"
         self._max_bytes = context.max_event_bytes
         table_or_query = (
@@ -69,7 +69,7 @@ class SqlPolling(PolledSource):
         """
         entry, marks = turn.entries.get(ENTRY), HighWaterMarks(self._source.settle)
         progress = SqlProgress.new() if entry is None else SqlProgress.read(entry)
-        async with postgres_rows(self._source, self._application, self._max_bytes) as rows:
+        async with postgres_rows(self._source, self._application, self._max_bytes, self._pipe) as rows:
             turn.works()
             turn.warn("settings", None)
             if progress.batch is not None:

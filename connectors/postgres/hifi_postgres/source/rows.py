@@ -106,19 +106,22 @@ class PostgresRows:
 
 
 @contextlib.asynccontextmanager
-async def postgres_rows(source: SqlSource, application: str, max_bytes: int) -> AsyncIterator[PostgresRows]:
+async def postgres_rows(
+    source: SqlSource, application: str, max_bytes: int, pipe: str
+) -> AsyncIterator[PostgresRows]:
     """Connect, and look up the columns.
 
     Args:
         source: as the pipe declares it.
         application: name of the connection in the database's views.
         max_bytes: largest data of a row that is read.
+        pipe: that declares it.
 
     Raises:
         Retryable: the database does not answer.
         Misconfigured: the table or a column does not exist, the user may not read it, or the password is missing.
     """
-    connection = await _connect(source.database, application)
+    connection = await _connect(source.database, application, pipe)
     try:
         with _failures():
             for setting in _SETTINGS:
@@ -135,7 +138,7 @@ async def postgres_rows(source: SqlSource, application: str, max_bytes: int) -> 
         await connection.close()
 
 
-async def _connect(database: PolledDatabase, application: str) -> _Connection:
+async def _connect(database: PolledDatabase, application: str, pipe: str) -> _Connection:
     secret: dict[str, str] = {}
     if database.password_file is not None:
         try:
@@ -155,7 +158,8 @@ async def _connect(database: PolledDatabase, application: str) -> _Connection:
             "application_name": application[:63],
             **_ALIVE,
             **secret,
-        }
+        },
+        pipe,
     )
     try:
         return await AsyncConnection.connect(make_conninfo("", **options))

@@ -50,7 +50,7 @@ class DeadLetter:
 
     @property
     def withheld(self) -> bool:
-        """Whether normalize wrote no data and key, because a mask could not be applied or is not known; `raw` has them."""
+        """Whether data and key were left out, because a mask could not be applied or is not known; `raw` has them."""
         reason = self.text(REASON)
         return reason == MASK_UNAVAILABLE or (
             reason == PIPE_UNREADABLE and self.text(SERVICE) == _WITHHOLDING_SERVICE

@@ -47,13 +47,16 @@ def security_of(bootstrap: str) -> KafkaSecurity:
     return _by_address.get(bootstrap) or load_security()
 
 
-def client_options(bootstrap: str, security: KafkaSecurity | None = None) -> dict[str, Any]:
+def client_options(
+    bootstrap: str, security: KafkaSecurity | None = None, pipe: str | None = None
+) -> dict[str, Any]:
     """Options of an aiokafka client. Files are read now, and again for each connection that the client opens.
 
     Args:
         bootstrap: `HOST:PORT,…`.
         security: as a pipe declares it, so that the addresses of the servers are judged; None: that of the bootstrap
             servers, which the operator names.
+        pipe: that declares it; None: only entries of the allowlist for all pipes hold.
 
     Raises:
         Misconfigured: a setting is wrong, or a file cannot be used.
@@ -62,7 +65,7 @@ def client_options(bootstrap: str, security: KafkaSecurity | None = None) -> dic
     security = security or security_of(bootstrap)
     options: dict[str, Any] = {"bootstrap_servers": bootstrap}
     if of_pipe:
-        options["security_protocol"] = JudgedProtocol(security.protocol)
+        options["security_protocol"] = JudgedProtocol(security.protocol, pipe)
     elif security.protocol != "PLAINTEXT":
         options["security_protocol"] = security.protocol
     if security.protocol == "PLAINTEXT":
@@ -75,7 +78,12 @@ def client_options(bootstrap: str, security: KafkaSecurity | None = None) -> dic
         options["sasl_mechanism"] = security.mechanism
         if security.mechanism == "OAUTHBEARER":
             options["sasl_oauth_token_provider"] = ClientCredentials(
-                security.token_url, security.user, _secret(security), security.token_scope, judged=of_pipe
+                security.token_url,
+                security.user,
+                _secret(security),
+                security.token_scope,
+                judged=of_pipe,
+                pipe=pipe,
             )
         else:
             password = newest_credentials.password(functools.partial(_secret, security))

@@ -8,7 +8,7 @@ address. Clients of the mesh's own Kafka are not judged.
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Self
 
 from aiokafka.conn import AIOKafkaConnection
 
@@ -18,20 +18,33 @@ from hifi.runtime.egress import EgressKind, egress
 class JudgedProtocol(str):
     """The security protocol of a client whose servers a pipe names."""
 
-    __slots__ = ()
+    __slots__ = ("pipe",)
+    pipe: str | None
+
+    def __new__(cls, protocol: str, pipe: str | None) -> Self:
+        """A protocol.
+
+        Args:
+            protocol: name, as Kafka has it.
+            pipe: for which the servers are judged; None: only entries for all pipes hold.
+        """
+        judged = super().__new__(cls, protocol)
+        judged.pipe = pipe
+        return judged
 
 
 class _JudgedLoop:
     """The event loop, whose connections are made to judged addresses."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, pipe: str | None) -> None:
         self._loop = loop
+        self._pipe = pipe
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loop, name)
 
     async def create_connection(self, factory: Any, host: str, port: int, *, ssl: Any = None) -> Any:
-        sock = await egress().connected_socket(EgressKind.KAFKA, host, port)
+        sock = await egress(self._pipe).connected_socket(EgressKind.KAFKA, host, port)
         try:
             return await self._loop.create_connection(
                 factory, sock=sock, ssl=ssl, server_hostname=host if ssl else None
@@ -53,7 +66,7 @@ def _judged(connect: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitab
         if not isinstance(self._security_protocol, JudgedProtocol):
             return await connect(self)
         loop = self._loop
-        self._loop = _JudgedLoop(loop)
+        self._loop = _JudgedLoop(loop, self._security_protocol.pipe)
         try:
             return await connect(self)
         finally:

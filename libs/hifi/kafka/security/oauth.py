@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import functools
 import http.client
 import json
 import socket
@@ -24,7 +25,14 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
     """Fetches a token from an endpoint, and keeps it for most of its life."""
 
     def __init__(
-        self, url: str, client_id: str, client_secret: str, scope: str = "", *, judged: bool = False
+        self,
+        url: str,
+        client_id: str,
+        client_secret: str,
+        scope: str = "",
+        *,
+        judged: bool = False,
+        pipe: str | None = None,
     ) -> None:
         """Fetch nothing yet.
 
@@ -34,9 +42,10 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
             client_secret: of the client.
             scope: to request; empty: none.
             judged: a pipe names the endpoint, so its address must be allowed.
+            pipe: for which it is judged; None: only entries for all pipes hold.
         """
         self._url = url
-        self._judged = judged
+        self._judged, self._pipe = judged, pipe
         pair = f"{urllib.parse.quote_plus(client_id)}:{urllib.parse.quote_plus(client_secret)}"
         self._authorization = "Basic " + base64.b64encode(pair.encode()).decode()
         self._scope = scope
@@ -82,15 +91,18 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         connection = kind(parts.hostname or "", parts.port, timeout=_ANSWER_S)
         if self._judged:
-            connection._create_connection = _judged_connection  # type: ignore[attr-defined]  # noqa: SLF001
+            judged = functools.partial(_judged_connection, self._pipe)
+            connection._create_connection = judged  # type: ignore[attr-defined]  # noqa: SLF001
         return connection
 
 
-def _judged_connection(address: tuple[str, int], timeout: float, source_address: Any = None) -> socket.socket:
-    """As `socket.create_connection`, to allowed addresses only."""
+def _judged_connection(
+    pipe: str | None, address: tuple[str, int], timeout: float, source_address: Any = None
+) -> socket.socket:
+    """As `socket.create_connection`, to addresses that are allowed for a pipe only."""
     host, port = address
     failure: OSError = OSError(f"{host} has no address")
-    for info in egress().addresses_blocking(EgressKind.TOKEN, host, port):
+    for info in egress(pipe).addresses_blocking(EgressKind.TOKEN, host, port):
         try:
             return socket.create_connection(info[4][:2], timeout, source_address)
         except OSError as error:

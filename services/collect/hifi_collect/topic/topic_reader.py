@@ -118,6 +118,7 @@ class KafkaTopicReader:
                 partition_fetch_bytes=_FETCH_BYTES,
                 foreign=True,
                 security=source.security,
+                pipe=pipe,
             ),
             self._handle,
             self._handle_poison,
@@ -362,7 +363,8 @@ class KafkaTopicReader:
         while True:
             source = self._source
             try:
-                return (await topic_identity(source.bootstrap, source.topic, source.security)).topic
+                identity = await topic_identity(source.bootstrap, source.topic, source.security, self._pipe)
+                return identity.topic
             except (KafkaError, OSError) as error:
                 logger.warning("topic-id-unknown", pipe=self._pipe, error=repr(error))
             await _pause(assigned, "it was revoked before the id of its topic was known")

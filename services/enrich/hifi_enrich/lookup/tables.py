@@ -2,7 +2,8 @@
 
 import asyncio
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from hifi.runtime.errors import HifiError, Misconfigured
 from hifi.runtime.health import Health
 from hifi.spark import lookup_reader
 from hifi.spark.catalyst import Catalyst, JavaObject
-from hifi.spark.lookup_key import table_id
+from hifi.spark.lookup_key import table_id, table_ids
 from hifi_enrich.lookup.table import LookupTable, build_table
 
 logger = log.get(__name__)
@@ -62,22 +63,20 @@ class LookupTables:
             Key of a revision to the reason why it cannot run: a table could not be read and has no earlier copy.
         """
         limits = pipe_limits()
-        declared = list(pipes)
+        pipes = list(pipes)
         refused = {
             revision.key: "; ".join(refusals)
-            for revision in declared
+            for revision in pipes
             if (refusals := [why for _, why in enrich_refusals(revision.pipe, limits)])
         }
-        pipes = [revision for revision in declared if revision.key not in refused]
+        pipes = [revision for revision in pipes if revision.key not in refused]
         missing = {
-            table_id(lookup): (f"{revision.pipe.pipe}/{name}", lookup)
+            table_id(lookup, revision.pipe.pipe): (revision.pipe.pipe, name, lookup)
             for revision in pipes
             for name, lookup in revision.pipe.enrich.lookups.items()
-            if table_id(lookup) not in self._caches
+            if table_id(lookup, revision.pipe.pipe) not in self._caches
         }
-        reasons = await asyncio.gather(
-            *(self._start(key, name, lookup) for key, (name, lookup) in missing.items())
-        )
+        reasons = await asyncio.gather(*(self._start(key, *declared) for key, declared in missing.items()))
         failed = {key: reason for key, reason in zip(missing, reasons, strict=True) if reason is not None}
         return refused | {
             revision.key: reason
@@ -85,13 +84,12 @@ class LookupTables:
             if (reason := self._reason(revision, failed)) is not None
         }
 
-    def retain(self, lookups: Iterable[Lookup]) -> list[JavaObject]:
-        """Drop the tables of all other lookups.
+    def retain(self, used_ids: AbstractSet[str]) -> list[JavaObject]:
+        """Drop all other tables.
 
         Returns:
             Their broadcasts, to be destroyed when no query uses them any more.
         """
-        used_ids = {table_id(lookup) for lookup in lookups}
         for key in [key for key in self._caches if key not in used_ids]:
             cache = self._caches.pop(key)
             self._show(cache.name, None)
@@ -146,9 +144,11 @@ class LookupTables:
         finally:
             file.unlink(missing_ok=True)
 
-    async def _start(self, key: str, name: str, lookup: Lookup) -> str | None:
+    async def _start(self, key: str, pipe: str, lookup_name: str, lookup: Lookup) -> str | None:
+        name = f"{pipe}/{lookup_name}"
+
         def read() -> LookupTable:
-            table = build_table(name, lookup, lookup_reader.read_rows(lookup))
+            table = build_table(name, lookup, lookup_reader.read_rows(lookup, pipe))
             before = tables.get(key)
             if before is not None and (loss := before.loss(table, lookup)) is not None:
                 raise Misconfigured(loss)
@@ -167,10 +167,10 @@ class LookupTables:
         try:
             await cache.start()
         except (HifiError, OSError) as error:
-            return f"the lookup {name.partition('/')[2]} cannot be read: {error}"
+            return f"the lookup {lookup_name} cannot be read: {error}"
         except Exception as error:  # whatever a database driver raises concerns this lookup only
             logger.exception("lookup-failed", lookup=name)
-            return f"the lookup {name.partition('/')[2]} cannot be read: {type(error).__name__}: {error}"
+            return f"the lookup {lookup_name} cannot be read: {type(error).__name__}: {error}"
         self._caches[key] = cache
         self._show(cache.name, _emptiness(tables[key]))
         return None
@@ -194,7 +194,7 @@ class LookupTables:
 
     def _reason(self, revision: PipeRevision, failed: Mapping[str, str]) -> str | None:
         for name, lookup in revision.pipe.enrich.lookups.items():
-            key = table_id(lookup)
+            key = table_id(lookup, revision.pipe.pipe)
             if key in failed:
                 return failed[key]
             try:
@@ -208,6 +208,6 @@ def _emptiness(table: LookupTable) -> str | None:
     return None if table.rows else "it has no rows"
 
 
-def lookups(pipes: Sequence[PipeRevision]) -> list[Lookup]:
-    """All lookups of some pipes."""
-    return [lookup for revision in pipes for lookup in revision.pipe.enrich.lookups.values()]
+def tables_of(pipes: Iterable[PipeRevision]) -> set[str]:
+    """The ids of the tables of some pipes."""
+    return {table for revision in pipes for table in table_ids(revision.pipe)}

@@ -18,7 +18,7 @@ from hifi.spark.generator import (
     lookup_waves,
     user_expressions,
 )
-from hifi.spark.lookup_key import table_id
+from hifi.spark.lookup_key import table_ids
 from hifi.spark.restrictions import violations
 from hifi.spark.row_query import Steps
 from hifi_enrich.plan.pandas_udf import UdfCall
@@ -172,7 +172,7 @@ class PipeCompiler:
         pipe = self._compiled.get(key)
         if pipe is None or pipe.source is None or (offset is not None and offset != pipe.offset):
             return False
-        return tables >= {table_id(lookup) for lookup in pipe.source.pipe.enrich.lookups.values()}
+        return tables >= table_ids(pipe.source.pipe)
 
     def _compile_pipe(self, revision: PipeRevision, tables: AbstractSet[str], reason: str | None) -> None:
         key = revision.key

@@ -28,7 +28,7 @@ from hifi.spark.catalyst import Catalyst, JavaObject, SqlBudget
 from hifi.spark.kafka_connector import PartitionOffsets, write_records
 from hifi.spark.spark_session import SparkExited, has_exited, stop_spark, task_slots
 from hifi_enrich.lookup.table import LookupTable
-from hifi_enrich.lookup.tables import LookupTables, lookups
+from hifi_enrich.lookup.tables import LookupTables, tables_of
 from hifi_enrich.plan.compiler import PipeCompiler
 from hifi_enrich.plan.dataframe import DataFrameBuilder
 from hifi_enrich.plan.query_plan import LookupBroadcasts, QueryPlan
@@ -185,8 +185,8 @@ class SparkEngine:
         self._plan = await asyncio.to_thread(self._make_plan, pipes, inputs)
         self._inputs = inputs
         if old is not None:
-            lookups_in_use = lookups([*self._registry.in_use(), *self._compiler.in_force()])
-            self._unused += [*old.broadcasts(), *self._tables.retain(lookups_in_use)]
+            tables_in_use = tables_of([*self._registry.in_use(), *self._compiler.in_force()])
+            self._unused += [*old.broadcasts(), *self._tables.retain(tables_in_use)]
         seconds = round(monotonic_s() - started_s, 2)
         logger.info("plan-updated", pipes=len(pipes), offset=inputs.pipes_offset, seconds=seconds)
         return True

@@ -59,7 +59,7 @@ def _fields(pipe: Pipe, tables: Mapping[str, LookupTable], variant: int) -> dict
     # An event that misses such a lookup is refused before any field is derived, so its key decides a shared field.
     lookups = sorted(enrich.lookups.values(), key=lambda lookup: lookup.miss == "dead-letter")
     for lookup in lookups:
-        fields |= _key(lookup, tables.get(table_id(lookup)), variant)
+        fields |= _key(lookup, tables.get(table_id(lookup, pipe.pipe)), variant)
     return {**fields, "padding": _PADDING}
 
 

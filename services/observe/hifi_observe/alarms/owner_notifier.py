@@ -121,7 +121,7 @@ class OwnerNotifier:
                 "webhook-signature": self._webhook.sign(identity, moment, body),
             }
         async with (
-            aiohttp.ClientSession(connector=egress().connector(EgressKind.NOTICE, url)) as session,
+            aiohttp.ClientSession(connector=egress(alarm.pipe).connector(EgressKind.NOTICE, url)) as session,
             session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
         ):
             if answer.status >= 300:

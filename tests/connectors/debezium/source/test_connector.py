@@ -91,6 +91,21 @@ async def connect(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[KafkaC
         )
 
 
+@pytest.mark.parametrize("host", ["db", "10.1.2.3", "169.254.169.254"])
+async def test_a_database_that_the_pipe_may_not_reach_is_not_declared(
+    connect: tuple[KafkaConnect, DebeziumSource], monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    served, source = connect
+    database = source.database.model_copy(update={"host": host})
+    source = source.model_copy(update={"database": database})
+    monkeypatch.setenv("HIFI_EGRESS_ALLOW", f"connect=loopback,flights=database={host}:5432")
+    with pytest.raises(Misconfigured, match=f"add orders=database={host}:5432"):
+        await Connector("hifi", "orders", source).declare()
+    assert served.configs == {}
+    await Connector("hifi", "flights", source).declare()
+    assert list(served.configs) == ["hifi.flights"]
+
+
 async def test_a_slot_that_belongs_to_another_connector_is_refused(
     connect: tuple[KafkaConnect, DebeziumSource],
 ) -> None:

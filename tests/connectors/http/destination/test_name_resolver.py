@@ -65,6 +65,23 @@ async def test_only_allowed_addresses_of_a_name_are_used() -> None:
         await resolver.addresses("169.254.169.254", 80)
 
 
+async def test_a_look_up_is_shared_by_pipes_and_its_answer_is_not() -> None:
+    names = SlowNames()
+    judge = Egress(tuple(read_allowed("orders=http=127.0.0.1:80")))
+    resolver = NameResolver(names.look_up, judge)
+    of_pipes = [resolver.for_pipe(pipe) for pipe in ("orders", "shop")] + [resolver]
+    waiting = [asyncio.create_task(of_pipe.addresses("slow", 80)) for of_pipe in of_pipes]
+    behind = [asyncio.create_task(of_pipe.behind_proxy("slow", 80)) for of_pipe in of_pipes]
+    while not names.asked:
+        await asyncio.sleep(0)
+    names.answer.set()
+    results = await asyncio.gather(*waiting, *behind, return_exceptions=True)
+    assert names.asked == ["slow"]
+    assert results[0][0][4] == ("127.0.0.1", 80)  # type: ignore[index]
+    assert results[3] == "127.0.0.1"
+    assert [type(result) for result in (*results[1:3], *results[4:])] == [EgressRefused] * 4
+
+
 async def test_a_name_without_an_address_raises_for_every_waiter() -> None:
     resolver = NameResolver()
     results = await asyncio.gather(

@@ -24,7 +24,7 @@ def test_each_connection_for_files_is_judged(monkeypatch: pytest.MonkeyPatch, na
             "s3.access-key-id": "a",
             "s3.secret-access-key": "b",
         }
-        files = WarehouseFileIO(properties)
+        files = WarehouseFileIO(properties, "shop")
         assert not files.new_input("s3://b/w/data").exists()
         reached = len(server.requests)
         assert reached
@@ -32,7 +32,7 @@ def test_each_connection_for_files_is_judged(monkeypatch: pytest.MonkeyPatch, na
         with pytest.raises(OSError, match="ACCESS_DENIED"):
             files.new_input("s3://b/w/data").exists()
         with pytest.raises(Misconfigured, match="is a loopback address"):
-            WarehouseFileIO(properties)
+            WarehouseFileIO(properties, "shop")
         assert len(server.requests) == reached
 
 
@@ -41,21 +41,21 @@ def test_each_connection_to_a_catalog_is_judged(monkeypatch: pytest.MonkeyPatch,
         monkeypatch.setenv("HIFI_EGRESS_ALLOW", f"catalog=127.0.0.1:{server.port}")
         url = f"http://{NAME}:{server.port}"
         with pytest.raises(RESTError, match="Not Found"):
-            RestrictedRestCatalog(url, "s3://b/w", {})
+            RestrictedRestCatalog("shop", url, "s3://b/w", {})
         reached = ["GET /v1/config"]
         assert [line.split("?")[0] for line in server.requests] == reached
         tokens = {"oauth2-server-uri": f"{url}/tokens", "credential": "a:b"}
-        with pytest.raises(Misconfigured, match="add token="):
-            RestrictedRestCatalog(url, "s3://b/w", tokens)
+        with pytest.raises(Misconfigured, match="add shop=token="):
+            RestrictedRestCatalog("shop", url, "s3://b/w", tokens)
         name.addresses = ["127.0.0.1", "127.0.0.2"]  # judged, then bound again
         with pytest.raises(ForbiddenError):
-            RestrictedRestCatalog(url, "s3://b/w", {})
+            RestrictedRestCatalog("shop", url, "s3://b/w", {})
         monkeypatch.setenv("HIFI_EGRESS_ALLOW", f"catalog=loopback,token=127.0.0.1:{server.port}")
         name.addresses = ["127.0.0.1", "127.0.0.1", "127.0.0.2"]
-        with pytest.raises(ForbiddenError, match="add token="):
-            RestrictedRestCatalog(url, "s3://b/w", tokens)
+        with pytest.raises(ForbiddenError, match="add shop=token="):
+            RestrictedRestCatalog("shop", url, "s3://b/w", tokens)
         assert [line.split("?")[0] for line in server.requests] == reached
         name.addresses = ["127.0.0.1"]
         with pytest.raises(RESTError, match="Not Found"):
-            RestrictedRestCatalog(url, "s3://b/w", tokens)
+            RestrictedRestCatalog("shop", url, "s3://b/w", tokens)
         assert server.requests[1:] == ["POST /tokens"]

@@ -95,7 +95,7 @@ def bucket(endpoint: str | None, **more: str) -> S3Settings:
 async def test_all_keys_are_listed_and_those_that_cannot_be_named_are_told_apart(
     settings: S3Settings,
 ) -> None:
-    store = ReadableBucket(settings, None)
+    store = ReadableBucket(settings, "shop", None)
     listed = await store.listed()
     refused = {version.path for version in listed if store.refusal(version) is not None}
     assert refused == {"/b.csv", "c//", "data/", "\x01.csv"}, "parts that begin with a point are hidden"
@@ -105,7 +105,7 @@ async def test_all_keys_are_listed_and_those_that_cannot_be_named_are_told_apart
 
 
 async def test_a_version_is_the_same_when_it_is_opened(settings: S3Settings) -> None:
-    store = ReadableBucket(settings, None)
+    store = ReadableBucket(settings, "shop", None)
     versions = {version.path: version for version in await store.listed()}
     readable = [version for version in versions.values() if store.refusal(version) is None]
     assert len(readable) == 4
@@ -134,7 +134,7 @@ async def test_a_server_that_does_not_answer_can_be_tried_again(monkeypatch: pyt
     monkeypatch.setenv("TEST_ACCESS", "access")
     monkeypatch.setenv("TEST_SECRET", "secret")
     with pytest.raises(Retryable, match="the bucket lake"):
-        await ReadableBucket(bucket("http://127.0.0.1:1"), None).listed()
+        await ReadableBucket(bucket("http://127.0.0.1:1"), "shop", None).listed()
 
 
 def test_the_signature_is_that_of_the_example_of_aws() -> None:
@@ -153,7 +153,7 @@ def test_the_signature_is_that_of_the_example_of_aws() -> None:
 
 
 def test_keys_that_obstore_cannot_name_are_refused_before_it_is_asked(settings: S3Settings) -> None:
-    store, names = ReadableBucket(settings, None), MemoryStore()
+    store, names = ReadableBucket(settings, "shop", None), MemoryStore()
     characters = [*map(chr, range(0x300)), "\u2028", "\ufeff", "\uffff", "\U0001f600", "\udcff"]
     for key in (
         *(f"a{character}b" for character in characters),

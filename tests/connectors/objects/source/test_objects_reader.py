@@ -291,7 +291,7 @@ async def test_an_object_of_a_bucket_that_the_server_does_not_give_holds_no_othe
     assert source.s3 is not None
     context = SourceContext("s", "p", 1000, None, 128 * 1024 * 1024)
     turn = Turn()
-    reader = ObjectsReader(source, ReadableBucket(source.s3, None), context)
+    reader = ObjectsReader(source, ReadableBucket(source.s3, "shop", None), context)
     task = asyncio.create_task(read_again(reader, turn))
     await turn.until_written(2)
     assert turn.numbers() == [1, 3]

@@ -48,7 +48,7 @@ async def test_versions_of_files(folder: PolledFolder) -> None:
 async def test_versions_of_objects_of_a_bucket(bucket: PolledBucket) -> None:
     source = ObjectsSource.model_validate({"kind": "objects", "format": "csv", **bucket.declared()})
     assert source.s3 is not None
-    await check_versions(bucket, ReadableBucket(source.s3, None))
+    await check_versions(bucket, ReadableBucket(source.s3, "shop", None))
 
 
 async def test_a_file_that_is_removed_while_it_is_read_is_read_and_one_that_is_written_to_is_not(
@@ -146,4 +146,4 @@ async def test_a_bucket_that_does_not_exist_or_refuses_the_key_is_told(
     ):
         monkeypatch.setenv("TEST_WRONG", "wrong")
         with pytest.raises(Retryable, match=message):
-            await ReadableBucket(S3Settings.model_validate(declared | changed), None).listed()
+            await ReadableBucket(S3Settings.model_validate(declared | changed), "shop", None).listed()

@@ -36,7 +36,7 @@ async def test_pages_have_each_row_once_in_order_though_many_have_equal_values(
     table: PolledTable, limit: int
 ) -> None:
     table.add(range(1, 22), "timestamptz '2026-01-01' + (n / 5) * interval '1 ms'")
-    async with postgres_rows(source(table), "test", 1000) as rows:
+    async with postgres_rows(source(table), "test", 1000, "shop") as rows:
         upto = (await rows.mark()).value
         assert upto == "2026-01-01 00:00:00.004+00"
         assert await every_row(rows, upto, limit) == [*range(1, 22)]
@@ -47,7 +47,7 @@ async def test_pages_have_each_row_once_in_order_though_many_have_equal_values(
 
 async def test_a_page_is_bounded_in_bytes(table: PolledTable) -> None:
     table.execute("INSERT INTO {} (name) SELECT repeat('x', 1500000) FROM generate_series(1, 9)")
-    async with postgres_rows(source(table, column="id", key=[]), "test", 2_000_000) as rows:
+    async with postgres_rows(source(table, column="id", key=[]), "test", 2_000_000, "shop") as rows:
         page = await rows.page(None, "9", 500)
         assert [row.place for row in page.rows] == [("1",), ("2",)]
         assert page.following == ("3",)
@@ -56,7 +56,7 @@ async def test_a_page_is_bounded_in_bytes(table: PolledTable) -> None:
 
 async def test_the_same_rows_are_found_again_and_those_that_changed_are_not(table: PolledTable) -> None:
     table.add(range(1, 6), "'2026-01-01'")
-    async with postgres_rows(source(table, partition_key="name"), "test", 1000) as rows:
+    async with postgres_rows(source(table, partition_key="name"), "test", 1000, "shop") as rows:
         page = await rows.page(None, "2026-01-02", 4)
         table.execute("UPDATE {} SET updated = '2026-01-03' WHERE id = 2")
         table.execute("UPDATE {} SET name = 'other' WHERE id = 3")
@@ -72,7 +72,9 @@ async def test_rows_of_a_query_with_a_time_without_time_zone(table: PolledTable)
     query = (
         f'SELECT id AS "select", id, updated AT TIME ZONE \'UTC\' AS "at" FROM {table.name} WHERE id % 2 = 1'
     )
-    async with postgres_rows(source(table, query=query, column="at", key=["select"]), "test", 1000) as rows:
+    async with postgres_rows(
+        source(table, query=query, column="at", key=["select"]), "test", 1000, "shop"
+    ) as rows:
         assert (await rows.mark()).value == "2026-01-01 00:00:03"
         page = await rows.page(("2026-01-01 00:00:01", "1"), "2026-01-01 00:00:03", 10)
         assert [row.place for row in page.rows] == [("2026-01-01 00:00:03", "3")]
@@ -80,7 +82,7 @@ async def test_rows_of_a_query_with_a_time_without_time_zone(table: PolledTable)
 
 
 async def test_a_mark_tells_which_transactions_run(table: PolledTable) -> None:
-    async with postgres_rows(source(table, column="id", key=[]), "test", 1000) as rows:
+    async with postgres_rows(source(table, column="id", key=[]), "test", 1000, "shop") as rows:
         writer = table.connect(autocommit=False)
         table.execute("INSERT INTO {} (name) VALUES ('late')", writer)
         table.execute("INSERT INTO {} (name) VALUES ('early')")
@@ -104,7 +106,7 @@ async def test_a_mark_tells_which_transactions_run(table: PolledTable) -> None:
 )
 async def test_what_cannot_be_read_is_told(table: PolledTable, changed: dict[str, Any], message: str) -> None:
     with pytest.raises(Misconfigured, match=message):
-        async with postgres_rows(source(table, **changed), "test", 1000):
+        async with postgres_rows(source(table, **changed), "test", 1000, "shop"):
             pass
 
 
@@ -113,7 +115,7 @@ async def test_a_query_changes_nothing(table: PolledTable) -> None:
         "CREATE FUNCTION {}_f() RETURNS bigint LANGUAGE sql AS 'INSERT INTO {} (name) VALUES (1) RETURNING id'"
     )
     writing = source(table, query=f"SELECT {table.name}_f() AS id", column="id", key=[])
-    async with postgres_rows(writing, "test", 1000) as rows:
+    async with postgres_rows(writing, "test", 1000, "shop") as rows:
         with pytest.raises(Misconfigured, match="read-only transaction"):
             await rows.mark()
     assert table.rows() == {}
@@ -125,11 +127,11 @@ async def test_a_wrong_password_is_told(table: PolledTable) -> None:
     assert sql_source.database.password_file is not None
     sql_source.database.password_file.write_text("wrong")
     with pytest.raises(Retryable, match="password authentication failed"):
-        async with postgres_rows(sql_source, "test", 1000):
+        async with postgres_rows(sql_source, "test", 1000, "shop"):
             pass
     sql_source.database.password_file.unlink()
     with pytest.raises(Misconfigured, match="cannot be read"):
-        async with postgres_rows(sql_source, "test", 1000):
+        async with postgres_rows(sql_source, "test", 1000, "shop"):
             pass
 
 
@@ -151,7 +153,7 @@ async def test_values_do_not_depend_on_the_settings_of_the_role(table: PolledTab
     ):  # fmt: skip
         table.execute(f"ALTER ROLE postgres SET {setting}")
     try:
-        async with postgres_rows(source(table, column="id", key=[]), "test", 1000) as rows:
+        async with postgres_rows(source(table, column="id", key=[]), "test", 1000, "shop") as rows:
             (row,) = (await rows.page(None, "9", 10)).rows
     finally:
         table.execute("ALTER ROLE postgres RESET ALL")
@@ -168,7 +170,7 @@ async def test_the_table_of_types_is_true(table: PolledTable) -> None:
         table.execute(f"TRUNCATE {{}}; ALTER TABLE {{}} DROP COLUMN IF EXISTS v, ADD v {declared.declared}")
         for value, _ in declared.reads:
             table.execute(f"INSERT INTO {{}} (name, v) VALUES ('x', {value})")
-        async with postgres_rows(source(table, column="id", key=[]), "test", 1000) as rows:
+        async with postgres_rows(source(table, column="id", key=[]), "test", 1000, "shop") as rows:
             page = await rows.page(None, "99", 10)
         for read, (_, text) in zip(page.rows, declared.reads, strict=True):
             assert exact_json.loads(read.data or b"")["v"] == exact_json.loads(text or ""), declared.types

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.support.enrich.spark_bench import make_pipe
+from tests.support.postgres.postgres_server import PROGRAMS, PostgresServer
 
 from hifi.pipe.model import Lookup
 from hifi.pipe.revision import PipeRevision
@@ -68,12 +69,35 @@ async def test_an_error_of_a_database_driver_affects_its_own_pipe_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched = Watched(tmp_path)
-    monkeypatch.setattr(lookup_reader, "read_rows", lambda _: 1 / 0)
+    monkeypatch.setattr(lookup_reader, "read_rows", lambda *_: 1 / 0)
     assert "ZeroDivisionError" in (await watched.tables.load([watched.revision]))["p"]
     monkeypatch.undo()
     watched.file.write_text(CSV)
     assert await watched.tables.load([watched.revision]) == {}
     await watched.tables.stop()
+
+
+@pytest.mark.skipif(not PROGRAMS.exists(), reason="PostgreSQL is not installed")
+async def test_a_table_is_not_shared_with_a_pipe_that_may_not_reach_its_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql = {"url": {"env": "DB"}, "query": "select 'AA' as code, 'American' as name"}
+    declared = {"a": {"sql": sql, "key": {"carrier": "code"}, "fields": {"airline": "name"}}}
+    fields = {"carrier": "string"}
+    pipes = [
+        PipeRevision(make_pipe(name, fields=fields, lookups=declared), 0) for name in ("shop", "crm", "crm-2")
+    ]
+    with PostgresServer() as server:
+        monkeypatch.setenv("DB", server.url.replace("postgresql:", "postgresql+psycopg:"))
+        for entry, refused in (("shop=", {"crm", "crm-2"}), ("crm*=", {"shop"}), ("", set())):
+            monkeypatch.setenv("HIFI_EGRESS_ALLOW", f"{entry}database=127.0.0.1:{server.port}")
+            tables = LookupTables(tmp_path, Health("enrich", "e-1"))
+            for _ in range(2):
+                reasons = await tables.load(pipes)
+                assert reasons.keys() == refused
+                assert all("to which pipes may not connect" in reason for reason in reasons.values())
+                assert len(tables.current()) == 1
+            await tables.stop()
 
 
 async def test_a_refresh_is_announced_when_the_content_changed_and_only_then(tmp_path: Path) -> None:

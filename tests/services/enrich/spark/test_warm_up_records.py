@@ -63,7 +63,7 @@ def test_lookups_find_their_rows_so_that_the_steps_after_them_run_too(bench: Spa
     fields = {"s": "string", "zone": "string", "at": "timestamp"}
     pipe = make_pipe("p", fields=fields, lookups=LOOKUPS, derive={"warm": "temp > 2"})
     tables: dict[str, LookupTable] = {
-        table_id(lookup): build_table(name, lookup, ROWS[name])
+        table_id(lookup, pipe.pipe): build_table(name, lookup, ROWS[name])
         for name, lookup in pipe.enrich.lookups.items()
     }
     records = warm_up_records([pipe], tables, 4)

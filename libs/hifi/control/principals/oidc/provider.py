@@ -41,7 +41,7 @@ class Provider:
 
     def __init__(self, settings: OidcSettings) -> None:
         self._settings = settings
-        self._egress = egress().with_host(EgressKind.OIDC, settings.issuer)
+        self._egress = egress(None).with_host(EgressKind.OIDC, settings.issuer)
         self._metadata: dict[str, Any] = {}
         self._read_s = 0.0
         self._reading = asyncio.Lock()
