@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.reader import ReaderError
 
+from hifi.pipe.limits import resolved_path
 from hifi.pipe.model import Pipe
 from hifi.pipe.secret import WriteKey
 from hifi.pipe.sources.written_topics import topic_refusal
@@ -250,7 +251,7 @@ def _inside(folder: Path, file: Path) -> Path:
     Raises:
         ValueError: the file is elsewhere.
     """
-    resolved = (folder / file).resolve()
+    resolved = resolved_path(folder / file)
     if file.is_absolute() or ".." in file.parts or not resolved.is_relative_to(folder):
         raise ValueError(f"it must be a file in {folder}, without `..` and links that lead out of it")
     return resolved
