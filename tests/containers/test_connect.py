@@ -23,7 +23,8 @@ source:
   topic: hifi-connect.customers
   security:
     {{protocol: SASL_SSL, ca_file: /run/kafka/ca.pem, user: hifi.changes, password_file: /run/secrets/changes_password}}
-  database: {{host: "{host}", port: {port}, name: postgres, user: {user}, password_file: /run/secrets/database/shop}}
+  database:
+    {{host: "{host}", port: {port}, name: postgres, user: {user}, password_file: /run/secrets/database/customers/shop}}
   tables: [public.customers]
 destinations:
   - {{name: search, url: "http://destination:9100/customers"}}
@@ -70,10 +71,15 @@ def mesh(make_mesh: Callable[..., ComposeMesh], readable: Path, secrets: Path) -
     pipes = readable / "pipes"
     shutil.copytree(ROOT / "examples/compose/pipes", pipes)
     pipes.chmod(0o755)
-    password = secrets / "database" / "shop"
+    password = secrets / "database" / "customers" / "shop"
+    password.parent.mkdir(mode=0o755, exist_ok=True)
     password.write_text(PASSWORD)
     password.chmod(0o444)
-    return make_mesh("connect", HIFI_CONNECT="1", HIFI_PIPES=str(pipes))
+    example = ("write_key", "mask_key", "signing_key")
+    grants = [f"orders=/run/secrets/{name}" for name in example] + ["customers=/run/secrets/changes_password"]
+    return make_mesh(
+        "connect", HIFI_CONNECT="1", HIFI_PIPES=str(pipes), HIFI_PIPES_SECRET_GRANTS=",".join(grants)
+    )
 
 
 async def test_changes_of_a_database_arrive_once_though_the_worker_dies(

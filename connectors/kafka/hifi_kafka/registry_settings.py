@@ -34,4 +34,6 @@ class SchemaRegistrySettings(StrictModel):
             reason := pipe_limits().refuse_secret_file(self.password_file)
         ):
             raise ValueError(reason)
+        if self.ca_file is not None and (reason := pipe_limits().refuse_certificates(self.ca_file)):
+            raise ValueError(reason)
         return self

@@ -18,6 +18,7 @@ from hifi.pipe.limit_check import require_allowed, require_mask_keys
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import RegistrySnapshot, publish, read_registry, stream_record
 from hifi.pipe.revision import PipeRevision
+from hifi.pipe.shared_keys import require_keys_of_their_own
 from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.kafka.kraft import replication
@@ -99,9 +100,9 @@ async def put_in_force(
         Pipe to its change: `new`, `changed`, `rolling out`, `unchanged` or `deleted`.
 
     Raises:
-        Misconfigured: a pipe names a secret or a file that it may not name, the key of a new mask cannot be read, the
-            settings of a destination are not valid, one would lose events of a colour, a rollout of another declaration
-            runs, what is published of it cannot be read, or Kafka does not answer.
+        Misconfigured: a pipe names a secret or a file that it may not name or has another's write key, the key of a new
+            mask cannot be read, the settings of a destination are not valid, one would lose events of a colour, a
+            rollout of another declaration runs, what is published of it cannot be read, or Kafka does not answer.
     """
     require_allowed(pipes)
     pipes = [completed(pipe) for pipe in pipes]
@@ -109,6 +110,7 @@ async def put_in_force(
     rollout.require_readable(published, sorted(pipe.pipe for pipe in pipes))
     if published.coloured:
         require_fit_for_colours(pipes)
+    require_keys_of_their_own(pipes, [] if delete_missing else in_force(published), variables)
     require_mask_keys(pipes, {name: revision.pipe for name, revision in published.pipes.items()}, variables)
     outcome = compare(published, pipes, delete_missing=delete_missing)
     by_name = {pipe.pipe: pipe for pipe in pipes}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hifi.pipe.endpoint_url import refuse_base_url
-from hifi.pipe.limits import PipeLimits
+from hifi.pipe.limits import PipeLimits, resolved_path
 
 _TEXT: Final = r"[^\x00-\x1f\x7f]+"
 _URL: Final = r"https?://[^/?#@\s\x00-\x1f\x7f]+([/?][^#\s\x00-\x1f\x7f]*)?"
@@ -123,7 +123,7 @@ def sqlite_file(settings: Mapping[str, Any]) -> Path | None:
     """The file of an allowed SQL catalog, links resolved; None: it is a REST catalog."""
     catalog = settings.get("catalog") or f"sqlite:///{settings['warehouse']}/catalog.db"
     match = _SQLITE.fullmatch(str(catalog))
-    return None if match is None else Path(match[1]).resolve()
+    return None if match is None else resolved_path(match[1])
 
 
 def _refuse_sqlite(url: str, warehouse: str) -> str | None:
@@ -132,7 +132,7 @@ def _refuse_sqlite(url: str, warehouse: str) -> str | None:
         return "a SQL catalog is `sqlite:////FOLDER/FILE`: an absolute path without driver, host, `?` and `#`"
     if warehouse.startswith("s3://"):
         return "a SQL catalog is a file in the warehouse folder; an S3 warehouse needs a REST catalog"
-    file, folder = Path(match[1]).resolve(), Path(warehouse).resolve()
+    file, folder = resolved_path(match[1]), resolved_path(warehouse)
     if file == folder or not file.is_relative_to(folder):
         return f"the SQL catalog {match[1]} is not in the warehouse folder {warehouse}"
     return None  # the limits on warehouses hold for the folder, and so for what is in it

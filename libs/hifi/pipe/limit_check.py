@@ -23,6 +23,9 @@ from hifi.runtime.errors import Misconfigured
 
 _TOPICS: Final = ("topic", "positions_topic")
 """Settings of destinations that name Kafka topics."""
+_CREDENTIALS: Final = ("password_file", "key_file")
+_CERTIFICATES: Final = ("ca_file", "certificate_file")
+"""Settings that name files of credentials, and of certificates and authorities."""
 
 
 def refusals(pipe: Pipe, limits: PipeLimits) -> Iterator[tuple[YamlPath, str]]:
@@ -147,12 +150,16 @@ def _refused_secrets(
         if reason is not None:
             yield place, reason
     for place, file in _credential_files(node, path):
-        if reason := limits.refuse_secret_file(file) or limits.refuse_grant(pipe, None, file):
+        if place[-1] in _CERTIFICATES:
+            reason = limits.refuse_certificates(file, pipe)
+        else:
+            reason = limits.refuse_secret_file(file) or limits.refuse_grant(pipe, None, file)
+        if reason is not None:
             yield place, reason
 
 
 def _credential_files(node: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Path]]:
-    """The files with passwords and keys that settings name by path."""
+    """The files with passwords, keys and certificates that settings name by path."""
     if isinstance(node, BaseModel):
         for name, field in type(node).model_fields.items():
             yield from _credential_file(field.alias or name, getattr(node, name), path)
@@ -167,7 +174,7 @@ def _credential_files(node: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Pat
 
 
 def _credential_file(name: str, value: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Path]]:
-    if name in ("password_file", "key_file") and isinstance(value, str | Path):
+    if name in (*_CREDENTIALS, *_CERTIFICATES) and isinstance(value, str | Path):
         yield (*path, name), Path(value)
     else:
         yield from _credential_files(value, (*path, name))

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from hifi.kafka.security.settings import PREFIX as KAFKA_PREFIX
 from hifi.kafka.security.settings import KafkaSecurity
 from hifi.runtime.settings import load
 
@@ -21,6 +22,8 @@ OWN_VARIABLES: Final = "HIFI_"
 """Variables of hifi itself, which no pipe may name."""
 VAULT: Final = "vault:"
 """Before a path in Vault that is granted."""
+_EVERYTHING: Final = "*"
+"""A grant of every variable and file."""
 
 
 def _split(text: str | Iterable[str]) -> tuple[str, ...]:
@@ -56,7 +59,7 @@ class PipeLimits(BaseSettings):
     secret_grants: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)] = Field(
         default=(),
         description="Secrets by pipe, `PIPE=VARIABLE|FILE|FOLDER|vault:PATH,…`, `*` for any characters, such as "
-        "`orders=ORDERS_*,crm-*=/run/secrets/crm`; a pipe may name no other. Default: any pipe any secret but Vault's.",
+        "`orders=ORDERS_*,crm-*=/run/secrets/crm`; `*=*`: all but Vault's.",
     )
     credential_folders: Folders = Field(
         default=(),
@@ -110,27 +113,74 @@ class PipeLimits(BaseSettings):
             return f"{refusal}: it is a credential of hifi; name another file"
         return _outside(file, self.secret_folders, refusal, "SECRET_FOLDERS")
 
+    def refuse_certificates(self, file: Path, pipe: str | None = None) -> str | None:
+        """Why a pipe may not name this file as certificates or authorities; None: it may.
+
+        They are no secrets, but whether such a file can be read tells whether it exists.
+
+        Args:
+            file: with them.
+            pipe: name; None: whether it is granted is not asked here.
+        """
+        if not self.limits_secrets or _is_authority_of_kafka(file):
+            return None
+        return self.refuse_secret_file(file) or (
+            None if pipe is None else self.refuse_grant(pipe, None, file)
+        )
+
+    @property
+    def limits_secrets(self) -> bool:
+        """Whether the operator limits secrets: then a pipe names only its own, and those that are granted to it."""
+        return bool(self.secret_prefixes or self.secret_folders or self.secret_grants)
+
     def refuse_grant(self, pipe: str, variable: str | None, file: Path | None) -> str | None:
-        """Why a pipe may not name a secret because it is not granted to it; None: it may.
+        """Why a pipe may not name a secret that is neither its own nor granted to it; None: it may.
 
         Args:
             pipe: name.
             variable: of the environment; None: the secret is a file.
             file: with the secret; None: it is a variable, or only a digest of it is in the pipe.
         """
-        if not self.secret_grants or (variable is None and file is None):
+        if not self.limits_secrets:
             return None
-        for granted in self._granted(pipe):
-            if variable is not None and not granted.startswith("/") and fnmatchcase(variable, granted):
-                return None
-            if file is not None and granted.startswith("/"):
-                resolved, place = file.resolve(), Path(granted.removesuffix("/*")).resolve()
-                if resolved == place or resolved.is_relative_to(place):
-                    return None
+        if variable is not None:
+            granted = self._is_variable_of(pipe, variable) or any(
+                not name.startswith("/") and fnmatchcase(variable, name) for name in self._granted(pipe)
+            )
+            places = [f"a variable {prefix}{_variable_part(pipe)}…" for prefix in self.secret_prefixes]
+        elif file is not None:
+            granted = self._is_file_of(pipe, file) or any(
+                name == _EVERYTHING or (name.startswith("/") and _is_at_or_below(file, name))
+                for name in self._granted(pipe)
+            )
+            places = [f"a file below {folder / pipe}" for folder in self.secret_folders]
+        else:
+            return None
+        if granted:
+            return None
         return (
-            f"the secret {variable or file} is not granted to the pipe {pipe}; name one of its own, or have the "
-            f"operator add {pipe}={variable or file} to {PREFIX}SECRET_GRANTS"
+            f"the secret {variable or file} is not granted to the pipe {pipe}: name {' or '.join(places) or 'another'}"
+            f", or have the operator add {pipe}={variable or file} to {PREFIX}SECRET_GRANTS"
         )
+
+    def _is_variable_of(self, pipe: str, variable: str) -> bool:
+        """Whether a variable is the pipe's own: its longest prefix, the pipe's name in capitals, `_`, and more."""
+        prefixes = [prefix for prefix in self.secret_prefixes if variable.startswith(prefix)]
+        if not prefixes:
+            return False
+        named = variable.removeprefix(max(prefixes, key=len))
+        part = _variable_part(pipe)
+        return named.startswith(part) and named[len(part) :][:1] not in ("", "_")
+
+    def _is_file_of(self, pipe: str, file: Path) -> bool:
+        """Whether a file is the pipe's own: below the folder with its name in the innermost secret folder."""
+        resolved = resolved_path(file)
+        folders = [folder for folder in map(resolved_path, self.secret_folders) if folder in resolved.parents]
+        if not folders:
+            return False
+        innermost = max(folders, key=lambda folder: len(folder.parts))
+        place = resolved_path(innermost / pipe)
+        return innermost in place.parents and place in resolved.parents
 
     def refuse_vault_grant(self, pipe: str, name: str) -> str | None:
         """Why a pipe may not name `PATH#FIELD` in Vault; None: the path, or one that it is below, is granted to it."""
@@ -145,6 +195,7 @@ class PipeLimits(BaseSettings):
         )
 
     def _granted(self, pipe: str) -> Iterator[str]:
+        """What is granted to a pipe."""
         for grant in self.secret_grants:
             pattern, _, granted = grant.partition("=")
             if fnmatchcase(pipe, pattern):
@@ -155,7 +206,7 @@ class PipeLimits(BaseSettings):
 
         Certificates of authorities are no secrets.
         """
-        resolved = file.resolve()
+        resolved = resolved_path(file)
         named = (
             value
             for name, value in os.environ.items()
@@ -164,8 +215,8 @@ class PipeLimits(BaseSettings):
             and not name.endswith("_CA_FILE")
             and value
         )
-        return any(resolved == Path(value).resolve() for value in named) or any(
-            resolved.is_relative_to(folder.resolve()) for folder in self.credential_folders
+        return any(resolved == resolved_path(value) for value in named) or any(
+            resolved.is_relative_to(resolved_path(folder)) for folder in self.credential_folders
         )
 
     @field_validator("secret_grants")
@@ -178,13 +229,16 @@ class PipeLimits(BaseSettings):
         return grants
 
     def check_files(self, security: KafkaSecurity) -> None:
-        """Check the secrets that the security settings of a pipe's Kafka clients name.
+        """Check the secrets and certificates that the security settings of a pipe's Kafka clients name.
 
         Raises:
             ValueError: a pipe may not name one of them.
         """
         for file in (security.password_file, security.key_file):
             if file is not None and (reason := self.refuse_secret_file(file)):
+                raise ValueError(reason)
+        for file in (security.ca_file, security.certificate_file):
+            if file is not None and (reason := self.refuse_certificates(file)):
                 raise ValueError(reason)
 
     def refuse_topic(self, topic: str) -> str | None:
@@ -239,17 +293,39 @@ def pipe_limits() -> PipeLimits:
     return load(PipeLimits)
 
 
+def resolved_path(path: str | Path) -> Path:
+    """The absolute path, symbolic links and `..` resolved as far as they can be; a loop of links is left as it is."""
+    return Path(os.path.realpath(path))
+
+
+def _variable_part(pipe: str) -> str:
+    """What a pipe's own variables have after a prefix. A `-` becomes two `_`: `a` has no variable of `a-b`."""
+    return pipe.upper().replace("-", "__") + "_"
+
+
+def _is_authority_of_kafka(file: Path) -> bool:
+    """Whether a file has the authorities of the mesh's own Kafka, which pipes may connect to."""
+    authority = os.environ.get(f"{KAFKA_PREFIX}CA_FILE")
+    return bool(authority) and resolved_path(file) == resolved_path(str(authority))
+
+
+def _is_at_or_below(file: Path, granted: str) -> bool:
+    """Whether a file is a granted one or below a granted folder, symbolic links and `..` resolved."""
+    resolved, place = resolved_path(file), resolved_path(granted.removesuffix("/*"))
+    return resolved == place or resolved.is_relative_to(place)
+
+
 def _within(warehouse: str, allowed: str) -> bool:
     """Whether a warehouse is an allowed one or below it, symbolic links and `..` resolved."""
     if "://" in warehouse or "://" in allowed:
         below = f"{warehouse}/".startswith(f"{allowed.rstrip('/')}/")
         return below and ".." not in warehouse.split("/")
-    return Path(warehouse).resolve().is_relative_to(Path(allowed).resolve())
+    return resolved_path(warehouse).is_relative_to(resolved_path(allowed))
 
 
 def _outside(file: Path, folders: tuple[Path, ...], what: str, setting: str) -> str | None:
     """Why a file is refused: it is below none of the folders, symbolic links resolved."""
-    resolved = file.resolve()
-    if not folders or any(resolved.is_relative_to(folder.resolve()) for folder in folders):
+    resolved = resolved_path(file)
+    if not folders or any(resolved.is_relative_to(resolved_path(folder)) for folder in folders):
         return None
     return f"{what}: {PREFIX}{setting} allows files below {', '.join(map(str, folders))}"

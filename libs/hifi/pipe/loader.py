@@ -12,8 +12,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.reader import ReaderError
 
+from hifi.pipe.limits import resolved_path
 from hifi.pipe.model import Pipe
-from hifi.pipe.secret import WriteKey
+from hifi.pipe.shared_keys import KeyOwners, shared_with
 from hifi.pipe.sources.written_topics import topic_refusal
 from hifi.pipe.strict_model import validation_problems
 from hifi.pipe.view import View
@@ -250,7 +251,7 @@ def _inside(folder: Path, file: Path) -> Path:
     Raises:
         ValueError: the file is elsewhere.
     """
-    resolved = (folder / file).resolve()
+    resolved = resolved_path(folder / file)
     if file.is_absolute() or ".." in file.parts or not resolved.is_relative_to(folder):
         raise ValueError(f"it must be a file in {folder}, without `..` and links that lead out of it")
     return resolved
@@ -270,15 +271,14 @@ def _absolute_secrets(node: Any, folder: Path) -> None:
 
 def _shared_keys(loaded: list[LoadedPipe]) -> list[PipeProblem]:
     """Two pipes must not share a write key, because at /v1/events the key determines the pipe."""
-    return [
-        loaded_pipe.problem(
-            ["source", "keys", index],
-            f"the pipe {owner.pipe.pipe!r} has the same write key; give each its own",
-        )
-        for number, loaded_pipe in enumerate(loaded)
-        for index, key in enumerate(loaded_pipe.pipe.source.keys)
-        if (owner := next((before for before in loaded[:number] if _has_key(before, key)), None))
-    ]
+    owners, problems = KeyOwners(), []
+    for loaded_pipe in loaded:
+        problems += [
+            loaded_pipe.problem(["source", "keys", index], shared_with(name))
+            for index, name in owners.others(loaded_pipe.pipe)
+        ]
+        owners.add(loaded_pipe.pipe)
+    return problems
 
 
 def _shared_topics(loaded: list[LoadedPipe]) -> list[PipeProblem]:
@@ -293,10 +293,6 @@ def _shared_topics(loaded: list[LoadedPipe]) -> list[PipeProblem]:
             )
         )
     ]
-
-
-def _has_key(loaded_pipe: LoadedPipe, key: WriteKey) -> bool:
-    return any(key.same_as(other) for other in loaded_pipe.pipe.source.keys)
 
 
 def _problem(file: Path, tree: Any, path: Sequence[str | int], message: str) -> PipeProblem:

@@ -4,7 +4,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -102,26 +102,33 @@ class HashedKey(Secret):
             raise ValueError("set exactly one of `env`, `file`, `vault` and `sha256`")
         return self
 
-    def same_as(self, other: "HashedKey") -> bool:
-        """Whether two declarations name the same key, whatever their quotas; no secret is read."""
-        return _place(self) == _place(other)
+    def place(self) -> "KeyPlace":
+        """Where the key is named, whatever its quota; no secret is read."""
+        file = None if self.file is None else os.path.normpath(self.file)
+        return KeyPlace(self.env, file, self.vault, self.sha256)
 
-    def digest(self) -> str:
+    def digest(self, variables: Mapping[str, str] = os.environ) -> str:
         """SHA-256 of the key, lower-case hex.
+
+        Args:
+            variables: environment of the service that needs it; default: of this process.
 
         Raises:
             Misconfigured: the key cannot be read.
         """
-        return self.sha256 or hashlib.sha256(self.read().encode()).hexdigest()
+        return self.sha256 or hashlib.sha256(self.read(variables).encode()).hexdigest()
+
+
+class KeyPlace(NamedTuple):
+    """Where a key is named, each file with one spelling."""
+
+    env: str | None = None
+    file: str | None = None
+    vault: str | None = None
+    sha256: str | None = None
 
 
 class WriteKey(HashedKey):
     """A key that authenticates senders."""
 
     quota: Quota | None = Field(None, description="Quota of the key in this pipe.")
-
-
-def _place(key: HashedKey) -> tuple[str | None, str | None, str | None, str | None]:
-    """Where a key is named, each file with one spelling."""
-    file = None if key.file is None else os.path.normpath(key.file)
-    return key.env, file, key.vault, key.sha256

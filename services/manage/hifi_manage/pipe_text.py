@@ -14,6 +14,7 @@ from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.loader import not_yaml
 from hifi.pipe.model import Pipe
+from hifi.pipe.shared_keys import KeyOwners, shared_with
 from hifi.pipe.sources.written_topics import topic_refusal
 from hifi.runtime.errors import Misconfigured
 
@@ -76,13 +77,13 @@ def read_pipe(
             TextProblem(1, 1, "", f"the path {path} is relative; write an absolute one")
             for path in _paths_below(folder, pipe.model_dump(mode="json"))
         ]
+        owners = KeyOwners()
+        for name, other in others.items():
+            if name != pipe.pipe:
+                owners.add(other)
         problems += [
-            TextProblem(
-                1, 1, "source.keys", f"the pipe {name!r} has one of its write keys; give each its own"
-            )
-            for name, other in others.items()
-            if name != pipe.pipe
-            and any(key.same_as(others_key) for key in pipe.source.keys for others_key in other.source.keys)
+            TextProblem(1, 1, f"source.keys[{index}]", shared_with(name))
+            for index, name in owners.others(pipe)
         ]
         other_sources = {name: other.source for name, other in others.items() if name != pipe.pipe}
         if refusal := topic_refusal(pipe.source, other_sources):

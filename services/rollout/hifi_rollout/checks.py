@@ -8,6 +8,7 @@ from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.pipe.function_import import require_function
 from hifi.pipe.limit_check import functions, require_allowed, require_mask_keys
 from hifi.pipe.model import Pipe
+from hifi.pipe.shared_keys import require_keys_of_their_own
 from hifi_rollout.destination_changes import require_possible_changes
 
 
@@ -23,6 +24,7 @@ def require_valid(pipe: Pipe, published: Mapping[str, Pipe], *, coloured: bool) 
         Misconfigured: it has a problem.
     """
     require_allowed([pipe])
+    require_keys_of_their_own([pipe], published.values())
     if coloured:
         require_fit_for_colours([pipe])
     for _, path in functions(pipe):

@@ -125,6 +125,9 @@ def flights(release: Release) -> Release:
     for resource in (volume, claim):
         release.ask("apply", "-f", "-", input_text=json.dumps(resource))
     values = YAML(typ="safe").load(TRY.read_text()) | {"pipes": {"claim": "flights"}}
+    values["settings"]["HIFI_PIPES_SECRET_GRANTS"] += "".join(
+        f",flights=/run/secrets/{name}" for name in ("flights_key", "mask_key")
+    )
     file = release.node.folder / "flights.json"
     file.write_text(json.dumps(values))
     with_flights = replace(release, base=file)

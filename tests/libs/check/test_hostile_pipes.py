@@ -51,7 +51,7 @@ SECURITY: Final = {"protocol": "SASL_SSL", "user": "u", "password_file": "/run/s
 TOKENS: Final = SECURITY | {"mechanism": "OAUTHBEARER", "token_url": "https://login.example/token"}
 CERTIFICATE: Final = {
     "protocol": "SSL",
-    "ca_file": "/run/ca.pem",
+    "ca_file": "/run/secrets/ca.pem",
     "certificate_file": "/run/secrets/c.pem",
     "key_file": "/run/secrets/k.pem",
 }
@@ -59,7 +59,7 @@ REGISTRY: Final = {
     "url": "https://registry.example/",
     "user": "u",
     "password_file": "/run/secrets/r",
-    "ca_file": "/run/ca.pem",
+    "ca_file": "/run/secrets/ca.pem",
 }
 S3: Final = {"bucket": "b", "prefix": "p", "endpoint": "https://s3.example", "region": "r",
              "access_key": {"env": "A"}, "secret_key": {"env": "B"}}  # fmt: skip
@@ -110,6 +110,10 @@ BASE: Final[dict[str, Any]] = {
                "filter": "true"},
     "watch": [{"field": "a", "values": ["x"]}],
 }  # fmt: skip
+GRANTS: Final = ",".join(
+    f"orders={secret}"
+    for secret in ("/run/secrets", "ORDERS_KEY", "VIEW_KEY", "DB", "A", "B", "C", "O", "P", "S")
+)
 VIEW: Final[dict[str, Any]] = {
     "view": "orders-now",
     "description": "d",
@@ -403,8 +407,6 @@ LOGIN: Final = "is sent to the declared server as a user, scope, realm or secret
 RESOLVED: Final = (
     "names are judged by the address to which a connection is made (tests/libs/runtime/test_egress.py)"
 )
-CERTIFICATES: Final = "is read as certificates; its content goes nowhere"
-VARIABLE: Final = "names a variable; HIFI_PIPES_SECRET_PREFIXES and _GRANTS limit which"
 IN_TABLE: Final = "names a column of the lookup's own table"
 OWN_SQL: Final = "is run by the database of the secret URL, with the rights of its user"
 IN_SERVER: Final = "names a topic, bucket, database, subject or path within the declared server"
@@ -415,7 +417,6 @@ INERT: Final[Mapping[str, tuple[frozenset[str], str] | tuple[tuple[frozenset[str
     "KafkaSource.deleted_type": (LINE, ATTRIBUTE),
     **{f"HttpSource.{field}": (WORD, IN_DATA) for field in ("id", "time", "partition_key")},
     **{f"{kind}.partition_key": (WORD, IN_DATA) for kind in ("KafkaSource", "ObjectsSource")},
-    **{f"{kind}.env": (LINE, VARIABLE) for kind in ("WriteKey", "HashedKey", "Secret", "HeaderSecret")},
     "ViewAccess.origins": (
         REBOUND | {"private URL", "metadata in decimal"}, "is compared with the header Origin; nothing connects to it"
     ),
@@ -445,9 +446,6 @@ INERT: Final[Mapping[str, tuple[frozenset[str], str] | tuple[tuple[frozenset[str
     **{f"{model}.user": (LINE, LOGIN) for model in ("SourceDatabase", "PolledDatabase", "SchemaRegistrySettings")},
     "KafkaSecurity.user": ((LINE, LOGIN), (LINE, LOGIN)),
     "KafkaSecurity.token_scope": (LINE, LOGIN),
-    "KafkaSecurity.ca_file": (LINE, CERTIFICATES),
-    "KafkaSecurity.certificate_file": (LINE, CERTIFICATES),
-    "SchemaRegistrySettings.ca_file": (LINE, CERTIFICATES),
     "TopicSource.topic": (NAME, IN_SERVER),
     "KafkaDestinationSettings.topic": (NAME, IN_SERVER),
     "KafkaDestinationSettings.positions_topic": (NAME, IN_SERVER),
@@ -508,7 +506,15 @@ def _is_text(field: FieldInfo) -> bool:
     )
 
 
-def _text_fields() -> Iterator[str]:
+def _is_path(field: FieldInfo) -> bool:
+    return "pathlib" in str(declared_type(field))
+
+
+PATHS_IN_TEXT: Final = frozenset({"IcebergSettings.warehouse", "IcebergSettings.catalog"})
+"""Fields that are paths in some forms only."""
+
+
+def _text_fields(chosen: Callable[[FieldInfo], bool] = _is_text) -> Iterator[str]:
     seen: set[str] = set()
     roots: list[type[BaseModel]] = [Pipe, View, *declarations(), *_settings_of_kinds()]
     for root in roots:
@@ -518,7 +524,7 @@ def _text_fields() -> Iterator[str]:
                     base for base in reversed(model.__mro__) if name in getattr(base, "model_fields", ())
                 )
                 place = f"{_declaring(owner, model, name).__name__}.{field.alias or name}"
-                if _is_text(field) and place not in seen:
+                if chosen(field) and place not in seen:
                     seen.add(place)
                     yield place
 
@@ -559,6 +565,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "HIFI_EGRESS_ALLOW": "",
         "HIFI_PIPES_SECRET_FOLDERS": "/run/secrets",
+        "HIFI_PIPES_SECRET_GRANTS": GRANTS,
         "HIFI_PIPES_LOOKUP_FOLDERS": "/pipes",
         "HIFI_PIPES_OBJECT_FOLDERS": "/objects",
         "HIFI_PIPES_SOURCE_FOLDERS": "/sources",
@@ -614,6 +621,39 @@ def test_a_hostile_text_is_refused_with_its_line_or_inert(tmp_path: Path, place:
             continue
         assert passed == inert, (place, number)
         assert not passed or reason
+
+
+INHERITED: Final = frozenset(f"{kind}.file" for kind in ("WriteKey", "HashedKey", "HeaderSecret"))
+PATHS: Final = sorted({*_text_fields(_is_path), *PATHS_IN_TEXT, *INHERITED})
+
+
+def test_the_fields_that_name_files_are_found() -> None:
+    assert {"Secret.file", "Lookup.file", "Normalize.schema", "KafkaSecurity.ca_file"} < set(PATHS)
+    assert {place for place in ROWS if place.endswith(("_file", ".file", ".folder"))} <= set(PATHS)
+
+
+@pytest.mark.parametrize("place", PATHS)
+def test_no_answer_tells_whether_a_file_exists(tmp_path: Path, place: str) -> None:
+    pipes, elsewhere = tmp_path / "pipes", tmp_path / "elsewhere"
+    for folder in (pipes, elsewhere, elsewhere / "x-full"):
+        folder.mkdir()
+    for name in ("x-text", "x-text.csv", "x-full/text"):
+        (elsewhere / name).write_text("id,name\n")
+    (elsewhere / "x-dark").write_text("")
+    (elsewhere / "x-dark").chmod(0)
+    (elsewhere / "x-link").symlink_to("/etc/passwd")
+    (elsewhere / "x-loop").symlink_to("x-loop")
+    is_schema = place == "Normalize.schema"  # only its first row is a path, from the pipe's folder
+    for row in ROWS[place][: 1 if is_schema else None]:
+        answers: dict[str, list[tuple[int, str, str]]] = {}
+        for name in ("x-gone", "x-text", "x-full", "x-dark", "x-link", "x-loop"):
+            declared = _declared(row, f"../elsewhere/{name}" if is_schema else str(elsewhere / name))
+            answers[name] = [
+                (line, where, message.replace(name, "NAME").replace(str(pipes), ""))
+                for line, where, message in _problems(pipes, declared)
+            ]
+        assert answers["x-gone"], (place, row.path)
+        assert all(answer == answers["x-gone"] for answer in answers.values()), answers
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.libs.check.test_hostile_pipes import GRANTS
 
 from hifi.spark.jars import user_cache_folder
 
@@ -17,6 +18,7 @@ ROOT: Final = Path(__file__).parents[3]
 LIMITS: Final = {
     "HIFI_EGRESS_ALLOW": "",
     "HIFI_PIPES_SECRET_FOLDERS": "/run/secrets",
+    "HIFI_PIPES_SECRET_GRANTS": GRANTS,
     "HIFI_PIPES_LOOKUP_FOLDERS": "/pipes",
     "HIFI_PIPES_OBJECT_FOLDERS": "/objects",
     "HIFI_PIPES_SOURCE_FOLDERS": "/sources",

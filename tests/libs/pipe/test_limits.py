@@ -55,6 +55,7 @@ def _write(files: Path, env: str, secret: str, lookup: str) -> Path:
 def _limit(monkeypatch: pytest.MonkeyPatch, files: Path) -> None:
     monkeypatch.setenv("HIFI_PIPES_SECRET_PREFIXES", "SHOP_:PIPE_")
     monkeypatch.setenv("HIFI_PIPES_SECRET_FOLDERS", str(files / "secrets"))
+    monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", f"orders=SHOP_KEY,orders={files / 'secrets/key'}")
     monkeypatch.setenv("HIFI_PIPES_LOOKUP_FOLDERS", f"{files / 'lookups'}:{files / 'more'}")
 
 
@@ -121,6 +122,19 @@ def test_a_path_or_link_that_leads_out_of_the_folder_is_refused(
     limits = pipe_limits()
     assert limits.refuse_secret_file(files / "secrets/../elsewhere/key")
     assert limits.refuse_secret_file(files / "secrets/link")
+
+
+def test_certificates_are_in_the_secret_folders_or_those_of_the_meshs_kafka(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIFI_PIPES_SECRET_FOLDERS", str(files / "secrets"))
+    monkeypatch.setenv("HIFI_KAFKA_SECURITY_CA_FILE", str(files / "elsewhere/key"))
+    monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", f"orders={files / 'secrets/key'}")
+    limits = pipe_limits()
+    assert limits.refuse_certificates(files / "elsewhere/key", "a") is None
+    assert "SECRET_FOLDERS allows" in str(limits.refuse_certificates(files / "elsewhere/other"))
+    assert "is not granted" in str(limits.refuse_certificates(files / "secrets/key", "a"))
+    assert limits.refuse_certificates(files / "secrets/key", "orders") is None
 
 
 @pytest.mark.parametrize(
@@ -215,7 +229,95 @@ def test_every_kind_of_secret_of_a_pipe_is_looked_at(monkeypatch: pytest.MonkeyP
     }
 
 
-GRANTS = "orders=ORDERS_*,crm-*=/run/secrets/crm,crm-*=CRM_KEY,shared=/run/secrets/one"
+def _with_key(pipe: str, key: dict[str, Any]) -> Pipe:
+    return Pipe.model_validate(
+        {
+            "pipe": pipe,
+            "source": {"keys": [key]},
+            "destinations": [{"name": "d", "url": "https://shop.example/"}],
+        }
+    )
+
+
+LIMITS = {"PREFIXES": "PIPE_:PIPE_X_", "FOLDERS": "{}/secrets:{}/secrets/database"}
+
+
+@pytest.mark.parametrize(
+    ("pipe", "secret", "its_own"),
+    [
+        ("orders", {"env": "PIPE_ORDERS_KEY"}, True),
+        ("orders", {"env": "PIPE_ORDERS_"}, False),
+        ("orders", {"env": "PIPE_ORDERS"}, False),
+        ("orders", {"env": "PIPE_ORDERSKEY"}, False),
+        ("orders", {"env": "PIPE_CRM_KEY"}, False),
+        ("orders-eu", {"env": "PIPE_ORDERS__EU_KEY"}, True),
+        ("orders", {"env": "PIPE_ORDERS__EU_KEY"}, False),
+        ("orders-eu", {"env": "PIPE_ORDERS_EU_KEY"}, False),
+        ("orders-", {"env": "PIPE_ORDERS__EU_KEY"}, False),
+        ("x", {"env": "PIPE_X_ORDERS_KEY"}, False),
+        ("orders", {"env": "PIPE_X_ORDERS_KEY"}, True),
+        ("orders", {"file": "orders/key"}, True),
+        ("orders", {"file": "orders/deeper/key"}, True),
+        ("orders", {"file": "orders/missing"}, True),
+        ("orders", {"file": "orders"}, False),
+        ("orders", {"file": "key"}, False),
+        ("orders", {"file": "crm/key"}, False),
+        ("orders", {"file": "crm/orders/key"}, False),
+        ("orders", {"file": "orders/../crm/key"}, False),
+        ("orders", {"file": "orders/link"}, False),
+        ("orders", {"file": "database/orders/key"}, True),
+        ("database", {"file": "database/shop"}, False),
+        ("database", {"file": "database/orders/key"}, False),
+        ("order", {"file": "orders/key"}, False),
+        ("crm", {"sha256": "0" * 64}, True),
+    ],
+)
+def test_where_secrets_are_limited_a_pipe_names_its_own(
+    files: Path, monkeypatch: pytest.MonkeyPatch, pipe: str, secret: dict[str, str], its_own: bool
+) -> None:
+    for folder in ("orders/deeper", "crm/orders", "database/orders"):
+        (files / "secrets" / folder).mkdir(parents=True)
+    (files / "secrets/orders/link").symlink_to(files / "secrets/key")
+    for name, value in LIMITS.items():
+        monkeypatch.setenv(f"HIFI_PIPES_SECRET_{name}", value.format(files, files))
+    secret = {
+        name: str(files / "secrets" / text) if name == "file" else text for name, text in secret.items()
+    }
+    refused = list(refusals(_with_key(pipe, secret), pipe_limits()))
+    assert [path for path, _ in refused] == ([] if its_own else [("source", "keys", 0)])
+    for _, reason in refused:
+        ((_, named),) = secret.items()
+        assert f"add {pipe}={named} to HIFI_PIPES_SECRET_GRANTS" in reason
+
+
+@pytest.mark.parametrize("limit", ["PREFIXES", "FOLDERS", "GRANTS"])
+def test_each_limit_on_secrets_alone_makes_grants_needed(
+    files: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    secrets = [{"env": "PIPE_KEY"}, {"file": str(files / "secrets/key")}]
+    assert not [refused for key in secrets for refused in refusals(_with_key("a", key), pipe_limits())]
+    value = {"PREFIXES": "PIPE_", "FOLDERS": str(files / "secrets"), "GRANTS": "b=*"}[limit]
+    monkeypatch.setenv(f"HIFI_PIPES_SECRET_{limit}", value)
+    for key in secrets:
+        [(_, reason)] = refusals(_with_key("a", key), pipe_limits())
+        assert "is not granted to the pipe a" in reason
+    monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", "*=*")
+    assert not [refused for key in secrets for refused in refusals(_with_key("a", key), pipe_limits())]
+
+
+def test_a_file_of_the_own_folder_by_a_link_of_the_operator(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Kubernetes mounts Secrets: each name is a link into a folder that is replaced as a whole."""
+    (files / "secrets/..data/orders").mkdir(parents=True)
+    (files / "secrets/orders").symlink_to("..data/orders")
+    monkeypatch.setenv("HIFI_PIPES_SECRET_FOLDERS", str(files / "secrets"))
+    key = {"file": str(files / "secrets/orders/key")}
+    assert not list(refusals(_with_key("orders", key), pipe_limits()))
+    assert list(refusals(_with_key("data", key), pipe_limits()))
+
+
+GRANTS = "orders=ORDERS_*,crm-*=/run/secrets/crm,crm-*=CRM_KEY,shared=/run/secrets/one,all=*"
 
 
 @pytest.mark.parametrize(
@@ -233,6 +335,8 @@ GRANTS = "orders=ORDERS_*,crm-*=/run/secrets/crm,crm-*=CRM_KEY,shared=/run/secre
         ("shared", {"file": "/run/secrets/one"}, True),
         ("shared", {"file": "/run/secrets/two"}, False),
         ("other", {"env": "ANY"}, False),
+        ("all", {"env": "ANY"}, True),
+        ("all", {"file": "/run/secrets/two"}, True),
         ("other", {"sha256": "0" * 64}, True),
     ],
 )
@@ -240,13 +344,7 @@ def test_a_pipe_names_only_the_secrets_that_are_granted_to_it(
     monkeypatch: pytest.MonkeyPatch, pipe: str, secret: dict[str, str], granted: bool
 ) -> None:
     monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", GRANTS)
-    declared = Pipe.model_validate(
-        {
-            "pipe": pipe,
-            "source": {"keys": [secret]},
-            "destinations": [{"name": "d", "url": "https://shop.example/"}],
-        }
-    )
+    declared = _with_key(pipe, secret)
     refused = list(refusals(declared, pipe_limits()))
     assert [path for path, _ in refused] == ([] if granted else [("source", "keys", 0)])
     if granted:

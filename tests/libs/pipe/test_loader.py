@@ -1,12 +1,16 @@
 """Every problem in a pipe is reported with its file, line and key."""
 
+import hashlib
 import socket
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from hifi.pipe.loader import PipeProblem, load
 from hifi.pipe.model import Pipe
+from hifi.pipe.shared_keys import require_keys_of_their_own
+from hifi.runtime.errors import Misconfigured
 
 GOOD = """\
 pipe: orders
@@ -183,6 +187,71 @@ def test_pipes_do_not_share_a_write_key_whatever_its_quota(tmp_path: Path, first
     (problem,) = problems(tmp_path, text, "b.yaml")
     assert (problem.line, problem.where) == (3, "source.keys[0]")
     assert "same write key" in problem.message
+
+
+KEY = "write-key-of-two"
+DIGEST = hashlib.sha256(KEY.encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("{file: key}", f"{{sha256: {DIGEST}}}"),
+        (f"{{sha256: {DIGEST}}}", "{env: SAME_KEY}"),
+        ("{env: SAME_KEY}", "{file: key}"),
+        ("{env: SAME_KEY}", "{env: OTHER_NAME}"),
+    ],
+)
+def test_pipes_do_not_share_a_write_key_however_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, second: str
+) -> None:
+    (tmp_path / "key").write_text(f"{KEY}\n")
+    for name in ("SAME_KEY", "OTHER_NAME"):
+        monkeypatch.setenv(name, KEY)
+    (tmp_path / "a.yaml").write_text(GOOD.replace("{env: ORDERS_KEY}", first))
+    text = GOOD.replace("pipe: orders", "pipe: other").replace("{env: ORDERS_KEY}", second)
+    (problem,) = problems(tmp_path, text, "b.yaml")
+    assert (problem.line, problem.where) == (3, "source.keys[0]")
+    assert problem.message == "the pipe 'orders' has the same write key; give each its own"
+    pipes = [
+        Pipe.model_validate(
+            {
+                "pipe": name,
+                "source": {"keys": [YAML(typ="safe").load(key.replace("key}", f"{tmp_path}/key}}"))]},
+                "destinations": [{"name": "d", "url": "https://shop.example/"}],
+            }
+        )
+        for name, key in (("orders", first), ("other", second))
+    ]
+    for new, in_force in ((pipes, []), (pipes[1:], pipes), (pipes[1:], pipes[:1])):
+        with pytest.raises(Misconfigured) as refused:
+            require_keys_of_their_own(new, in_force)
+        assert str(refused.value).startswith(
+            "no pipe was published:\n  other: source.keys.0: the pipe 'orders' "
+        )
+        assert KEY not in str(refused.value)
+        assert DIGEST not in str(refused.value)
+    require_keys_of_their_own(pipes[:1], pipes[:1])
+
+
+def test_a_key_that_is_not_granted_is_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer would tell whether a guess is right."""
+    (tmp_path / "key").write_text(KEY)
+    monkeypatch.setenv("HIFI_PIPES_SECRET_FOLDERS", str(tmp_path))
+    pipes = [
+        Pipe.model_validate(
+            {
+                "pipe": name,
+                "source": {"keys": [key]},
+                "destinations": [{"name": "d", "url": "https://shop.example/"}],
+            }
+        )
+        for name, key in (("orders", {"file": str(tmp_path / "key")}), ("other", {"sha256": DIGEST}))
+    ]
+    require_keys_of_their_own(pipes, [])
+    monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", f"orders={tmp_path / 'key'}")
+    with pytest.raises(Misconfigured, match="same write key"):
+        require_keys_of_their_own(pipes, [])
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from requests import Response, Session
 from requests.adapters import HTTPAdapter
 
 from hifi.pipe.lake_catalog import FILE_PROPERTIES, SERVER_PROPERTIES, refuse_property
-from hifi.pipe.limits import pipe_limits
+from hifi.pipe.limits import pipe_limits, resolved_path
 from hifi.runtime.egress import EgressKind, EgressRefused, egress, host_and_port
 from hifi.runtime.egress_proxy import proxy_url
 from hifi.runtime.errors import Misconfigured
@@ -51,7 +51,7 @@ class WarehouseFileIO(PyArrowFileIO):
             _judge(pipe, EgressKind.S3, endpoint if "://" in endpoint else f"https://{endpoint}")
         super().__init__({**files, S3_PROXY_URI: proxy_url(EgressKind.S3, pipe)})
         scheme, _, path = self.parse_location(properties[_WAREHOUSE])
-        self._folder = Path(path).resolve() if scheme == "file" else None
+        self._folder = resolved_path(path) if scheme == "file" else None
         self._limits = pipe_limits()
 
     def require_within(self, location: str) -> None:
@@ -62,7 +62,7 @@ class WarehouseFileIO(PyArrowFileIO):
         """
         scheme, _, path = self.parse_location(location)
         if self._folder is not None:
-            within = scheme == "file" and Path(path).resolve().is_relative_to(self._folder)
+            within = scheme == "file" and resolved_path(path).is_relative_to(self._folder)
         else:
             within = scheme in _S3 and self._limits.refuse_warehouse(f"s3://{path}") is None
         if not within:

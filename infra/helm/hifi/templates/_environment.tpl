@@ -25,7 +25,7 @@
 {{- if eq $name "connect" -}}
 {{- $variables = merge $variables (dict "CONNECT_HEAP_MB" $values.connect.heapMb "HIFI_CONNECT_CREDENTIALS_FILE" "/run/kafka/connect_credentials") -}}
 {{- else -}}
-{{- $limits := dict "HIFI_PIPES_FUNCTION_FOLDERS" "/pipes" "HIFI_PIPES_LOOKUP_FOLDERS" "/pipes" "HIFI_PIPES_SECRET_FOLDERS" "/run/secrets" "HIFI_PIPES_CREDENTIAL_FOLDERS" "/run/kafka" "HIFI_PIPES_SECRET_PREFIXES" "PIPE_" "HIFI_PIPES_OBJECT_FOLDERS" "/objects" "HIFI_PIPES_SOURCE_FOLDERS" "/sources" "HIFI_PIPES_LAKE_WAREHOUSES" "/lake" "HIFI_PIPES_RAW_VIEWS" "" -}}
+{{- $limits := dict "HIFI_PIPES_FUNCTION_FOLDERS" "/pipes" "HIFI_PIPES_LOOKUP_FOLDERS" "/pipes" "HIFI_PIPES_SECRET_FOLDERS" "/run/secrets:/run/secrets/database" "HIFI_PIPES_CREDENTIAL_FOLDERS" "/run/kafka" "HIFI_PIPES_SECRET_PREFIXES" "PIPE_" "HIFI_PIPES_OBJECT_FOLDERS" "/objects" "HIFI_PIPES_SOURCE_FOLDERS" "/sources" "HIFI_PIPES_LAKE_WAREHOUSES" "/lake" "HIFI_PIPES_RAW_VIEWS" "" -}}
 {{- $variables = merge $variables (dict "HIFI_EGRESS_ALLOW" (include "hifi.egressAllow" $root)) -}}
 {{- if ne $name "setup" }}{{ $_ := set $variables "HIFI_DRAIN_S" $service.values.drainSeconds }}{{ end -}}
 {{- if $values.colour.name }}{{ $_ := set $variables "HIFI_COLOUR" $values.colour.name }}{{ end -}}

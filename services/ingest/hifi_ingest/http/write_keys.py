@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from hifi.pipe.issued_key import key_id
 from hifi.pipe.limit_check import require_granted
 from hifi.pipe.registry import PipeRegistry
+from hifi.pipe.shared_keys import shared_with
 from hifi.runtime import log
 from hifi.runtime.cache import Cache
 from hifi.runtime.errors import Misconfigured
@@ -39,6 +40,8 @@ KeysByDigest = Mapping[str, PipesByKey]
 
 _NO_PIPES: Final[PipesByKey] = {}
 _NAME_DIGITS: Final = 8
+_EVENTS: Final = "/v1/events"
+"""Where the key determines the pipe."""
 
 logger = log.get(__name__)
 
@@ -49,7 +52,7 @@ class WriteKeys:
     Args:
         registry: of the pipes.
         issued: keys that were issued.
-        health: gets a warning for each key that cannot be read.
+        health: gets a warning for each key that cannot be read, or that two pipes have.
         refresh_s: seconds.
     """
 
@@ -59,7 +62,7 @@ class WriteKeys:
         self._registry = registry
         self._issued = issued
         self._health = health
-        self._unreadable: dict[str, str] = {}
+        self._problems: dict[str, str] = {}
         self._cache: Cache[KeysByDigest] = Cache("write keys", self._load, refresh_s=refresh_s)
         self._refreshing: set[asyncio.Task[None]] = set()
 
@@ -98,7 +101,8 @@ class WriteKeys:
 
     def _read(self) -> KeysByDigest:
         by_digest: dict[str, dict[str, Grant]] = {}
-        unreadable: dict[str, str] = {}
+        places: dict[str, list[tuple[str, int]]] = {}
+        problems: dict[str, str] = {}
         for published in self._registry.all():
             name = published.pipe.pipe
             for index, key in enumerate(published.pipe.source.keys):
@@ -106,22 +110,31 @@ class WriteKeys:
                     require_granted(name, key)
                     digest = key.digest()
                 except Misconfigured as error:
-                    unreadable[f"write key {index} of {name}"] = str(error)
+                    problems[_subject(name, index)] = str(error)
                 else:
                     quota = KeyQuota(digest[:_NAME_DIGITS], key.quota) if key.quota else None
                     by_digest.setdefault(digest, {})[name] = Grant(key_id(digest), quota)
-        self._report(unreadable)
+                    places.setdefault(digest, []).append((name, index))
+        for digest, pipes in by_digest.items():
+            for name, index in places[digest] if len(pipes) > 1 else ():
+                other = next(pipe for pipe in pipes if pipe != name)
+                problems[_subject(name, index)] = f"{shared_with(other)}. {_EVENTS} refuses it until then"
+        self._report(problems)
         return by_digest
 
-    def _report(self, unreadable: dict[str, str]) -> None:
-        for subject, reason in unreadable.items():
-            if self._unreadable.get(subject) != reason:
-                logger.error("write-key-unreadable", key=subject, error=reason)
+    def _report(self, problems: dict[str, str]) -> None:
+        for subject, reason in problems.items():
+            if self._problems.get(subject) != reason:
+                logger.error("write-key-problem", key=subject, error=reason)
             self._health.warn(subject, reason)
-        for subject in self._unreadable.keys() - unreadable.keys():
-            logger.info("write-key-readable", key=subject)
+        for subject in self._problems.keys() - problems.keys():
+            logger.info("write-key-mended", key=subject)
             self._health.warn(subject, None)
-        self._unreadable = unreadable
+        self._problems = problems
+
+
+def _subject(pipe: str, index: int) -> str:
+    return f"write key {index} of {pipe}"
 
 
 def key_from_header(authorization: bytes) -> bytes | None:

@@ -70,6 +70,14 @@ async def test_keys_and_pipes_change_without_a_restart_and_a_missing_key_is_a_wa
         wait_until(lambda: len(instance.readyz()[1]["warnings"]) == 2)
         assert await status(instance, "env", "from-env") == 202
 
+        file.write_text("from-env")
+        wait_until(lambda: len(instance.readyz()[1]["warnings"]) == 3)
+        warnings = instance.readyz()[1]["warnings"]
+        assert "the pipe 'file' has the same write key" in warnings["write key 0 of env"]
+        assert "the pipe 'env' has the same write key" in warnings["write key 0 of file"]
+        file.unlink()
+        wait_until(lambda: len(instance.readyz()[1]["warnings"]) == 2)
+
         await stream.publish(pipe("env", "another"), pipe("new", "new-key"))
         await eventually(instance, "new", "new-key", 202)
         await eventually(instance, "env", "another", 202)
