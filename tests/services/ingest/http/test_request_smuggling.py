@@ -10,7 +10,7 @@ import csv
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 import pytest
@@ -420,7 +420,7 @@ def stream(kafka: str) -> Stream:
 @pytest.fixture(scope="module")
 def running(kafka: str, stream: Stream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ingest]:
     log = tmp_path_factory.mktemp("ingest") / "log"
-    settings = {"ingest_body_timeout_s": 3, "ingest_head_timeout_s": 3}
+    settings: dict[str, Any] = {"ingest_body_timeout_s": 3, "ingest_head_timeout_s": 3}
     with ingest(
         kafka, stream.name, log, ingest_max_queue_s=0, ingest_max_backlog_s=0, **settings
     ) as instance:
