@@ -22,12 +22,28 @@ CONFIGURATION: Final = "haproxy.cfg"
 CHECK_MS: Final = 500
 """Time between two health checks of an ingest."""
 ANSWER_S: Final = 5.0
+MOST_HANDSHAKES: Final = 256
+"""TLS handshakes of a source address that are under way at a time; more connections of it are closed."""
 _PEM: Final = "front.pem"
 _TLS: Final = f"""\
  ssl crt {_PEM} ssl-min-ver TLSv1.2 alpn http/1.1
+    tcp-request connection track-sc0 src table connections
+    tcp-request connection set-var(sess.ready) src_conn_cur(ready)
+    tcp-request connection reject if {{ src_conn_cur(connections),sub(sess.ready) gt {MOST_HANDSHAKES} }}
+    tcp-request session track-sc1 src table ready
     http-request set-header x-forwarded-proto https
     http-after-response set-header {HSTS[0]} {HSTS[1]}"""
-"""Ends the line `bind`. What a sender says of the scheme is replaced; answers of HAProxy itself have HSTS, too."""
+"""Ends the line `bind`. Connections whose handshake is under way are those that are not ready: HAProxy 2.6 bounds its
+time by `timeout client` only, which cannot be shorter than connections may be idle. What a sender says of the scheme is
+replaced; answers of HAProxy itself have HSTS, too."""
+_TABLES: Final = "".join(
+    f"backend {name}\n    stick-table type ipv6 size 100k expire 2m store conn_cur\n\n"
+    for name in ("connections", "ready")
+)
+_LENGTH_DIGITS: Final = 15
+"""Most digits of a Content-Length: HAProxy 2.6 takes 2 to the power of 64 for 0."""
+_FOLDED_LENGTH: Final = "[ \\t][ \\t](content-length|transfer-encoding)[ \\t]*:"
+"""A line folded into the one before, which HAProxy joins with spaces and others may read as a line of its own."""
 DRAIN_S: Final = 30.0
 _SHARE: Final = "share"
 _MAP: Final = "share.map"
@@ -193,13 +209,19 @@ defaults
     retry-on conn-failure
     timeout connect 300ms
     timeout client 75s
+.if version_atleast(3.0)
+    timeout client-hs 10s
+.endif
     timeout server 75s
     timeout http-request 10s
     timeout http-keep-alive 75s
     timeout queue 5s
+    option disable-h2-upgrade
 
 frontend events
     bind {listen}{_TLS if tls else ""}
+    http-request deny deny_status 400 if {{ req.hdr(content-length) -m len gt {_LENGTH_DIGITS} }}
+    http-request deny deny_status 400 if {{ req.hdrs -m reg -i "{_FOLDED_LENGTH}" }}
     http-request set-var(txn.key) req.hdr({KEY_HEADER})
     http-request set-var(txn.key) url_param({KEY_HEADER}) if !{{ var(txn.key) -m found }}
     http-request set-var(txn.key) req.hdr(ce-partitionkey) if !{{ var(txn.key) -m found }}
@@ -213,7 +235,7 @@ frontend events
     use_backend {second}{_UNCHECKED} if {{ nbsrv({second}) eq 0 }}
     default_backend {second}
 
-{_resolvers(resolver)}{"".join(_backends(colour, ingest, resolver) for colour in NAMES)}"""
+{_TABLES if tls else ""}{_resolvers(resolver)}{"".join(_backends(colour, ingest, resolver) for colour in NAMES)}"""
 
 
 def _resolvers(resolver: str) -> str:

@@ -13,6 +13,7 @@ from hifi.kafka.settings import ServiceSettings
 from hifi.runtime import log
 from hifi.runtime.errors import HifiError, Misconfigured
 from hifi.runtime.http.server import listen, serve
+from hifi.runtime.http.trusted_hosts import split_hosts
 from hifi.runtime.service import Service, run
 from hifi_infra.containers.container_mesh import ContainerMesh
 from hifi_infra.containers.executor_state import StateFile
@@ -31,6 +32,7 @@ class ContainerExecutorSettings(ServiceSettings):
     """Settings of the executor of containers: environment variables with the prefix `HIFI_EXECUTOR_`."""
 
     executor_port: int = Field(9400, ge=0, le=65535, description="Port of the executor's API.")
+    executor_hosts: str = Field("", description="Names with a dot that it has, separated by commas.")
     executor_secret_file: Path = Field(
         Path("/run/secrets/executor_secret"), description="File with the secret that actors send."
     )
@@ -56,7 +58,11 @@ async def execute(service: Service, settings: ContainerExecutorSettings) -> None
         await mesh.finish()
         await mesh.refresh()
         executor = Executor(
-            mesh, secret=secret, highest_token=state_file.state.token, keep_token=state_file.keep_token
+            mesh,
+            secret=secret,
+            highest_token=state_file.state.token,
+            keep_token=state_file.keep_token,
+            hosts=split_hosts(settings.executor_hosts),
         )
         await stack.enter_async_context(serve(executor.app(), sock, drain_s=settings.drain_s))
         service.health.state = "running"

@@ -12,6 +12,7 @@ from hifi.kafka.settings import ServiceSettings
 from hifi.runtime import log
 from hifi.runtime.errors import Retryable
 from hifi.runtime.http.server import listen, serve
+from hifi.runtime.http.trusted_hosts import split_hosts
 from hifi.runtime.service import Service, run
 from hifi_infra.kubernetes.deployment_mesh import DeploymentMesh
 from hifi_infra.kubernetes.kubernetes_api import ApiAccess, KubernetesApi
@@ -28,6 +29,7 @@ class KubernetesExecutorSettings(ServiceSettings):
     """Settings of the executor of pods: environment variables with the prefix `HIFI_EXECUTOR_`."""
 
     executor_port: int = Field(9400, ge=0, le=65535, description="Port of the executor's API.")
+    executor_hosts: str = Field("", description="Names with a dot that it has, separated by commas.")
     executor_secret_file: Path = Field(
         Path("/run/secrets/executor_secret"), description="File with the secret that actors send."
     )
@@ -44,7 +46,11 @@ async def execute(service: Service, settings: KubernetesExecutorSettings) -> Non
         session = await stack.enter_async_context(aiohttp.ClientSession())
         mesh = DeploymentMesh(KubernetesApi(session, access), settings.executor_release)
         executor = Executor(
-            mesh, secret=secret, highest_token=await mesh.highest_token(), keep_token=mesh.keep_token
+            mesh,
+            secret=secret,
+            highest_token=await mesh.highest_token(),
+            keep_token=mesh.keep_token,
+            hosts=split_hosts(settings.executor_hosts),
         )
         await stack.enter_async_context(serve(executor.app(), sock, drain_s=settings.drain_s))
         service.health.state = "running"

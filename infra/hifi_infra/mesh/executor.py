@@ -8,23 +8,33 @@ import asyncio
 import contextlib
 import hmac
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
 
-import orjson
+from pydantic import ValidationError
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from hifi.runtime.errors import HifiError, Misconfigured
+from hifi.runtime.health import version
+from hifi.runtime.http.openapi import document, json_response
 from hifi.runtime.http.problem import Problem
+from hifi.runtime.http.trusted_hosts import TrustedHosts
 from hifi_infra.mesh.executed_instance import ExecutedInstance
+from hifi_infra.mesh.executor_operations import (
+    API,
+    OPERATIONS,
+    Change,
+    CountChange,
+    DefaultReleaseChange,
+    ReleaseChange,
+    Removal,
+)
 
-INSTANCES: Final = "/v1/instances"
-INSTANCE: Final = "/v1/instances/{name}"
-SERVICE: Final = "/v1/services/{service}/instances"
-RELEASE: Final = "/v1/services/{service}/release"
+_Change = TypeVar("_Change", bound=Change)
 
 
 class ExecutedMesh(Protocol):
@@ -54,6 +64,7 @@ class Executor:
         secret: what an actor must send as bearer token; empty: a new one is made.
         highest_token: the highest token of the steps of an executor before this one; -1: there was none.
         keep_token: called with each token that is higher, before its change is made.
+        hosts: names with a dot by which it is reached.
     """
 
     def __init__(
@@ -63,70 +74,73 @@ class Executor:
         secret: str = "",
         highest_token: int = -1,
         keep_token: Callable[[int], None] = lambda _: None,
+        hosts: Iterable[str] = (),
     ) -> None:
         self.secret = secret or secrets.token_urlsafe(32)
         self._mesh = mesh
         self._changing = asyncio.Lock()
         self._highest_token = highest_token
         self._keep_token = keep_token
+        self._hosts = tuple(hosts)
 
     def app(self) -> Starlette:
         """The API as an ASGI app."""
         return Starlette(
             routes=[
-                Route(INSTANCES, self._list_instances, methods=["GET"]),
-                Route(INSTANCE, self._set_release, methods=["PUT"]),
-                Route(INSTANCE, self._remove, methods=["DELETE"]),
-                Route(SERVICE, self._set_count, methods=["PUT"]),
-                Route(RELEASE, self._set_default_release, methods=["PUT"]),
+                Route("/openapi.json", _openapi),
+                *(
+                    Route(operation.path, getattr(self, operation.name), methods=[operation.method])
+                    for operation in OPERATIONS
+                ),
             ],
             exception_handlers={Problem: _problem},
+            middleware=[Middleware(TrustedHosts, names=self._hosts)],
         )
 
-    async def _list_instances(self, request: Request) -> Response:
+    async def list_instances(self, request: Request) -> Response:
+        """GET all instances."""
         self._require_secret(request)
-        instances = [instance.json() for instance in self._mesh.executed()]
-        return Response(orjson.dumps({"instances": instances}), media_type="application/json")
+        return json_response({"instances": [instance.json() for instance in self._mesh.executed()]})
 
-    async def _set_count(self, request: Request) -> Response:
-        body = await self._read(request, "count", "reason")
-        service, count = request.path_params["service"], body["count"]
-        if not isinstance(count, int):
-            raise Problem(400, "Send the number of instances as `count`.")
-        async with self._step(body["token"]):
-            await self._mesh.scale(service, count, str(body["reason"]))
-        return Response(orjson.dumps({"service": service, "count": count}), media_type="application/json")
+    async def set_count(self, request: Request) -> Response:
+        """PUT the number of instances of a service."""
+        change, service = await self._read(request, CountChange), request.path_params["service"]
+        async with self._step(change.token):
+            await self._mesh.scale(service, change.count, change.reason)
+        return json_response({"service": service, "count": change.count})
 
-    async def _set_release(self, request: Request) -> Response:
-        body = await self._read(request, "release", "reason")
-        name, release = request.path_params["name"], str(body["release"])
-        async with self._step(body["token"]):
-            await self._mesh.set_release(name, release, str(body["reason"]))
-        return Response(orjson.dumps({"name": name, "release": release}), media_type="application/json")
+    async def set_release(self, request: Request) -> Response:
+        """PUT the release of an instance."""
+        change, name = await self._read(request, ReleaseChange), request.path_params["name"]
+        async with self._step(change.token):
+            await self._mesh.set_release(name, change.release, change.reason)
+        return json_response({"name": name, "release": change.release})
 
-    async def _remove(self, request: Request) -> Response:
-        body = await self._read(request, "reason")
-        name = request.path_params["name"]
-        async with self._step(body["token"]):
-            await self._mesh.remove(name, str(body["reason"]))
-        return Response(orjson.dumps({"name": name}), media_type="application/json")
+    async def remove(self, request: Request) -> Response:
+        """DELETE an instance."""
+        change, name = await self._read(request, Removal), request.path_params["name"]
+        async with self._step(change.token):
+            await self._mesh.remove(name, change.reason)
+        return json_response({"name": name})
 
-    async def _set_default_release(self, request: Request) -> Response:
-        body = await self._read(request, "release")
-        service, release = request.path_params["service"], str(body["release"])
-        async with self._step(body["token"]):
-            self._mesh.set_default_release(service, release)
-        return Response(orjson.dumps({"service": service, "release": release}), media_type="application/json")
+    async def set_default_release(self, request: Request) -> Response:
+        """PUT the release of new instances of a service."""
+        change, service = await self._read(request, DefaultReleaseChange), request.path_params["service"]
+        async with self._step(change.token):
+            self._mesh.set_default_release(service, change.release)
+        return json_response({"service": service, "release": change.release})
 
-    async def _read(self, request: Request, *names: str) -> dict[str, Any]:
-        """The body of a change, with these keys besides the token."""
+    async def _read(self, request: Request, kind: type[_Change]) -> _Change:
+        """The body of a change."""
         self._require_secret(request)
         try:
-            body: dict[str, Any] = orjson.loads(await request.body())
-            return {"token": int(body["token"])} | {name: body[name] for name in names}
-        except (ValueError, KeyError, TypeError):
-            keys = ", ".join(f"`{name}`" for name in names)
-            raise Problem(400, f"Send JSON with the number `token` and with {keys}.") from None
+            return kind.model_validate_json(await request.body())
+        except ValidationError as error:
+            invalid = "; ".join(
+                f"{'.'.join(map(str, field['loc'])) or 'the body'}: {field['msg']}"
+                for field in error.errors()
+            )
+            raise Problem(400, f"{invalid}; see /openapi.json.") from None
 
     @contextlib.asynccontextmanager
     async def _step(self, token: int) -> AsyncIterator[None]:
@@ -152,6 +166,10 @@ class Executor:
         sent = request.headers.get("authorization", "")
         if not hmac.compare_digest(sent.encode(), f"Bearer {self.secret}".encode()):
             raise Problem(401, "Send the secret of this executor as `Authorization: Bearer SECRET`.")
+
+
+async def _openapi(_: Request) -> Response:
+    return json_response(document(OPERATIONS, version("executor"), API))
 
 
 async def _problem(_: Request, error: Exception) -> Response:

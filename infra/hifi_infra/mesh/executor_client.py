@@ -8,7 +8,7 @@ import orjson
 
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.mesh.executed_instance import ExecutedInstance, decode
-from hifi_infra.mesh.executor import INSTANCE, INSTANCES, RELEASE, SERVICE
+from hifi_infra.mesh.executor_operations import INSTANCE, INSTANCES, RELEASE, SERVICE
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=120)
 """Above the longest time in which an instance drains."""

@@ -19,6 +19,7 @@ class ViewSettings(ServiceSettings):
     )
     view_host: str = Field("127.0.0.1", description="Address of the views.")
     view_port: int = Field(0, ge=0, le=65535, description="Their port; 0: any free one.")
+    view_hosts: str = Field("", description="Their names with a dot.")
     view_tls_certificate_file: Path | None = Field(
         None, description="PEM file with the certificate chain for TLS; read again when it changes."
     )

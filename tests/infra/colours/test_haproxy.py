@@ -16,8 +16,9 @@ from hifi.delivery.colours import NAMES
 from hifi.runtime.errors import HifiError, Misconfigured
 from hifi.runtime.health import Health
 from hifi.runtime.http.tls import ServerCertificate
+from hifi_infra.colours import haproxy_folder
 from hifi_infra.colours.haproxy import HAProxy, find_haproxy
-from hifi_infra.colours.haproxy_folder import HAProxyFolder
+from hifi_infra.colours.haproxy_folder import MOST_HANDSHAKES, HAProxyFolder, configuration
 from hifi_infra.kafka.certificates import make_authority, make_certificate
 from hifi_infra.ports import free_port, is_free
 
@@ -208,6 +209,95 @@ async def test_versions_of_tls_below_1_2_are_refused_and_so_is_plain_http(tmp_pa
         with pytest.raises(aiohttp.ClientError):
             await front.client.post(plain, data=b"{}")
         assert front.ingests["blue"].head == b""
+
+
+def first_bytes(context: ssl.SSLContext) -> bytes:
+    """What a client sends first in a handshake."""
+    sent = ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost").do_handshake()
+    return sent.read()
+
+
+async def test_handshakes_under_way_are_bounded_by_address_and_other_senders_are_served(
+    tmp_path: Path,
+) -> None:
+    certificate = write_pair(tmp_path)
+    async with running_front(tmp_path / "front", certificate) as front, contextlib.AsyncExitStack() as stack:
+        port, more = int(front.front.url.rpartition(":")[2]), 20
+        trusted = trusting(certificate.chain)
+
+        async def connect(address: str, context: ssl.SSLContext | None = None) -> asyncio.StreamReader:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", port, local_addr=(address, 0), ssl=context
+            )
+            stack.callback(writer.close)
+            if context is None and len(unfinished) % 2:
+                writer.write(first_bytes(trusted)[:100])
+            return reader
+
+        unfinished: list[asyncio.Task[bytes]] = []
+        for _ in range(MOST_HANDSHAKES + more):
+            reader = await connect("127.0.0.2")
+            unfinished.append(asyncio.create_task(until_end(reader)))
+        await front.until(lambda: sum(task.done() for task in unfinished) == more)
+        with pytest.raises((ssl.SSLError, OSError)):
+            await connect("127.0.0.2", trusted)
+        for _ in range(MOST_HANDSHAKES + more):
+            await connect("127.0.0.3", trusted)  # each completes, so it does not count
+            assert await front.send() == "blue"
+        assert sum(task.done() for task in unfinished) == more
+        await stack.aclose()
+        await asyncio.gather(*unfinished)
+        async with asyncio.timeout(WITHIN_S):
+            while True:
+                with contextlib.suppress(ssl.SSLError, OSError):
+                    await connect("127.0.0.2", trusted)
+                    break
+
+
+async def until_end(reader: asyncio.StreamReader) -> bytes:
+    """Read until the connection ends, in whichever way."""
+    with contextlib.suppress(OSError):
+        return await reader.read()
+    return b""
+
+
+async def test_a_handshake_that_does_not_end_in_time_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With shorter times than the front has, of which older versions of HAProxy use the first and newer the second."""
+
+    def shorter(*args: object, **named: object) -> str:
+        text = configuration(*args, **named)  # type: ignore[arg-type]
+        for line in ("timeout client 75s", "timeout client-hs 10s"):
+            assert line in text
+            text = text.replace(line, f"{line.rpartition(' ')[0]} 500ms")
+        return text
+
+    monkeypatch.setattr(haproxy_folder, "configuration", shorter)
+    certificate = write_pair(tmp_path)
+    hello = first_bytes(trusting(certificate.chain))
+    async with running_front(tmp_path / "front", certificate) as front, asyncio.TaskGroup() as group:
+        port = int(front.front.url.rpartition(":")[2])
+
+        async def handshake_of(first: bytes, slowly: bytes) -> None:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(first)
+            end = asyncio.create_task(until_end(reader))
+            async with asyncio.timeout(WITHIN_S):
+                for byte in slowly:
+                    if end.done():
+                        break
+                    with contextlib.suppress(OSError):
+                        writer.write(bytes([byte]))
+                        await writer.drain()
+                    await asyncio.wait({end}, timeout=0.05)
+                await end
+            writer.close()
+
+        for first, slowly in ((b"", b""), (hello[:100], b""), (b"", hello[:-1]), (hello, b"")):
+            group.create_task(handshake_of(first, slowly))
 
 
 async def test_a_renewed_certificate_of_the_front_is_used_without_ending_a_connection(tmp_path: Path) -> None:

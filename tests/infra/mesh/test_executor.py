@@ -6,12 +6,16 @@ from typing import Any
 
 import aiohttp
 import pytest
+from starlette.routing import Route
+from tests.support.generated_requests import SHORT, Requests
 
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.http import server
+from hifi.runtime.http.openapi import document
 from hifi_infra.mesh.executed_instance import ExecutedInstance
-from hifi_infra.mesh.executor import INSTANCE, INSTANCES, RELEASE, Executor
+from hifi_infra.mesh.executor import Executor
 from hifi_infra.mesh.executor_client import MeshExecutor
+from hifi_infra.mesh.executor_operations import API, INSTANCE, INSTANCES, OPERATIONS, RELEASE
 
 INSTANCE_1 = ExecutedInstance("egest", "egest-1", 9000, 1.5, "1.3", True, 2.5, 1, 1000, "0a1b-", "172.30.0.5")
 
@@ -137,10 +141,55 @@ async def test_changes_are_made_one_after_the_other() -> None:
 
 async def test_without_the_secret_nothing_is_told_or_changed() -> None:
     async with served() as (mesh, put):
-        assert (await put(count=3, token=7, reason="", secret="guess"))[0] == 401
-        async with put.session.get(put.url + INSTANCES) as answer:
-            assert answer.status == 401
+        described = {(operation.method, operation.path) for operation in OPERATIONS}
+        routes = [route for route in Executor(mesh).app().routes if isinstance(route, Route)]
+        served_routes = {(method, route.path) for route in routes for method in route.methods or ()}
+        assert served_routes == described | {
+            ("GET", "/openapi.json"),
+            ("HEAD", "/openapi.json"),
+            ("HEAD", INSTANCES),
+        }
+        body = {"count": 3, "token": 7, "reason": "", "release": "/r/7"}
+        for method, path in described:
+            url = put.url + path.format(name="egest-1", service="egest")
+            for headers in ({}, {"authorization": "Bearer guess"}, {"authorization": "Basic \u00ff"}):
+                async with put.session.request(method, url, json=body, headers=headers) as answer:
+                    assert answer.status == 401, (method, path, headers)
         assert mesh.changes == []
+
+
+async def test_names_that_are_not_its_own_and_pages_of_other_sites_are_refused() -> None:
+    async with served(secret="given", hosts=["executor.mesh.example"]) as (mesh, put):
+        key = {"authorization": "Bearer given"}
+        body = {"count": 1, "token": 1, "reason": ""}
+        for host, status in (
+            ("rebound.attacker.example", 421),
+            ("executor.mesh.example:9400", 200),
+            ("executor:9400", 200),
+        ):
+            async with put.session.get(put.url + INSTANCES, headers=key | {"host": host}) as answer:
+                assert answer.status == status, host
+        assert (await put(**body))[0] == 200
+        url = put.url + "/v1/services/egest/instances"
+        async with put.session.put(
+            url, json=body, headers=key | {"origin": "https://attacker.example"}
+        ) as answer:
+            assert answer.status == 403
+        assert len(mesh.changes) == 1
+
+
+async def test_each_answer_to_a_generated_request_is_described() -> None:
+    async with served(secret="given") as (_, put):
+        described = document(OPERATIONS, "1", API)
+        async with put.session.get(put.url + "/openapi.json") as answer:
+            assert (await answer.json())["paths"] == described["paths"]
+        headers, paths = {"authorization": "Bearer given"}, {"name": "egest-1", "service": "egest"}
+        sent = Requests(put.url, described, headers, paths)
+        assert "\n".join(await sent.problems(SHORT)) == ""
+    answered = {operation for operation, status in sent.statuses if status == 200}
+    assert answered >= {
+        f"{operation.method} {operation.path}" for operation in OPERATIONS if operation.body is None
+    }
 
 
 @pytest.mark.parametrize(
@@ -148,12 +197,18 @@ async def test_without_the_secret_nothing_is_told_or_changed() -> None:
     [
         ({"count": "many", "token": 1, "reason": ""}, "egest", 400),
         ({"count": 1}, "egest", 400),
+        ({"count": True, "token": 1, "reason": ""}, "egest", 400),
+        ({"count": -1, "token": 1, "reason": ""}, "egest", 400),
+        ({"count": 1, "token": "1", "reason": ""}, "egest", 400),
+        ([], "egest", 400),
         ({"count": 65, "token": 1, "reason": ""}, "egest", 400),
         ({"count": 1, "token": 1, "reason": ""}, "enrich", 503),
     ],
 )
 async def test_refusals_say_why(body, service, status) -> None:
-    async with served() as (_, put):
-        answered, problem = await put(service, **body)
+    async with served(secret="given") as (_, put):
+        url, headers = f"{put.url}/v1/services/{service}/instances", {"authorization": "Bearer given"}
+        async with put.session.put(url, json=body, headers=headers) as answer:
+            answered, problem = answer.status, await answer.json(content_type=None)
         assert answered == status
         assert problem["detail"]

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import pytest
@@ -26,10 +27,11 @@ ACCESS = {
     # Answers without a key, with a wrong one, with that of another view, with that of the view.
     "GET /": (200, 200, 200, 200),  # the page without data
     "GET /static/{file}": (404, 404, 404, 404),  # there is no such file
+    "GET /openapi.json": (200, 200, 200, 200),
     "GET /v1/views": (401, 401, 200, 200),
     "GET /v1/views/{name}": (401, 401, 404, 200),
     "GET /v1/views/{name}/rows": (401, 401, 404, 200),
-    "GET /v1/views/{name}/rows/{key:path}": (401, 401, 404, 404),  # there is no such row
+    "GET /v1/views/{name}/rows/{key:rest}": (401, 401, 404, 404),  # there is no such row
     "POST /v1/views/{name}/sql": (401, 401, 404, 200),
     "GET /v1/views/{name}/changes": (401, 401, 404, 200),
     "GET /v1/views/{name}/accounts": (401, 401, 404, 200),
@@ -57,7 +59,7 @@ async def test_a_key_opens_its_views_and_no_others(stream: ViewStream, tmp_path:
     async with viewing(stream, tmp_path, BOTH) as (client, _):
         await client.rows()
         for route, expected in ACCESS.items():
-            method, path = route.replace("{name}", "flights-now").replace("{key:path}", "UA2").split()
+            method, path = route.replace("{name}", "flights-now").replace("{key:rest}", "UA2").split()
             statuses = []
             for key in (None, "wrong", OTHER_KEY, KEY):
                 headers = {"authorization": f"Bearer {key}"} if key else {}
@@ -74,6 +76,41 @@ async def test_a_key_opens_its_views_and_no_others(stream: ViewStream, tmp_path:
             status, _, _ = await client.ask(NAME, None, headers={"authorization": header})
             assert status == 401, header
         assert (await client.ask(NAME, None, headers={"authorization": f"bEARER  {KEY} "}))[0] == 200
+
+
+async def test_names_that_are_not_its_own_and_pages_of_other_sites_are_refused(
+    stream: ViewStream, tmp_path: Path
+) -> None:
+    declared = VIEW.replace("sql: true", "sql: true, origins: ['https://shop.example']")
+    await stream.events({"flight": "UA1", "delay": 1})
+    async with viewing(stream, tmp_path, declared, view_hosts="views.example, ") as (client, _):
+        await client.rows()
+        for host, status in (
+            ("rebound.attacker.example", 421),
+            ("views.example.attacker.example", 421),
+            ("views.example:8092", 200),
+            ("view:9400", 200),
+            ("127.0.0.1", 200),
+        ):
+            for path in ("/", "/openapi.json", "/v1/views", NAME):
+                async with (
+                    aiohttp.ClientSession() as session,
+                    session.get(
+                        client.url + path, headers={"host": host, "authorization": f"Bearer {KEY}"}
+                    ) as answer,
+                ):
+                    assert answer.status == status, (host, path)
+        for origin, status in (
+            ("https://attacker.example", 403),
+            ("null", 403),
+            ("https://shop.example", 200),
+            (client.url, 200),
+        ):
+            asked = await client.ask(
+                f"{NAME}/sql", method="POST", json={"sql": "SELECT 1"}, headers={"origin": origin}
+            )
+            assert asked[0] == status, origin
+            assert (await client.ask(NAME, headers={"origin": origin}))[0] == 200
 
 
 async def test_a_key_that_cannot_be_read_closes_its_view_and_says_so(
@@ -285,6 +322,7 @@ async def test_hostile_requests_are_refused(stream: ViewStream, tmp_path: Path) 
             f"{NAME}/rows/%ff%fe",
             f"{NAME}/rows/' OR 1=1 --",
             f"{NAME}/nothing",
+            "/v1/views/a/b",
             "/static/../console.py",
             "/static/%2e%2e%2fconsole.py",
         ):
@@ -338,6 +376,9 @@ async def test_hostile_content_becomes_rows_or_refusals(stream: ViewStream, tmp_
     async with viewing(stream, tmp_path) as (client, _):
         rows = {row["flight"]: row for row in await client.rows()}
         assert rows.pop("far")["hifi"]["accepted"] is None
+        for text in texts:
+            status, row, _ = await client.ask(f"{NAME}/rows/{quote(text, safe='')}")
+            assert (status, row.get("carrier")) == (200, text), text
         _, body, _ = await client.ask(f"{NAME}/accounts")
     assert set(rows) == {*texts, "long", "big", "small", "types", "12", "twice", str(2**70), "wide"}
     assert all(rows[text]["carrier"] == text for text in texts)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from hifi.runtime.http.problem import MEDIA_TYPE, ProblemDetails
 
+_JSON: Final = "application/json"
 _SCHEMAS: Final = "#/components/schemas/"
 PROBLEM: Final = {"$ref": f"{_SCHEMAS}Problem"}
 
@@ -35,6 +36,8 @@ class Operation:
     """Type of the JSON of the response; None: it is not described. Members that the type does not have may change."""
     successes: tuple[int, ...] = (200,)
     """Statuses of that response."""
+    media: str = _JSON
+    """Media type of that response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,10 @@ def _operation(operation: Operation, api: ApiDescription, schemas: Schemas) -> d
         "summary": operation.summary,
         "parameters": parameters,
         "responses": {
-            str(status): {"description": "JSON.", "content": {"application/json": {"schema": answer}}}
+            str(status): {
+                "description": "JSON." if operation.media == _JSON else "Server-sent events.",
+                "content": {operation.media: {"schema": answer}},
+            }
             for status in operation.successes
         }
         | {

@@ -19,16 +19,18 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class TrustedHosts:
-    """ASGI middleware: passes requests on whose Host is this server, and whose Origin, for changes, is the same."""
+    """ASGI middleware: passes requests on whose Host is this server, and whose Origin, for changes, is allowed."""
 
-    def __init__(self, app: ASGIApp, names: Iterable[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, names: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
         """Wrap an app.
 
         Args:
             app: to pass requests on to.
             names: by which the server is reached, besides addresses and names without a dot; or URLs with them.
+            origins: of other sites whose pages may send what is no GET, besides those of this server.
         """
         self._app = app
+        self._origins = frozenset(origins)
         self._names = frozenset(
             _name(urlsplit(name).netloc if "://" in name else name) for name in names if name
         )
@@ -51,6 +53,7 @@ class TrustedHosts:
         if (
             scope["method"] not in _SAFE
             and origin is not None
+            and origin not in self._origins
             and urlsplit(origin).netloc.lower() != host.lower()
         ):
             return Problem(403, "A page of another site may not make changes here.", title="Wrong origin")

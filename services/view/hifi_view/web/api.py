@@ -7,7 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 from starlette.applications import Starlette
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -17,7 +19,10 @@ from starlette.routing import Route
 from hifi.record.cloudevents.timestamps import format_us
 from hifi.runtime import metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
+from hifi.runtime.health import version
+from hifi.runtime.http.openapi import Operation, document, json_response
 from hifi.runtime.http.problem import Problem, retry_later
+from hifi.runtime.http.trusted_hosts import TrustedHosts, split_hosts
 from hifi.runtime.read_only_sql import QueryRejected, QueryTooExpensive
 from hifi_view.read.followed_view import FollowedView
 from hifi_view.settings import ViewSettings
@@ -26,6 +31,7 @@ from hifi_view.store.row_queries import Filter, RowQueries
 from hifi_view.views import Views
 from hifi_view.web import parameters
 from hifi_view.web.console import ViewConsole
+from hifi_view.web.operations import API, OPERATIONS
 from hifi_view.web.read_keys import ReadKeys
 from hifi_view.web.read_pool import ViewReads
 
@@ -40,6 +46,14 @@ _CHANGES_AT_ONCE: Final = 500
 _EVENT_ID: Final = re.compile(r"([0-9a-f]{12}):([0-9]{1,18})")
 _REFUSALS: Final = 100
 
+
+class _Rest(PathConvertor):
+    """The rest of a path, line feeds included."""
+
+    regex = r"[\s\S]*"
+
+
+register_url_convertor("rest", _Rest())
 Answer = Callable[[Request, "ServedView"], Awaitable[Response]]
 
 
@@ -61,16 +75,10 @@ def application(settings: ViewSettings, views: Views, keys: ReadKeys, stopping: 
         stopping: set when streams must end.
     """
     api = ViewApi(settings, views, keys, stopping)
-    of_name = f"/v1/views/{{{NAME}}}"
     routes = [
         *ViewConsole(settings.observe_url, settings.manage_url).routes(),
-        Route("/v1/views", api.listed),
-        Route(of_name, api.of_view("about", api.about)),
-        Route(f"{of_name}/rows", api.of_view("rows", api.rows)),
-        Route(f"{of_name}/rows/{{key:path}}", api.of_view("row", api.row)),
-        Route(f"{of_name}/sql", api.of_view("sql", api.sql), methods=["POST"]),
-        Route(f"{of_name}/changes", api.of_view("changes", api.changes)),
-        Route(f"{of_name}/accounts", api.of_view("accounts", api.accounts)),
+        Route("/openapi.json", _openapi),
+        *(_route(operation, api) for operation in OPERATIONS),
     ]
     origins = sorted({origin for view in views.by_name.values() for origin in view.view.serve.origins})
     pages = Middleware(
@@ -80,14 +88,35 @@ def application(settings: ViewSettings, views: Views, keys: ReadKeys, stopping: 
         allow_headers=["authorization", "content-type", "last-event-id"],
         expose_headers=[COMPLETE_UNTIL, "retry-after"],
     )
+    hosts = Middleware(TrustedHosts, names=split_hosts(settings.view_hosts), origins=origins)
     return Starlette(
-        routes=routes, exception_handlers={Problem: _problem}, middleware=[pages] if origins else []
+        routes=routes,
+        exception_handlers={Problem: _problem, HTTPException: _http_problem},
+        middleware=[hosts, pages] if origins else [hosts],
     )
+
+
+def _route(operation: Operation, api: "ViewApi") -> Route:
+    """A key of several parts has slashes, so it is the rest of the path."""
+    handler = getattr(api, operation.name)
+    if f"{{{NAME}}}" in operation.path:
+        handler = api.of_view(operation.name, handler)
+    return Route(operation.path.replace("{key}", "{key:rest}"), handler, methods=[operation.method])
+
+
+async def _openapi(_: Request) -> Response:
+    return json_response(document(OPERATIONS, version("view"), API))
 
 
 async def _problem(_: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
     return error.response()
+
+
+async def _http_problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    headers = list((error.headers or {}).items())
+    return Problem(error.status_code, f"{error.detail}: see /openapi.json.", headers).response()
 
 
 class ViewApi:
