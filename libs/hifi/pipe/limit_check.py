@@ -23,6 +23,8 @@ from hifi.runtime.errors import Misconfigured
 
 _TOPICS: Final = ("topic", "positions_topic")
 """Settings of destinations that name Kafka topics."""
+_SECRET_FILES: Final = ("password_file", "key_file")
+_CERTIFICATE_FILES: Final = ("ca_file", "certificate_file")
 
 
 def refusals(pipe: Pipe, limits: PipeLimits) -> Iterator[tuple[YamlPath, str]]:
@@ -139,31 +141,35 @@ def _refused_secrets(
         reason = secret.refusal(limits) or secret.not_granted(pipe, limits)
         if reason is not None:
             yield place, reason
-    for place, file in _credential_files(node, path):
-        if reason := limits.refuse_secret_file(file) or limits.refuse_grant(pipe, None, file):
+    for place, file in _named_files(node, path):
+        if place[-1] in _CERTIFICATE_FILES:
+            reason = limits.refuse_certificate_file(file)
+        else:
+            reason = limits.refuse_secret_file(file) or limits.refuse_grant(pipe, None, file)
+        if reason is not None:
             yield place, reason
 
 
-def _credential_files(node: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Path]]:
-    """The files with passwords and keys that settings name by path."""
+def _named_files(node: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Path]]:
+    """The files with passwords, keys and certificates that settings name by path."""
     if isinstance(node, BaseModel):
         for name, field in type(node).model_fields.items():
-            yield from _credential_file(field.alias or name, getattr(node, name), path)
+            yield from _named_file(field.alias or name, getattr(node, name), path)
         for name, value in (node.model_extra or {}).items():
-            yield from _credential_file(name, value, path)
+            yield from _named_file(name, value, path)
     elif isinstance(node, dict):
         for name, value in node.items():
-            yield from _credential_file(str(name), value, path)
+            yield from _named_file(str(name), value, path)
     elif isinstance(node, list | tuple):
         for index, value in enumerate(node):
-            yield from _credential_files(value, (*path, index))
+            yield from _named_files(value, (*path, index))
 
 
-def _credential_file(name: str, value: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Path]]:
-    if name in ("password_file", "key_file") and isinstance(value, str | Path):
+def _named_file(name: str, value: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Path]]:
+    if name in (*_SECRET_FILES, *_CERTIFICATE_FILES) and isinstance(value, str | Path):
         yield (*path, name), Path(value)
     else:
-        yield from _credential_files(value, (*path, name))
+        yield from _named_files(value, (*path, name))
 
 
 def functions(pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:

@@ -110,6 +110,15 @@ class PipeLimits(BaseSettings):
             return f"{refusal}: it is a credential of hifi; name another file"
         return _outside(file, self.secret_folders, refusal, "SECRET_FOLDERS")
 
+    def refuse_certificate_file(self, file: Path) -> str | None:
+        """Why a pipe may not name this file as certificates; None: it may. Their content goes nowhere."""
+        refusal = f"the file {file} is not allowed as certificates"
+        if not file.is_absolute():
+            return f"{refusal}: its path is relative; begin it with `/`"
+        if os.path.exists(file) and not os.path.isfile(file):  # noqa: PTH110, PTH113 - no errors where it is hidden
+            return f"{refusal}: it is a folder or a device; name a PEM file"
+        return None
+
     def refuse_grant(self, pipe: str, variable: str | None, file: Path | None) -> str | None:
         """Why a pipe may not name a secret because it is not granted to it; None: it may.
 

@@ -403,7 +403,6 @@ LOGIN: Final = "is sent to the declared server as a user, scope, realm or secret
 RESOLVED: Final = (
     "names are judged by the address to which a connection is made (tests/libs/runtime/test_egress.py)"
 )
-CERTIFICATES: Final = "is read as certificates; its content goes nowhere"
 VARIABLE: Final = "names a variable; HIFI_PIPES_SECRET_PREFIXES and _GRANTS limit which"
 IN_TABLE: Final = "names a column of the lookup's own table"
 OWN_SQL: Final = "is run by the database of the secret URL, with the rights of its user"
@@ -445,9 +444,6 @@ INERT: Final[Mapping[str, tuple[frozenset[str], str] | tuple[tuple[frozenset[str
     **{f"{model}.user": (LINE, LOGIN) for model in ("SourceDatabase", "PolledDatabase", "SchemaRegistrySettings")},
     "KafkaSecurity.user": ((LINE, LOGIN), (LINE, LOGIN)),
     "KafkaSecurity.token_scope": (LINE, LOGIN),
-    "KafkaSecurity.ca_file": (LINE, CERTIFICATES),
-    "KafkaSecurity.certificate_file": (LINE, CERTIFICATES),
-    "SchemaRegistrySettings.ca_file": (LINE, CERTIFICATES),
     "TopicSource.topic": (NAME, IN_SERVER),
     "KafkaDestinationSettings.topic": (NAME, IN_SERVER),
     "KafkaDestinationSettings.positions_topic": (NAME, IN_SERVER),
