@@ -112,6 +112,9 @@ async def connect(
             return
         except (KafkaError, OSError) as error:
             on_failure(error)
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # an attempt may lose that while it fails
+            raise asyncio.CancelledError
         await asyncio.sleep(backoff_s(failures))
 
 

@@ -149,7 +149,7 @@ def _refused_secrets(
         reason = secret.refusal(limits) or secret.not_granted(pipe, limits)
         if reason is not None:
             yield place, reason
-    for place, file in _credential_files(node, path):
+    for place, file in _named_files(node, path):
         if place[-1] in _CERTIFICATES:
             reason = limits.refuse_certificates(file, pipe)
         else:
@@ -158,26 +158,26 @@ def _refused_secrets(
             yield place, reason
 
 
-def _credential_files(node: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Path]]:
+def _named_files(node: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Path]]:
     """The files with passwords, keys and certificates that settings name by path."""
     if isinstance(node, BaseModel):
         for name, field in type(node).model_fields.items():
-            yield from _credential_file(field.alias or name, getattr(node, name), path)
+            yield from _named_file(field.alias or name, getattr(node, name), path)
         for name, value in (node.model_extra or {}).items():
-            yield from _credential_file(name, value, path)
+            yield from _named_file(name, value, path)
     elif isinstance(node, dict):
         for name, value in node.items():
-            yield from _credential_file(str(name), value, path)
+            yield from _named_file(str(name), value, path)
     elif isinstance(node, list | tuple):
         for index, value in enumerate(node):
-            yield from _credential_files(value, (*path, index))
+            yield from _named_files(value, (*path, index))
 
 
-def _credential_file(name: str, value: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Path]]:
+def _named_file(name: str, value: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Path]]:
     if name in (*_CREDENTIALS, *_CERTIFICATES) and isinstance(value, str | Path):
         yield (*path, name), Path(value)
     else:
-        yield from _credential_files(value, (*path, name))
+        yield from _named_files(value, (*path, name))
 
 
 def functions(pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:

@@ -122,11 +122,18 @@ class PipeLimits(BaseSettings):
             file: with them.
             pipe: name; None: whether it is granted is not asked here.
         """
-        if not self.limits_secrets or _is_authority_of_kafka(file):
-            return None
-        return self.refuse_secret_file(file) or (
-            None if pipe is None else self.refuse_grant(pipe, None, file)
-        )
+        refusal = f"the file {file} is not allowed as certificates"
+        if not file.is_absolute():
+            return f"{refusal}: its path is relative; begin it with `/`"
+        if self.limits_secrets and not _is_authority_of_kafka(file):
+            reason = self.refuse_secret_file(file)
+            if reason is None and pipe is not None:
+                reason = self.refuse_grant(pipe, None, file)
+            if reason is not None:
+                return reason
+        if os.path.exists(file) and not os.path.isfile(file):  # noqa: PTH110, PTH113 - no errors where it is hidden
+            return f"{refusal}: it is a folder or a device; name a PEM file"
+        return None
 
     @property
     def limits_secrets(self) -> bool:

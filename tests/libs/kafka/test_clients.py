@@ -1,6 +1,7 @@
 """Clients are connected with patience and closed within a bound."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -60,6 +61,25 @@ async def test_connecting_goes_on_until_a_broker_answers_and_tells_each_failure(
 
     await clients.connect(start, failures.append)
     assert len(failures) == 3
+
+
+async def test_connecting_ends_when_it_is_cancelled_while_an_attempt_fails() -> None:
+    attempts = 0
+
+    async def fail() -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            connecting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):  # as asyncio.wait_for where both come together
+                await asyncio.sleep(0)
+        assert attempts < 3
+        raise KafkaConnectionError("nobody answers")
+
+    connecting = asyncio.create_task(clients.connect(fail))
+    with pytest.raises(asyncio.CancelledError):
+        await connecting
+    assert attempts == 1
 
 
 async def test_an_aiokafka_that_does_not_fit_is_a_misconfiguration(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -437,3 +437,34 @@ def test_a_wrong_grant_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", "orders")
     with pytest.raises(Misconfigured, match="HIFI_PIPES_SECRET_GRANTS"):
         pipe_limits()
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        ("certificates/ca.pem", "its path is relative; begin it with `/`"),
+        ("/dev/zero", "it is a folder or a device; name a PEM file"),
+        ("/dev", "it is a folder or a device; name a PEM file"),
+        ("/etc/shop/ca.pem", ""),
+    ],
+)
+@pytest.mark.parametrize("name", ["ca_file", "certificate_file"])
+def test_certificates_are_a_file_with_an_absolute_path(name: str, file: str, reason: str) -> None:
+    security = {
+        "protocol": "SSL",
+        "ca_file": "/ca.pem",
+        "certificate_file": "/c.pem",
+        "key_file": "/k.pem",
+        name: file,
+    }
+    source = {"kind": "kafka", "bootstrap": "a.example:9092", "topic": "t", "security": security}
+    settings = {"bootstrap": "a.example:9092", "topic": "t", "security": security}
+    destinations = [{"name": "d", "kind": "kafka", "settings": settings}]
+    pipe = Pipe.model_validate({"pipe": "orders", "source": source, "destinations": destinations})
+    expected = f"the file {file} is not allowed as certificates: {reason}"
+    refused = [(".".join(map(str, path)), message) for path, message in refusals(pipe, pipe_limits())]
+    assert refused == [
+        (f"{place}.{name}", expected)
+        for place in ("source.security", "destinations.0.settings.security")
+        if reason
+    ]

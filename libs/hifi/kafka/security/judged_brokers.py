@@ -7,6 +7,7 @@ address. Clients of the mesh's own Kafka are not judged.
 
 import asyncio
 import functools
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
@@ -52,6 +53,24 @@ class _JudgedLoop:
         except BaseException:
             sock.close()
             raise
+
+
+async def open_stream(
+    client: Any, host: str, port: int, context: ssl.SSLContext
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a connection to a broker of an aiokafka client, to a judged address where a pipe names its servers.
+
+    Raises:
+        OSError: no address is allowed, none accepts the connection, or TLS fails.
+    """
+    if not isinstance(client._security_protocol, JudgedProtocol):  # noqa: SLF001
+        return await asyncio.open_connection(host, port, ssl=context)
+    sock = await egress().connected_socket(EgressKind.KAFKA, host, port)
+    try:
+        return await asyncio.open_connection(sock=sock, ssl=context, server_hostname=host)
+    except BaseException:
+        sock.close()
+        raise
 
 
 def apply() -> None:

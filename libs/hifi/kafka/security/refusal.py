@@ -20,6 +20,9 @@ from aiokafka.errors import (
     UnsupportedSaslMechanismError,
 )
 
+from hifi.kafka.security.judged_brokers import open_stream
+
+_CONNECT_S: Final = 5.0
 _ALERT_S: Final = 1.0
 """With TLS 1.3 a broker refuses a client's certificate only after the handshake; its alert is awaited for this long."""
 
@@ -66,7 +69,7 @@ def _notice_refused_token(step: Callable[[Any, Any], Awaitable[Any]]) -> Callabl
 async def _cause(client: Any, host: str, port: int) -> str | None:
     """Why this broker and this client do not accept each other; None if it is not known."""
     context = client._ssl_context  # noqa: SLF001
-    if context is not None and (cause := await _tls_cause(context, host, port)):
+    if context is not None and (cause := await _tls_cause(client, context, host, port)):
         return f"TLS with Kafka at {host}:{port} failed: {cause}"
     if client._security_protocol in {"SASL_SSL", "SASL_PLAINTEXT"}:  # noqa: SLF001
         return await _sasl_cause(client, host, port)
@@ -106,9 +109,10 @@ async def _sasl_cause(client: Any, host: str, port: int) -> str | None:
     return cause
 
 
-async def _tls_cause(context: ssl.SSLContext, host: str, port: int) -> str | None:
+async def _tls_cause(client: Any, context: ssl.SSLContext, host: str, port: int) -> str | None:
     try:
-        reader, writer = await asyncio.wait_for(asyncio.open_connection(host, port, ssl=context), 5)
+        async with asyncio.timeout(_CONNECT_S):
+            reader, writer = await open_stream(client, host, port, context)
     except ssl.SSLCertVerificationError as error:
         return (
             f"its certificate is refused: {error.verify_message}; check HIFI_KAFKA_SECURITY_CA_FILE, and the "

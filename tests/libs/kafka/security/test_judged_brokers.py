@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaConnectionError
 
@@ -44,6 +45,19 @@ async def test_a_broker_of_a_pipe_is_reached_at_an_allowed_address_only(
         await _connection(port, KafkaSecurity()).connect()
     await asyncio.sleep(0.05)
     assert bool(connected) == connects
+
+
+async def test_asking_why_a_broker_of_a_pipe_did_not_answer_reaches_an_allowed_address_only(
+    broker: tuple[int, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, connected = broker
+    for allow, connects in (("", False), ("kafka=127.0.0.1", True)):
+        monkeypatch.setenv("HIFI_EGRESS_ALLOW", allow)
+        client = AIOKafkaClient(**client_options(f"localhost:{port}", KafkaSecurity(protocol="SSL")))
+        with pytest.raises(KafkaConnectionError):
+            await client.bootstrap()
+        await client.close()
+        assert bool(connected) == connects
 
 
 async def test_the_brokers_of_the_mesh_are_not_judged(
