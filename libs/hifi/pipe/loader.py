@@ -260,7 +260,7 @@ def _inside(folder: Path, file: Path) -> Path:
 def _absolute_secrets(node: Any, folder: Path) -> None:
     """Make paths of secret files absolute; they are relative to the pipe's file."""
     if isinstance(node, dict):
-        if set(node) <= {"file", "prefix"} and isinstance(node.get("file"), str):
+        if set(node) <= {"file", "prefix", "quota"} and isinstance(node.get("file"), str):
             node["file"] = str(folder / node["file"])
         for value in node.values():
             _absolute_secrets(value, folder)

@@ -199,6 +199,7 @@ DIGEST = hashlib.sha256(KEY.encode()).hexdigest()
         ("{file: key}", f"{{sha256: {DIGEST}}}"),
         (f"{{sha256: {DIGEST}}}", "{env: SAME_KEY}"),
         ("{env: SAME_KEY}", "{file: key}"),
+        (f"{{sha256: {DIGEST}}}", "{file: key, quota: {events: 5/s}}"),
         ("{env: SAME_KEY}", "{env: OTHER_NAME}"),
     ],
 )
@@ -217,7 +218,9 @@ def test_pipes_do_not_share_a_write_key_however_it_is_named(
         Pipe.model_validate(
             {
                 "pipe": name,
-                "source": {"keys": [YAML(typ="safe").load(key.replace("key}", f"{tmp_path}/key}}"))]},
+                "source": {
+                    "keys": [YAML(typ="safe").load(key.replace("file: key", f"file: {tmp_path}/key"))]
+                },
                 "destinations": [{"name": "d", "url": "https://shop.example/"}],
             }
         )

@@ -60,14 +60,15 @@ async def test_without_its_key_a_pipe_answers_503_until_the_key_is_there(
 ) -> None:
     key = tmp_path / "mask-key"
     stream = await new_stream(
-        kafka, pipe(mask={"data": {"ssn": {"hash": {"file": str(key)}}}}), pipe("orders")
+        kafka, pipe(mask={"data": {"ssn": {"hash": {"file": str(key)}}}}), pipe("orders", "key-of-orders")
     )
     with ingest(kafka, stream.name, log) as instance:
         status, problem = await post(instance, "flights", {"ssn": CANARY})
         assert status == 503
         assert "masks" in problem["detail"]
         assert "masks of flights" in instance.readyz()[1]["warnings"]
-        assert (await post(instance, "orders", {"ssn": "x"}))[0] == 202
+        orders = {"authorization": "Bearer key-of-orders"}
+        assert (await post(instance, "orders", {"ssn": "x"}, orders))[0] == 202
         fresh = key.with_suffix(".new")
         fresh.write_text("secret")
         fresh.replace(key)
