@@ -1,17 +1,29 @@
-"""Validate data against the JSON Schema of a pipe. Pure."""
+"""Validate data against the JSON Schema of a pipe. Pure.
 
+Numbers are judged as they are written. Those that a double may change are read with all
+their digits, which takes longer.
+"""
+
+import re
 from collections.abc import Callable, Iterator
+from decimal import Decimal
+from functools import cache
 from typing import Any, Final
 
 import jsonschema_rs
 
 from hifi.pipe.normalize.lazy_json import decode
 from hifi.pipe.normalize.left_out import LeavesOut, is_partial
+from hifi.runtime import exact_json
 from hifi.runtime.errors import Misconfigured, Rejected
 from hifi.runtime.json_pointer import json_pointer
 
 _MASK: Final = "the value"
 """Stands for values in messages."""
+_LONG_NUMBER: Final = re.compile(rb"[0-9][0-9.]{15}|[0-9][eE][-+]?[0-9]{3}")
+"""A number with 16 digits or an exponent of three, which a double may change. Text may match, too."""
+_DIGITS: Final = 1_000
+"""Digits that are divided at a time."""
 _Kind = jsonschema_rs.ValidationErrorKind
 
 
@@ -26,24 +38,79 @@ def validator(schema: dict[str, Any], leaves_out: LeavesOut | None = None) -> Ca
         Misconfigured: not a JSON Schema, or with a remote `$ref`.
     """
     try:
-        compiled = jsonschema_rs.validator_for(schema, mask=_MASK, offline=True)
+        ordinary = jsonschema_rs.validator_for(schema, mask=_MASK, offline=True)
     except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
         raise Misconfigured(f"not a usable JSON Schema: {str(error).splitlines()[0]}") from None
 
+    @cache
+    def exact() -> jsonschema_rs.Validator:
+        keywords: dict[str, Any] = {"multipleOf": _MultipleOf}
+        return jsonschema_rs.validator_for(schema, mask=_MASK, offline=True, keywords=keywords)
+
     def validate(data: bytes) -> None:
-        instance = decode(data)
+        if _LONG_NUMBER.search(data):
+            instance, compiled = _exact(data), exact()
+        else:
+            instance, compiled = decode(data), ordinary
         if compiled.is_valid(instance):
             return
-        invalid = compiled.iter_errors(instance)
-        if leaves_out is not None:
-            invalid = (error for error in invalid if not _is_left_out(error, instance, leaves_out))
-        error = next(iter(invalid), None)
+        try:
+            invalid = compiled.iter_errors(instance)
+            if leaves_out is not None:
+                invalid = (error for error in invalid if not _is_left_out(error, instance, leaves_out))
+            error = next(iter(invalid), None)
+        except ValueError:  # the error would have the number as int
+            raise Rejected("schema", f"{_MASK}, with a number of over 4,300 digits, is not valid") from None
         if error is None:
             return
         pointer = json_pointer(str(key) for key in error.instance_path)
         raise Rejected("schema", str(error.message), pointer)
 
     return validate
+
+
+class _MultipleOf:
+    """The keyword `multipleOf`, for numbers with any number of digits; that of the library rounds them."""
+
+    def __init__(self, parent_schema: dict[str, Any], value: Any, schema_path: list[str | int]) -> None:  # noqa: ARG002
+        """`value` is the divisor."""
+        self._divisor = value
+
+    def validate(self, instance: Any) -> None:
+        """Raises ValueError if a number is no multiple."""
+        if not isinstance(instance, int | float | Decimal) or isinstance(instance, bool):
+            return
+        digits, exponent = _parts(instance)
+        divisor_digits, divisor_exponent = _parts(self._divisor)
+        divisor, zeros = int(divisor_digits), exponent - divisor_exponent
+        if digits and (zeros < 0 or _remainder(digits, divisor) * pow(10, zeros, divisor) % divisor):
+            raise ValueError(f"{_MASK} is not a multiple of {self._divisor}")
+
+
+def _parts(number: float | Decimal) -> tuple[str, int]:
+    """The digits of a number without zeros at their end, empty for 0, and the exponent of ten that they are times."""
+    _, digits, exponent = Decimal(repr(number) if isinstance(number, float) else number).as_tuple()
+    assert isinstance(exponent, int)  # JSON has no infinity
+    text = "".join(map(str, digits))
+    significant = text.rstrip("0")
+    return significant, exponent + len(text) - len(significant)
+
+
+def _remainder(digits: str, divisor: int) -> int:
+    """The remainder of a whole number, in a time that is linear in its digits."""
+    remainder = 0
+    for start in range(0, len(digits), _DIGITS):
+        part = digits[start : start + _DIGITS]
+        remainder = (remainder * 10 ** len(part) + int(part)) % divisor
+    return remainder
+
+
+def _exact(data: bytes) -> Any:
+    """As `decode`, with every digit."""
+    try:
+        return exact_json.loads(data)
+    except ValueError as error:
+        raise Rejected("not-json", str(error)) from None
 
 
 def _is_left_out(error: jsonschema_rs.ValidationError, data: Any, leaves_out: LeavesOut) -> bool:

@@ -4,6 +4,8 @@ import hashlib
 import hmac
 import re
 from datetime import UTC, datetime
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hifi.pipe.model import Pipe
+from hifi.pipe.normalize.json_schema import validator
 from hifi.pipe.normalize.program import NormalizeProgram, compile_pipe
 from hifi.runtime.errors import Misconfigured, Rejected
 from hifi_normalize.functions.user_function import load_function
@@ -318,6 +321,53 @@ def test_data_that_fails_its_schema_is_rejected_with_the_place_and_without_the_v
         run(text, schema=SCHEMA)
     assert (caught.value.reason, caught.value.pointer) == ("schema", pointer)
     assert "Zaphod" not in caught.value.detail
+
+
+LONG_DECIMAL = "0.1234567890123456789012345678901234567891"
+
+
+@pytest.mark.parametrize(
+    ("number", "rule"),
+    [
+        ("1e400", {"type": "integer", "minimum": 10, "multipleOf": 5}),
+        ("-1e400", {"type": "number", "maximum": 0}),
+        ("1" * 400, {"type": "integer", "multipleOf": 1}),
+        ("1." + "0" * 40, {"type": "integer", "const": 1}),
+        (LONG_DECIMAL, {"type": "number", "exclusiveMinimum": 0.1, "not": {"multipleOf": 0.01}}),
+        ("1234567890123456789012345678.99", {"multipleOf": 0.01, "not": {"type": "integer"}}),
+        ("1e-400", {"exclusiveMinimum": 0, "not": {"type": "integer"}}),
+        ("9007199254740993", {"not": {"maximum": 9007199254740992}}),
+        ("9007199254740993.5", {"not": {"multipleOf": 1}, "exclusiveMinimum": 9007199254740993}),
+        ("1" * 300_000, {"type": "integer", "multipleOf": 3}),
+        ("1e999999999999999", {"type": "integer", "multipleOf": 10, "not": {"multipleOf": 3}}),
+    ],
+)
+def test_numbers_that_a_double_cannot_hold_are_judged_exactly_and_keep_their_digits(
+    number: str, rule: dict[str, Any]
+) -> None:
+    text = f'{{"id": 1, "n":{number}}}'
+    schema = {"properties": {"n": rule}}
+    assert run(text, schema=schema) == text.encode()
+    assert f'"n":{number}'.encode() in (run(text, schema=schema, fields={"id": "id"}) or b"")
+    with pytest.raises(Rejected) as caught:
+        run(text, schema={"properties": {"n": {"not": rule}}})
+    pointer = "/n" if len(number) < 4_300 else ""
+    assert (caught.value.reason, caught.value.pointer) == ("schema", pointer)
+
+
+@given(
+    st.decimals(allow_nan=False, allow_infinity=False, places=None),
+    st.sampled_from(["1", "3", "0.1", "0.25", "100", "7e3"]),
+)
+def test_multiples_are_judged_as_fractions_say(number: Decimal, divisor: str) -> None:
+    text = f'{{"padding":"{"9" * 16}", "n":{number:e}}}'.encode()
+    is_multiple = (Fraction(number) / Fraction(divisor)).denominator == 1
+    validate = validator({"properties": {"n": {"multipleOf": orjson.loads(divisor)}}})
+    if is_multiple:
+        validate(text)
+    else:
+        with pytest.raises(Rejected, match="the value is not a multiple of"):
+            validate(text)
 
 
 def test_data_that_satisfies_its_schema_stays_as_it_was() -> None:
