@@ -9,17 +9,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import msgspec
 import orjson
 
 from hifi.record.cloudevents.event import InvalidEvent
-from hifi.record.cloudevents.json_slices import array_elements, check_utf8, value_slice, without_bom
+from hifi.record.cloudevents.json_slices import check_utf8, value_slice, without_bom
 from hifi.runtime.errors import Misconfigured
+from hifi_cli.sending.json_array import ArrayItems, NotAnArray
 
 MAX_EVENT_BYTES: Final = 16 * 1024 * 1024
 """A longer line or cell is not read as a whole; ingest accepts smaller ones only."""
+_BOM: Final = b"\xef\xbb\xbf"
 _SUFFIXES: Final = {".csv": "csv", ".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson"}
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 """A number of JSON (RFC 8259, 6)."""
@@ -72,7 +74,7 @@ def read_events(
     if kind is FileFormat.CSV:
         yield from _csv(source, types=types)
     elif kind is FileFormat.JSON:
-        yield from _array(source.read(), name)
+        yield from _json(source, name)
     else:
         yield from _lines(_bounded_lines(source))
 
@@ -116,23 +118,71 @@ def _checked(number: int, text: bytes) -> FileEvent | UnreadableEvent:
     return FileEvent(number, text) if text.startswith(b"{") else UnreadableEvent(number, "not a JSON object")
 
 
-def _array(content: bytes, name: str) -> Iterator[FileEvent | UnreadableEvent]:
-    """The elements of an array as slices of the file, so that numbers keep their digits."""
-    content = without_bom(content).strip()
+def _json(source: io.BufferedReader, name: str) -> Iterator[FileEvent | UnreadableEvent]:
+    """The items of an array, one object, or lines; nothing larger than an event is kept in memory."""
+    head, skipped = source.read(len(_BOM)), 0
+    if head == _BOM:
+        head, skipped = b"", len(_BOM)
+    while not head.strip() and (more := source.read(1)):
+        skipped += len(head)
+        head = more
+    skipped += len(head) - len(head.lstrip())
+    rest = io.BufferedReader(_Chained(head.lstrip(), source))
+    if head.lstrip().startswith(b"["):
+        yield from _array(rest, name, skipped)
+        return
+    content = rest.read(MAX_EVENT_BYTES + 1)
+    lines = _bounded_lines(io.BufferedReader(_Chained(content, rest)))
+    if len(content) > MAX_EVENT_BYTES and content.startswith(b"{"):
+        yield from _lines(lines)
+        return
     try:
         check_utf8(content)
-        elements = array_elements(content) if content.startswith(b"[") else [value_slice(content)]
+        yield _as_line(1, value_slice(content.strip()))
     except InvalidEvent as error:
-        lines = content.splitlines()
-        if len(lines) > 1 and lines[0].strip().startswith(b"{"):
+        if content.startswith(b"{") and b"\n" in content.strip():
             yield from _lines(lines)
             return
         raise Misconfigured(f"{name} is not JSON: {error.detail}") from None
-    for number, element in enumerate(elements, 1):
-        line = msgspec.json.format(element, indent=-1)  # an event is sent as a line
-        yield (
-            FileEvent(number, line) if line.startswith(b"{") else UnreadableEvent(number, "not a JSON object")
-        )
+
+
+def _array(reader: BinaryIO, name: str, start: int) -> Iterator[FileEvent | UnreadableEvent]:
+    """The items of an array as they are written, so that numbers keep their digits."""
+    try:
+        for number, item in enumerate(ArrayItems(reader, start, MAX_EVENT_BYTES), 1):
+            if item.text is None:
+                reason = f"the item at byte {item.start} has more than {MAX_EVENT_BYTES} bytes"
+                yield UnreadableEvent(number, reason)
+                continue
+            try:
+                check_utf8(item.text)
+                yield _as_line(number, value_slice(item.text))
+            except InvalidEvent as error:
+                yield UnreadableEvent(number, f"{error.detail} (the item at byte {item.start})")
+    except NotAnArray as error:
+        raise Misconfigured(f"{name} is not JSON: {error}; the events before it are sent") from None
+
+
+def _as_line(number: int, element: bytes | msgspec.Raw) -> FileEvent | UnreadableEvent:
+    line = msgspec.json.format(element, indent=-1)  # an event is sent as a line
+    return FileEvent(number, line) if line.startswith(b"{") else UnreadableEvent(number, "not a JSON object")
+
+
+class _Chained(io.RawIOBase):
+    """Bytes that were read already, then the rest of their file."""
+
+    def __init__(self, head: bytes, rest: "io.BufferedReader[Any]") -> None:
+        self._head = head
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._head[: len(buffer)] or self._rest.read1(len(buffer))
+        self._head = self._head[len(data) :]
+        buffer[: len(data)] = data
+        return len(data)
 
 
 def _csv(reader: io.BufferedReader, *, types: bool) -> Iterator[FileEvent | UnreadableEvent]:

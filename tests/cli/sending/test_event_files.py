@@ -1,5 +1,7 @@
 import io
 import json
+import subprocess
+import sys
 from typing import Any
 
 import orjson
@@ -8,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hifi.runtime.errors import Misconfigured
-from hifi_cli.sending import event_files
+from hifi_cli.sending import event_files, json_array
 from hifi_cli.sending.event_files import FileEvent, FileFormat, UnreadableEvent, read_events
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
 
 
 def read(content, name="-", file_format=FileFormat.AUTO, **options):
@@ -46,6 +54,85 @@ def test_bad_lines_are_reported_and_the_others_are_sent():
 )
 def test_a_json_file_is_an_array_an_object_or_lines(content, expected):
     assert told(read(content, "x.json")) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "sent", "problem"),
+    [
+        (b'[{"a":1},{"a":tru},{"a":2}]', [1, "1:", 3], None),
+        (b'[{"a":1},,{"a":"\\u12"},{"a":"]}"}]', [1, "1:", "1:", 4], None),
+        (b'[{"a":1},{"a":"\xff"},{"a":2}] \n', [1, "1:", 3], None),
+        (b'\xef\xbb\xbf [{"a":1},{"a":[1}]', [1], "a bracket } does not match at byte 20"),
+        (b'[{"a":1},{"a":2}', [1], "the array does not end at byte 16"),
+        (b'[{"a":1},{"a":"2]', [1], "a string does not end at byte 14"),
+        (b'[{"a":1}] {"a":2}', [1], "the array has ended, but more follows at byte 10"),
+    ],
+)
+def test_a_bad_item_costs_itself_and_where_none_begins_what_was_before_is_sent(content, sent, problem):
+    source: Any = io.BufferedReader(io.BytesIO(content))
+    events: list[FileEvent | UnreadableEvent] = []
+    if problem is None:
+        events += read_events(source, "x.json", FileFormat.AUTO)
+    else:
+        with pytest.raises(
+            Misconfigured, match=f"x.json is not JSON: {problem}; the events before it are sent"
+        ):
+            events.extend(read_events(source, "x.json", FileFormat.AUTO))
+    refused = [event for event in events if isinstance(event, UnreadableEvent)]
+    assert [event.number for event in events if isinstance(event, FileEvent)] == [
+        number for number in sent if isinstance(number, int)
+    ]
+    assert len(refused) == sum(isinstance(number, str) for number in sent)
+    assert all("the item at byte" in str(event) for event in refused)
+
+
+_LARGE_ARRAY = """
+import io, itertools, resource
+from hifi_cli.sending.event_files import FileFormat, read_events
+
+class Array(io.RawIOBase):
+    def __init__(self):
+        item = b'{"n": 1.10, "text": "' + b"x" * 1000 + b'\\\\", "list": [1, {}]}'
+        self.parts = itertools.chain([b"[" + item], itertools.repeat(b",\\n" + item, 199_999), [b"]"])
+        self.left = b""
+    def readable(self):
+        return True
+    def readinto(self, buffer):
+        while len(self.left) < len(buffer) and (part := next(self.parts, None)) is not None:
+            self.left += part
+        data, self.left = self.left[:len(buffer)], self.left[len(buffer):]
+        buffer[:len(data)] = data
+        return len(data)
+
+pages = int(open("/proc/self/statm").read().split()[0])
+most = pages * resource.getpagesize() + 48 * 1024 * 1024
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+print(sum(1 for event in read_events(io.BufferedReader(Array()), "x.json", FileFormat.AUTO) if event.data))
+"""
+
+
+def test_an_array_of_200_megabytes_takes_memory_for_an_item_only():
+    program = _LARGE_ARRAY.replace("\\\\", "\\")
+    answer = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert answer.stdout.strip() == "200000"
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=5), JSON, max_size=3), max_size=8), st.integers(1, 40))
+def test_an_array_gives_the_events_that_its_items_as_lines_give(events, chunk_bytes):
+    texts = [json.dumps(event, ensure_ascii=bool(chunk_bytes % 2)) for event in events]
+    as_array = f" [ {' , '.join(texts)} ] ".encode("utf-8", "surrogatepass")
+    as_lines = "\n".join(texts).encode("utf-8", "surrogatepass")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_array, "_CHUNK_BYTES", chunk_bytes)
+        of_array = [event for event in read(as_array, "x.json") if isinstance(event, FileEvent)]
+    of_lines = [event for event in read(as_lines, "x.ndjson") if isinstance(event, FileEvent)]
+    assert [json.loads(event.data) for event in of_array] == [json.loads(event.data) for event in of_lines]
+    assert [event.number for event in of_array] == [event.number for event in of_lines]
+
+
+def test_items_of_an_array_keep_digits_and_repeated_names_in_their_order():
+    text = b'{"n":1.10,"big":18446744073709551616,"e":1e400,"a":1,"a":2}'
+    assert told(read(b"[" + text + b",\n" + text + b"]", "x.json")) == [(1, text), (2, text)]
 
 
 def test_the_format_of_standard_input_is_detected_by_its_first_character():

@@ -63,9 +63,10 @@ async def open_stream(
     Raises:
         OSError: no address is allowed, none accepts the connection, or TLS fails.
     """
-    if not isinstance(client._security_protocol, JudgedProtocol):  # noqa: SLF001
+    protocol = client._security_protocol  # noqa: SLF001
+    if not isinstance(protocol, JudgedProtocol):
         return await asyncio.open_connection(host, port, ssl=context)
-    sock = await egress().connected_socket(EgressKind.KAFKA, host, port)
+    sock = await egress(protocol.pipe).connected_socket(EgressKind.KAFKA, host, port)
     try:
         return await asyncio.open_connection(sock=sock, ssl=context, server_hostname=host)
     except BaseException:

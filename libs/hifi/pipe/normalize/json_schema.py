@@ -44,7 +44,7 @@ def validator(schema: dict[str, Any], leaves_out: LeavesOut | None = None) -> Ca
 
     @cache
     def exact() -> jsonschema_rs.Validator:
-        keywords = {"multipleOf": _MultipleOf}
+        keywords: dict[str, Any] = {"multipleOf": _MultipleOf}
         return jsonschema_rs.validator_for(schema, mask=_MASK, offline=True, keywords=keywords)
 
     def validate(data: bytes) -> None:

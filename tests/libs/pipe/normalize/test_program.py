@@ -348,7 +348,7 @@ def test_numbers_that_a_double_cannot_hold_are_judged_exactly_and_keep_their_dig
     text = f'{{"id": 1, "n":{number}}}'
     schema = {"properties": {"n": rule}}
     assert run(text, schema=schema) == text.encode()
-    assert f'"n":{number}'.encode() in run(text, schema=schema, fields={"id": "id"})
+    assert f'"n":{number}'.encode() in (run(text, schema=schema, fields={"id": "id"}) or b"")
     with pytest.raises(Rejected) as caught:
         run(text, schema={"properties": {"n": {"not": rule}}})
     pointer = "/n" if len(number) < 4_300 else ""
