@@ -84,7 +84,7 @@ class LaneOutcomes:
         """Hand over all that waits, and send nothing, while the pipe is held."""
         self._held = held
         if held:
-            self.conclude(self.health.release_held())
+            self.record(self.health.release_held())
             self.hand_over_waiting(monotonic_s())
 
     def revoke(self) -> None:
