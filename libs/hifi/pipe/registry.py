@@ -273,7 +273,7 @@ class PipeRegistry:
                 for name in self._bodies.keys() | self._unreadable.keys()
                 if (
                     numbers := self._bodies.get(name, {}).keys()
-                    | self._unreadable.get(name, {}).keys() - {None}
+                    | {number for number in self._unreadable.get(name, {}) if number is not None}
                 )
             },
             self.coloured,

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.support.held_pipes import unreadable_record
+from tests.support.observe_principal import create_principals
 from tests.support.stream_process import create_stream
 
 from hifi.kafka.topics import Topics
@@ -26,6 +27,7 @@ async def test_apply_does_not_replace_a_pipe_that_cannot_be_read_but_can_delete_
     kafka: str, tmp_path: Path
 ) -> None:
     topics = Topics(await create_stream(kafka))
+    await create_principals(kafka, topics.stream)  # with the audit
     orders = BODY | {"pipe": "orders", "source": {"keys": [{"sha256": "1" * 64}]}}
     records = [unreadable_record(Pipe.model_validate(BODY)), pipe_record(Pipe.model_validate(orders))]
     await publish(kafka, topics, records)

@@ -28,7 +28,11 @@ from hifi_infra.kafka.stream_setup import put_in_force
 
 def pipe(name: str, url: str = "http://127.0.0.1:9/") -> Pipe:
     return Pipe.model_validate(
-        {"pipe": name, "source": {"keys": [{"env": "KEY"}]}, "destinations": [{"name": "there", "url": url}]}
+        {
+            "pipe": name,
+            "source": {"keys": [{"env": f"KEY_{name.upper()}"}]},
+            "destinations": [{"name": "there", "url": url}],
+        }
     )
 
 

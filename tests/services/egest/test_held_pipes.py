@@ -1,10 +1,11 @@
 """Deliveries of a pipe whose declaration cannot be read wait at the retrier, and others go on; real Kafka."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from tests.support.egest.egest_stream import EgestStream, outcomes, pipe, process, running_egest, until
-from tests.support.egest.fake_destination import destination
+from tests.support.egest.fake_destination import OK, ReceivedRequest, destination
 from tests.support.held_pipes import unreadable_body, unreadable_record
 
 from hifi.pipe.registry import publish
@@ -57,3 +58,28 @@ async def test_deliveries_of_a_next_revision_that_cannot_be_read_wait_and_those_
             receipts = await stream.receipts(2)
         assert receiver.ids == ids
     assert sorted(outcomes(receipts)) == ["delivered", "retry"]
+
+
+async def test_what_waits_in_a_lane_when_its_pipe_is_held_is_handed_over_and_not_sent(
+    stream: EgestStream, caplog: pytest.LogCaptureFixture
+) -> None:
+    answered = asyncio.Event()
+
+    async def slow(_: ReceivedRequest) -> bytes:
+        await answered.wait()
+        return OK
+
+    async with destination(slow) as receiver:
+        flights = pipe(receiver.url, concurrency=1)
+        async with running_egest(stream, flights):
+            await stream.send(5)
+            await until(lambda: receiver.requests)
+            await publish(stream.kafka, stream.topics, [unreadable_record(flights, 2)])
+            held = await stream.receipts(4)
+            assert outcomes(held) == ["retry"] * 4
+            assert {receipt[REASON] for receipt in held} == {"pipe-unreadable"}
+            answered.set()
+            receipts = await stream.receipts(5)
+        assert len(receiver.requests) == 1
+    assert sorted(outcomes(receipts)) == ["delivered", *["retry"] * 4], "the request in flight finishes"
+    assert "lanes-update-failed" not in caplog.text

@@ -491,6 +491,21 @@ async def test_a_control_record_that_cannot_be_read_is_an_alarm_until_its_key_is
         await until(url, "/api/v1/alarms", lambda body: not causes(body))
 
 
+async def test_a_declaration_that_cannot_be_read_is_an_alarm_that_says_that_its_pipe_is_held(
+    stream: Stream,
+) -> None:
+    pipes = stream.topics.pipes
+    await stream.producer.send_and_wait(pipes, 0, [Record(b"flights", b"{", [])])
+
+    def causes(body: Any) -> list[str]:
+        return [alarm["cause"] for alarm in body["active"] if alarm["kind"] == "unreadable-record"]
+
+    async with stream.observing() as (_, url):
+        [cause] = causes(await until(url, "/api/v1/alarms", causes))
+    assert f"of {pipes} cannot be read (ValidationError): the pipe is held" in cause
+    assert "'flights'" in cause
+
+
 async def test_minutes_are_listed_from_the_one_in_which_the_stream_started(kafka: str) -> None:
     before = now_us() // 60_000_000
     async with new_stream(kafka) as stream, stream.observing() as (observer, url):

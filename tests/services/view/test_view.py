@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support.egest.egest_stream import until
+from tests.support.held_pipes import unreadable_record
 from tests.support.small_disk import filled, small_disk
 from tests.support.view.view_stream import (
     PIPE,
@@ -20,6 +21,7 @@ from tests.support.view.view_stream import (
 )
 
 from hifi.pipe.model import Pipe
+from hifi.pipe.registry import publish
 from hifi.record.cloudevents.timestamps import format_us
 from hifi.runtime.clock import now_us
 
@@ -239,3 +241,15 @@ async def test_killed_in_the_middle_of_a_load_it_has_the_rows_that_were_sent(
     finally:
         process.kill()
     assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+async def test_a_view_of_a_held_pipe_stands_still(stream: ViewStream, tmp_path: Path) -> None:
+    await stream.events({"flight": "UA1", "delay": 1})
+    async with viewing(stream, tmp_path) as (client, service):
+        await client.rows()
+        await publish(stream.kafka, stream.topics, [unreadable_record(Pipe.model_validate(PIPE), 2)])
+        await until(lambda: "is held" in service.health.warnings.get("view flights-now", ""))
+        assert (await client.ask(NAME))[1]["state"] == "refused"
+        await stream.publish(Pipe.model_validate(PIPE))
+        await stream.events({"flight": "UA1", "delay": 2})
+        assert [row["delay"] for row in await client.rows()] == [2]

@@ -322,8 +322,7 @@ RUNBOOKS: Final = {
     "unreadable-record": Runbook(
         (
             "A record of a control topic, such as `pipes` or `destinations`, cannot be read. One of `pipes` holds its "
-            "pipe: no new events, dead letters `pipe-unreadable`, retries. Services skip any other one and go on with "
-            "what they read before."
+            "pipe: no new events, dead letters `pipe-unreadable`, retries. Others are skipped."
         ),
         (
             "A newer or older release, or a program that is not hifi's, wrote it.",

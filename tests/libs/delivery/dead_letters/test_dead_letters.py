@@ -328,6 +328,30 @@ def test_a_delivery_with_a_condition_goes_back_to_enrich_without_what_it_had_add
     assert fields(written.headers)[SERVICE] == service.encode()
 
 
+@pytest.mark.parametrize("service", ["egest", "retrier", "lake"])
+def test_a_delivery_that_lake_makes_now_goes_back_to_enrich(service: str) -> None:
+    lake = {"warehouse": "/srv/lake", "table": "a.b", "mode": "append"}
+    current = declared(destinations=[{"name": "d", "kind": "iceberg", "settings": lake}])
+    headers = [*packed(IDENTITY_FIELDS | {IN: b"1"}), (DESTINATION, b"d")]
+    record = dead_letter(b"k", b"{}", headers, service, Rejected("pipe-unreadable", "y"), 0)
+    letter = DeadLetter(0, 0, 0, record.key, record.value, record.headers)
+    assert not letter.withheld
+    assert target(Topics("s"), letter, current) == Topics("s").normalized
+
+
+async def test_a_letter_of_a_held_pipe_is_not_replayed_before_its_declaration_can_be_read(
+    stream: DeadLetterStream,
+) -> None:
+    await stream.write()
+    current = {"flights": PipeRevision(FLIGHTS, offset=1, number=1)}
+    replaying = replay(
+        stream.producer, stream.topics, await stream.letters(), current, {"flights": "no key x"}
+    )
+    with pytest.raises(Rejected, match=r"the pipe flights, which is held: no key x\. .* then replay"):
+        [topic async for _, topic in replaying]
+    assert await stream.read(stream.topics.retry_out) == []
+
+
 async def test_a_repeated_replay_changes_nothing(stream: DeadLetterStream) -> None:
     for _ in range(250):
         await stream.write()

@@ -413,10 +413,15 @@ def test_an_id_is_hidden_where_its_field_is_masked(taken: str | None, masked: st
         pipe().model_dump(exclude_unset=True)
         | {"source": {"keys": [{"env": "KEY"}], "id": taken}, "normalize": {"mask": {masked: "drop"}}}
     )
-    registry = SimpleNamespace(get={"flights": SimpleNamespace(pipe=declared)}.get, held=lambda _: None)
+    held: dict[str, str] = {}
+    published = {"flights": SimpleNamespace(pipe=declared)}
+    registry = SimpleNamespace(get=published.get, held=held.get)
     pipes = ObservedPipes(registry, MinuteStore(), 10)  # type: ignore[arg-type]
     assert pipes.hides_id("flights") is hidden
     assert pipes.hides_id("deleted"), "nobody knows what it masked"
+    held["flights"] = "its declaration cannot be read"
+    assert pipes.hides_id("flights")
+    assert pipes.masks("flights")
 
 
 @pytest.fixture(params=[logging.WARNING, logging.CRITICAL])
