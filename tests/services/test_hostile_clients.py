@@ -24,7 +24,7 @@ from hifi.runtime.http.tls import ServerCertificate
 from hifi_infra.colours.haproxy import HAProxy, find_haproxy
 from hifi_infra.kafka.certificates import make_authority, make_certificate
 
-REQUESTS = 300
+REQUESTS = 100
 IDLE = 10_000
 IDLE_OF_CONSOLES = 4_000
 """Below the 4,096 connections of observe and manage."""
