@@ -66,9 +66,7 @@ public class BoundedExpression implements java.io.Serializable {
             return result ? failure("sql-failed", "an expression of the pipe is nested too deeply for this event") : null;
         } finally {
             long usedNs = budget.stop();
-            if (budget.isLarge()) {
-                expression.foreach(new SqlBudget.Forget());
-            }
+            budget.forget(expression);
             if (usedNs > limitNs / 10 && budget.exceeded() == null) {
                 slow(usedNs);
             }

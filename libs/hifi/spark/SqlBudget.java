@@ -25,13 +25,17 @@ import org.apache.spark.unsafe.types.VariantVal;
  * Spark's expressions cannot be interrupted, and reserve the memory for a value before they make it. So values are
  * counted where they are made; functions that may need more than their arguments, or make many objects, are asked
  * before for what they need at most, objects of Java included; regular expressions read a text that checks the time,
- * and so does each call of a lambda function.
+ * and so does each call of a lambda function. Tasks share a heap: only one event in a JVM at a time may need more than
+ * a small share of the memory, and the others that do wait for it.
  * Compiled by Janino, which has no generics and no lambda expressions.
  */
 public class SqlBudget {
     private static final ThreadLocal CURRENT = new ThreadLocal();
     private static final java.lang.management.ThreadMXBean THREADS =
         java.lang.management.ManagementFactory.getThreadMXBean();
+    private static final java.util.concurrent.locks.ReentrantLock LARGE =
+        new java.util.concurrent.locks.ReentrantLock();
+    private static final int SMALL_SHARE = 16;
     private static final int TICKS_PER_CHECK = 64;
     private static final int LONGEST_NUMBER = 2000;
     private static final int LARGEST_SCALE = 400;
@@ -49,8 +53,10 @@ public class SqlBudget {
     private long startNs;
     private long limitBytes;
     private long bytesLeft;
+    private double most;
     private int ticks;
     private boolean active;
+    private boolean alone;
     private String exceeded;
 
     /** Thrown where the budget is exceeded. Spark's `try_` functions catch no VirtualMachineError. */
@@ -79,6 +85,7 @@ public class SqlBudget {
         this.limitNs = limitNs;
         this.limitBytes = limitBytes;
         bytesLeft = limitBytes;
+        most = 0;
         cpuStartNs = THREADS.getCurrentThreadCpuTime();
         startNs = System.nanoTime();
         deadlineNs = startNs + limitNs;
@@ -95,18 +102,44 @@ public class SqlBudget {
         return THREADS.getCurrentThreadCpuTime() - cpuStartNs;
     }
 
-    /** Whether values were made that are too large to be kept until the next event. */
-    boolean isLarge() {
-        return limitBytes - bytesLeft > KEPT_BYTES || exceeded != null;
+    /** Forget values that are too large to be kept until the next event, and let other events have large ones. */
+    void forget(Expression expression) {
+        try {
+            if (most > KEPT_BYTES || exceeded != null) {
+                expression.foreach(new Forget());
+            }
+        } finally {
+            release();
+        }
     }
 
-    /** Forget the values of the last event, which lambda functions and calls of methods keep. */
+    private void release() {
+        if (alone) {
+            alone = false;
+            LARGE.unlock();
+        }
+    }
+
+    /** Before an event needs more than a small share of the memory, wait until no other event of this JVM does. */
+    private void reserve(double bytes) {
+        most = Math.max(most, limitBytes - bytesLeft + bytes);
+        if (!alone && most > limitBytes / SMALL_SHARE) {
+            LARGE.lock();
+            alone = true;
+        }
+    }
+
+    /** Forget the values of the last event, which functions, lambda functions and calls of methods keep. */
     public static class Forget extends scala.runtime.AbstractFunction1 {
         public Object apply(Object node) {
             if (node instanceof NamedLambdaVariable) {
                 ((NamedLambdaVariable) node).value().set(null);
             } else if (node instanceof Asked) {
+                ((Asked) node).lastRegex = null;
+                ((Asked) node).lastPattern = null;
                 apply(((Asked) node).called);
+            } else if (node instanceof Literal && ((Literal) node).value() instanceof Expression) {
+                ((Expression) ((Literal) node).value()).foreach(this);
             } else if (node instanceof InvokeLike) {
                 java.util.Arrays.fill(((InvokeLike) node).evaluatedArgs(), null);
             }
@@ -149,14 +182,19 @@ public class SqlBudget {
         if (bytes > bytesLeft) {
             fail(expression, "needs more than " + limitBytes / 1048576 + " MB of memory for an event");
         }
+        reserve(bytes);
         bytesLeft -= (long) bytes;
     }
 
     /** Refuse what would need more than is left, without counting it: what is made of it is counted later. */
     void need(double bytes, Described expression) {
-        if (active && bytes > bytesLeft) {
+        if (!active) {
+            return;
+        }
+        if (bytes > bytesLeft) {
             fail(expression, "needs more than " + limitBytes / 1048576 + " MB of memory for an event");
         }
+        reserve(bytes);
     }
 
     /** Refuse work that would exceed the time. */
@@ -303,6 +341,10 @@ public class SqlBudget {
             return sql.length() > 120 ? sql.substring(0, 119) + "…" : sql;
         }
 
+        public boolean foldable() {
+            return original().foldable();
+        }
+
         public boolean nullable() {
             return true;
         }
@@ -332,23 +374,42 @@ public class SqlBudget {
         }
     }
 
-    /** An expression that checks the time, and whose value is counted. */
-    public static class Counted extends Described {
-        private final Expression child;
-        private final boolean large;
+    /** An expression in the place of its only child. */
+    public abstract static class Around extends Described {
+        final Expression child;
 
-        public Counted(Expression child, String text) {
+        Around(Expression child, String text) {
             super(text);
             this.child = child;
-            this.large = isLarge(child.dataType());
         }
+
+        /** The same around another child. */
+        abstract Around around(Expression child);
 
         Expression original() {
             return child;
         }
 
-        public boolean foldable() {
-            return child.foldable();
+        public scala.collection.immutable.Seq children() {
+            return sequence(java.util.Collections.singletonList(child));
+        }
+
+        public TreeNode withNewChildrenInternal(scala.collection.immutable.IndexedSeq children) {
+            return around((Expression) children.apply(0));
+        }
+    }
+
+    /** An expression that checks the time, and whose value is counted. */
+    public static class Counted extends Around {
+        private final boolean large;
+
+        public Counted(Expression child, String text) {
+            super(child, text);
+            this.large = isLarge(child.dataType());
+        }
+
+        Around around(Expression child) {
+            return new Counted(child, text());
         }
 
         public boolean nullable() {
@@ -368,31 +429,16 @@ public class SqlBudget {
             }
             return value;
         }
-
-        public scala.collection.immutable.Seq children() {
-            return sequence(java.util.Collections.singletonList(child));
-        }
-
-        public TreeNode withNewChildrenInternal(scala.collection.immutable.IndexedSeq children) {
-            return new Counted((Expression) children.apply(0), text());
-        }
     }
 
     /** A double or float that is null where it is infinite or no number. */
-    public static class Finite extends Described {
-        private final Expression child;
-
+    public static class Finite extends Around {
         public Finite(Expression child) {
-            super("");
-            this.child = child;
+            super(child, "");
         }
 
-        Expression original() {
-            return child;
-        }
-
-        public boolean foldable() {
-            return child.foldable();
+        Around around(Expression child) {
+            return new Finite(child);
         }
 
         public Object eval(InternalRow row) {
@@ -403,33 +449,19 @@ public class SqlBudget {
             double number = ((Number) value).doubleValue();
             return Double.isInfinite(number) || Double.isNaN(number) ? null : value;
         }
-
-        public scala.collection.immutable.Seq children() {
-            return sequence(java.util.Collections.singletonList(child));
-        }
-
-        public TreeNode withNewChildrenInternal(scala.collection.immutable.IndexedSeq children) {
-            return new Finite((Expression) children.apply(0));
-        }
     }
 
     /** An array or a map of a function that calls a lambda function for each element; it needs memory for each. */
-    public static class Sized extends Described {
-        private final Expression child;
+    public static class Sized extends Around {
         private final int bytes;
 
         public Sized(Expression child, int bytes, String text) {
-            super(text);
-            this.child = child;
+            super(child, text);
             this.bytes = bytes;
         }
 
-        Expression original() {
-            return child;
-        }
-
-        public boolean foldable() {
-            return child.foldable();
+        Around around(Expression child) {
+            return new Sized(child, bytes, text());
         }
 
         public boolean nullable() {
@@ -440,14 +472,6 @@ public class SqlBudget {
             Object value = child.eval(row);
             current().need(count(value) * bytes, this);
             return value;
-        }
-
-        public scala.collection.immutable.Seq children() {
-            return sequence(java.util.Collections.singletonList(child));
-        }
-
-        public TreeNode withNewChildrenInternal(scala.collection.immutable.IndexedSeq children) {
-            return new Sized((Expression) children.apply(0), bytes, text());
         }
     }
 
@@ -497,10 +521,6 @@ public class SqlBudget {
 
         Expression original() {
             return function;
-        }
-
-        public boolean foldable() {
-            return function.foldable();
         }
 
         public scala.collection.immutable.Seq children() {
@@ -1094,7 +1114,8 @@ public class SqlBudget {
         } catch (VirtualMachineError error) {
             throw new IllegalArgumentException(error.toString());
         } finally {
-            budget.active = false;
+            budget.stop();
+            budget.release();
         }
     }
 
@@ -1107,7 +1128,8 @@ public class SqlBudget {
         } catch (Exceeded error) {
             throw new IllegalArgumentException(error.getMessage());
         } finally {
-            budget.active = false;
+            budget.stop();
+            budget.release();
         }
     }
 

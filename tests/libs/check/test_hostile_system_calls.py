@@ -1,11 +1,14 @@
-"""What the check and the evaluation of hostile pipes open, execute and connect to; the kernel tells, JVM included."""
+"""What hostile pipes have hifi open, execute and connect to, in the check, Spark, egest and collect.
+
+The kernel tells, the JVM and other processes included.
+"""
 
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +32,13 @@ _OPENED: Final = re.compile(r'(?:AT_FDCWD|\d+)<([^>]*)>, "((?:[^"\\]|\\.)*)"')
 """Folder and path of an opened file."""
 _LOOPBACK: Final = re.compile(r'sin6?_port=htons\((\d+)\).*"(?:127\.0\.0\.1|::ffff:127\.0\.0\.1|::1)"')
 _EPHEMERAL: Final = 32_768
+_RESOLVER: Final = re.compile(r'_port=htons\(53\)|sun_path="/(?:var/)?run/(?:nscd|systemd/resolve)/')
+_OF_SERVICES: Final = (
+    *(f"{sys.base_prefix}/bin/", "/etc/localtime", "/usr/share/locale/"),
+    *("/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf"),
+    *("/etc/ssl/", "/usr/lib/ssl/", "/usr/share/ca-certificates/", "/etc/ld.so.cache", "/lib/", "/usr/lib/"),
+)
+"""What Python, the resolver of names, TLS and the loader of programs read."""
 
 
 def own_folders(folder: Path) -> tuple[str, ...]:
@@ -55,9 +65,17 @@ def own_folders(folder: Path) -> tuple[str, ...]:
     return (*prefixes, *system, *LIMITS.values())
 
 
-def escapes(calls: str, folder: Path) -> Iterator[str]:
-    """Kind of each system call that reaches anything else."""
-    allowed_prefixes = tuple(prefix for prefix in own_folders(folder) if prefix.startswith("/"))
+def escapes(calls: str, folder: Path, broker: str = "") -> Iterator[str]:
+    """Kind of each system call that reaches anything else.
+
+    Args:
+        calls: as strace writes them.
+        folder: of the test.
+        broker: port of the mesh's own Kafka, of a service; it resolves names, reads what certificates are trusted and
+            starts Python. Empty: of a command, which does not.
+    """
+    folders = own_folders(folder) + (_OF_SERVICES if broker else ())
+    allowed_prefixes = tuple(prefix for prefix in folders if prefix.startswith("/"))
     for line in calls.splitlines():
         call = _CALL.match(line)
         if call is None:
@@ -69,6 +87,11 @@ def escapes(calls: str, folder: Path) -> Iterator[str]:
                 continue
         if kind == "connect" and (port := _LOOPBACK.search(arguments)) and int(port[1]) >= _EPHEMERAL:
             continue  # between Python and Spark
+        if broker and (
+            (kind == "connect" and (f"htons({broker})" in arguments or _RESOLVER.search(arguments)))
+            or (kind == "execve" and arguments.startswith(f'"{sys.executable}"'))
+        ):
+            continue
         yield f"{kind} {arguments[:160]}"
 
 
@@ -88,27 +111,12 @@ def test_a_path_that_leads_out_of_a_folder_is_an_escape(tmp_path: Path) -> None:
     assert len(list(escapes("\n".join(outside), tmp_path))) == len(outside)
 
 
-@pytest.mark.more
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-def test_hostile_pipes_open_execute_and_connect_to_nothing_and_a_planted_escape_is_seen(
-    tmp_path: Path,
-) -> None:
-    log = tmp_path / "calls"
-    traced = [
-        "strace",
-        "-f",
-        "-qq",
-        "-y",
-        "--seccomp-bpf",
-        "-s",
-        "300",
-        "-e",
-        "trace=openat,execve,connect",
-        "-o",
-        str(log),
-    ]
+def traced(folder: Path, program: str, *arguments: str) -> tuple[str, str]:
+    """System calls of a program between its first marks, and after a planted escape."""
+    log = folder / "calls"
+    strace = ["strace", "-f", "-qq", "-y", "--seccomp-bpf", "-s", "300"]
     done = subprocess.run(
-        [*traced, sys.executable, "-m", "tests.support.programs.hostile_evaluation", str(tmp_path)],
+        [*strace, "-e", "trace=openat,execve,connect", "-o", log, sys.executable, "-m", program, *arguments],
         cwd=ROOT,
         env=os.environ | LIMITS,
         capture_output=True,
@@ -116,12 +124,39 @@ def test_hostile_pipes_open_execute_and_connect_to_nothing_and_a_planted_escape_
         timeout=500,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     parts = re.split(r".*mark-\d.*\n", log.read_text(errors="replace"))
     assert len(parts) == 4
-    _, hostile, planted, _ = parts
-    assert sorted(set(escapes(hostile, tmp_path))) == []
-    seen = list(escapes(planted, tmp_path))
+    return parts[1], parts[2]
+
+
+def require_seen(seen: Sequence[str]) -> None:
+    """The planted escapes are among these."""
     assert any(call.startswith("openat") and "/etc/passwd" in call for call in seen)
     assert any(call.startswith("execve") and "/bin/true" in call for call in seen)
     assert any(call.startswith("connect") and "htons(9)" in call for call in seen)
+
+
+@pytest.mark.more
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_hostile_pipes_open_execute_and_connect_to_nothing_and_a_planted_escape_is_seen(
+    tmp_path: Path,
+) -> None:
+    hostile, planted = traced(tmp_path, "tests.support.programs.hostile_evaluation", str(tmp_path))
+    assert sorted(set(escapes(hostile, tmp_path))) == []
+    require_seen(list(escapes(planted, tmp_path)))
+
+
+@pytest.mark.more
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@pytest.mark.parametrize("service", ["egest", "collect"])
+def test_a_service_that_reads_hostile_pipes_from_its_topic_reaches_nothing_and_a_planted_escape_is_seen(
+    kafka: str, tmp_path: Path, service: str
+) -> None:
+    hostile, planted = traced(
+        tmp_path, "tests.support.programs.hostile_services", service, kafka, str(tmp_path)
+    )
+    broker = kafka.rpartition(":")[2]
+    assert sorted(set(escapes(hostile, tmp_path, broker))) == []
+    assert f"htons({broker})" in hostile  # the recorder has seen the service at work
+    require_seen(list(escapes(planted, tmp_path, broker)))

@@ -93,12 +93,13 @@ class OutputRecord:
 
 
 class SparkBench:
-    """Runs pipes over records in one Spark job, without Kafka."""
+    """Runs pipes over records in one Spark job of some tasks, without Kafka."""
 
-    def __init__(self, catalyst: Catalyst) -> None:
+    def __init__(self, catalyst: Catalyst, tasks: int = 1) -> None:
         self.catalyst = catalyst
+        self.tasks = tasks
         self.trigger: QueryTrigger = "micro-batch"
-        self.dataframe = DataFrameBuilder(catalyst, "enriched", "dead-letter", LIMIT_BYTES, 1, local=True)
+        self.dataframe = DataFrameBuilder(catalyst, "enriched", "dead-letter", LIMIT_BYTES, tasks, local=True)
 
     def evaluate_as(self, trigger: QueryTrigger) -> None:
         """Evaluate the next jobs as a query with this trigger does."""
@@ -128,13 +129,13 @@ class SparkBench:
         revisions = [PipeRevision(pipe, offset) for pipe in pipes]
         lookups = LookupBroadcasts(self.catalyst.broadcast(tables), ids)
         return (compiler or PipeCompiler(self.catalyst)).plan(
-            revisions, offset, lookups, 1, {}, quarantined or {}, unreadable or {}
+            revisions, offset, lookups, self.tasks, {}, quarantined or {}, unreadable or {}
         )
 
     def run(
         self, plan: QueryPlan, records: Sequence[tuple[bytes | None, bytes | None, int, Any]]
     ) -> list[OutputRecord]:
-        frame = self.catalyst.spark.createDataFrame(list(records), SCHEMA).coalesce(1)
+        frame = self.catalyst.spark.createDataFrame(list(records), SCHEMA).coalesce(self.tasks)
         return [
             OutputRecord(
                 row.key and bytes(row.key),

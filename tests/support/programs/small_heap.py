@@ -1,7 +1,8 @@
-"""Evaluates SQL for one event each in a JVM with the heap that enrich has in Compose, and tells what became of it.
+"""Evaluates SQL for an event in a JVM with the heap that enrich has in Compose, and tells what became of it.
 
-Run as a program: it reads JSON `{"fields": {}, "event": {}, "sql": [], "budget_bytes": 0}`, and writes a line of JSON
-`[SQL, reason, detail, value]` for each. If the JVM ends, the line of what ended it is missing.
+Run as a program: it reads JSON `{"fields": {}, "event": {}, "sql": [], "budget_bytes": 0, "tasks": 1}`; that many tasks
+evaluate the same SQL at the same time. It writes a line of JSON `[SQL, reason, detail, value]` for each task. If the
+JVM ends, the lines of what ended it are missing.
 """
 
 import json
@@ -22,11 +23,14 @@ CPU_S = 60.0
 
 def main() -> None:
     asked = json.load(sys.stdin)
+    tasks = asked["tasks"]
     settings = EnrichSettings(enrich_driver_memory=HEAP)
     with tempfile.TemporaryDirectory() as scratch:
-        spark = start_session("local[1]", settings, connector_jars(settings.enrich_spark_jars), Path(scratch))
+        spark = start_session(
+            f"local[{tasks}]", settings, connector_jars(settings.enrich_spark_jars), Path(scratch)
+        )
         spark.sparkContext.setLogLevel("OFF")
-        bench = SparkBench(Catalyst(spark, SqlBudget(CPU_S, asked["budget_bytes"])))
+        bench = SparkBench(Catalyst(spark, SqlBudget(CPU_S, asked["budget_bytes"])), tasks)
         bench.evaluate_as("micro-batch")
         event = json.dumps(asked["event"]).encode()
         pipes = [
@@ -35,10 +39,11 @@ def main() -> None:
         ]
         plan = bench.plan(pipes)
         for pipe, sql in zip(pipes, asked["sql"], strict=True):
-            [record] = bench.run(plan, [(b"k", event, 1, make_headers(pipe.pipe))])
-            reason = record.reason
-            value = None if reason else json.loads(record.value or b"{}").get("r")
-            print(json.dumps([sql, reason, record.detail if reason else None, value]), flush=True)
+            events = [(b"k", event, 1, make_headers(pipe.pipe))] * tasks
+            for record in bench.run(plan, events):
+                reason = record.reason
+                value = None if reason else json.loads(record.value or b"{}").get("r")
+                print(json.dumps([sql, reason, record.detail if reason else None, value]), flush=True)
 
 
 if __name__ == "__main__":

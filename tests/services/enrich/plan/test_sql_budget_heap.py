@@ -27,22 +27,26 @@ ROOT = Path(__file__).parents[4]
 
 
 def evaluate(
-    expressions: Sequence[str], event: Mapping[str, Any]
-) -> dict[str, tuple[str | None, str | None, Any]]:
-    """Reason, detail and value of each expression for an event, evaluated in a JVM of its own."""
+    expressions: Sequence[str], event: Mapping[str, Any], tasks: int = 1
+) -> dict[str, list[tuple[str | None, str | None, Any]]]:
+    """Reason, detail and value of each expression in each task for an event, evaluated in a JVM of its own."""
     asked = {"fields": FIELDS, "event": event, "sql": expressions, "budget_bytes": BUDGET_BYTES}
     ended = subprocess.run(
         [sys.executable, "-m", "tests.support.programs.small_heap"],
-        input=json.dumps(asked),
+        input=json.dumps(asked | {"tasks": tasks}),
         cwd=ROOT,
         env=os.environ,
         stdout=subprocess.PIPE,
         text=True,
         check=False,
     )
-    lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("[")]
-    outcomes = {sql: (reason, detail, value) for sql, reason, detail, value in lines}
+    outcomes: dict[str, list[tuple[str | None, str | None, Any]]] = {}
+    for line in ended.stdout.splitlines():
+        if line.startswith("["):
+            sql, *outcome = json.loads(line)
+            outcomes.setdefault(sql, []).append(tuple(outcome))
     assert len(outcomes) == len(expressions), f"ended the JVM: {expressions[len(outcomes)]}"
+    assert {len(tasks_outcomes) for tasks_outcomes in outcomes.values()} == {tasks}
     return outcomes
 
 
@@ -56,7 +60,7 @@ def test_what_needs_more_than_the_heap_is_refused_before_it_is_made() -> None:
     expected = "needs more than 64 MB of memory for an event"
     assert {
         sql: outcome
-        for sql, outcome in outcomes.items()
+        for sql, [outcome] in outcomes.items()
         if outcome[0] != "sql-budget" or not str(outcome[1]).endswith(expected)
     } == {}
 
@@ -64,10 +68,27 @@ def test_what_needs_more_than_the_heap_is_refused_before_it_is_made() -> None:
 @pytest.mark.more
 def test_what_is_no_larger_than_its_arguments_ends_no_jvm_with_large_ones() -> None:
     outcomes = evaluate(list(dict.fromkeys(WITHIN.values())), EVENT)
-    assert {reason for reason, _, _ in outcomes.values()} <= {None, "sql-budget", "sql-failed"}
+    assert {reason for [(reason, _, _)] in outcomes.values()} <= {None, "sql-budget", "sql-failed"}
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        ("reverse", "luhn_check", "is_valid_utf8", "validate_utf8", "try_validate_utf8"),
+        pytest.param(tuple(WITHIN), marks=pytest.mark.more),
+    ],
+    ids=["texts", "all"],
+)
+def test_tasks_that_each_need_all_of_the_budget_at_the_same_time_end_no_jvm(functions: Sequence[str]) -> None:
+    outcomes = evaluate(list(dict.fromkeys(WITHIN[name] for name in functions)), EVENT, tasks=4)
+    assert {reason for tasks in outcomes.values() for reason, _, _ in tasks} <= {
+        None,
+        "sql-budget",
+        "sql-failed",
+    }
 
 
 @pytest.mark.more
 def test_ordinary_values_are_not_refused() -> None:
     outcomes = evaluate(list(ORDINARY), EVENT | {"t": TEXT})
-    assert {sql: reason or value for sql, (reason, _, value) in outcomes.items()} == ORDINARY
+    assert {sql: reason or value for sql, [(reason, _, value)] in outcomes.items()} == ORDINARY
