@@ -10,7 +10,12 @@ from hifi.control.declaration import Declaration
 from hifi.control.rollout_status import RolloutState
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import publish
+from hifi.pipe.source import HttpSource
 from hifi.runtime.clock import now_us
+
+ORDERS = pipe("a", "orders").model_copy(
+    update={"source": HttpSource.model_validate({"keys": [{"env": "ORDERS_KEY"}]})}
+)
 
 
 async def declare_as_a_later_release(stream: ControlledStream, replaces: int) -> None:
@@ -29,7 +34,7 @@ async def test_a_pipe_in_force_that_cannot_be_read_is_not_replaced_until_it_is_d
     async with controlled(kafka, tmp_path) as stream:
         await publish(kafka, stream.topics, [unreadable_record(pipe("b"), 2)])
         await stream.declare(pipe("a"))
-        await stream.declare(pipe("a", "orders"), "orders")
+        await stream.declare(ORDERS, "orders")
         stream.run()
         await stream.status(ended(RolloutState.IN_FORCE, 1), "orders")
         waiting = await stream.status(ended(RolloutState.WAITING, 0))
@@ -52,7 +57,7 @@ async def test_an_earlier_declaration_is_not_put_into_force_after_one_that_canno
     async with controlled(kafka, tmp_path) as stream:
         await stream.declare(pipe("a"))
         await declare_as_a_later_release(stream, 0)
-        await stream.declare(pipe("a", "orders"), "orders")
+        await stream.declare(ORDERS, "orders")
         stream.run()
         await stream.status(ended(RolloutState.IN_FORCE, 2), "orders")
         waiting = await stream.status(ended(RolloutState.WAITING, 0))
