@@ -27,14 +27,14 @@ from hifi_infra.mesh.executed_instance import ExecutedInstance
 from hifi_infra.mesh.executor_operations import (
     API,
     OPERATIONS,
-    Change,
     CountChange,
     DefaultReleaseChange,
+    InstanceChange,
     ReleaseChange,
     Removal,
 )
 
-_Change = TypeVar("_Change", bound=Change)
+_Change = TypeVar("_Change", bound=InstanceChange)
 
 
 class ExecutedMesh(Protocol):

@@ -29,7 +29,7 @@ API: Final = ApiDescription(
 _Token = Annotated[int, Field(ge=0, lt=2**63, description="Of the step that the change belongs to.")]
 
 
-class Change(BaseModel):
+class InstanceChange(BaseModel):
     """What each change has."""
 
     model_config = ConfigDict(strict=True)
@@ -37,27 +37,27 @@ class Change(BaseModel):
     token: _Token
 
 
-class Removal(Change):
+class Removal(InstanceChange):
     """The end of an instance."""
 
     reason: str
 
 
-class CountChange(Change):
+class CountChange(InstanceChange):
     """A number of instances."""
 
     count: Annotated[int, Field(ge=0)]
     reason: str
 
 
-class ReleaseChange(Change):
+class ReleaseChange(InstanceChange):
     """The release of an instance."""
 
     release: str
     reason: str
 
 
-class DefaultReleaseChange(Change):
+class DefaultReleaseChange(InstanceChange):
     """The release of instances that start from now on."""
 
     release: str

@@ -23,6 +23,7 @@ from hifi.runtime.errors import Misconfigured
 
 _TOPICS: Final = ("topic", "positions_topic")
 """Settings of destinations that name Kafka topics."""
+_MASK_AT_INGEST: Final = ", or mask `partitionkey` in `source.mask.attributes`"
 _CREDENTIALS: Final = ("password_file", "key_file")
 _CERTIFICATES: Final = ("ca_file", "certificate_file")
 """Settings that name files of credentials, and of certificates and authorities."""
@@ -82,6 +83,8 @@ def _masks_of_identifiers(pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:
                     reason = (
                         f"`source.{setting}` is the field {field}, whose values are in the ids or keys of events, "
                         f"unmasked: choose another `{setting}`, or leave the mask out"
+                        + _MASK_AT_INGEST
+                        * (not isinstance(source, CollectedSource))
                     )
                     yield ("normalize", "mask", path), reason
 

@@ -120,17 +120,17 @@ class PipeLimits(BaseSettings):
 
         Args:
             file: with them.
-            pipe: name; None: whether it is granted is not asked here.
+            pipe: name; None: only whether it is in a folder with secrets is asked here.
         """
+        is_limited = self.limits_secrets and not _is_authority_of_kafka(file)
+        reason = self.refuse_secret_file(file) if is_limited else None
+        if reason is not None or pipe is None:
+            return reason
         refusal = f"the file {file} is not allowed as certificates"
         if not file.is_absolute():
             return f"{refusal}: its path is relative; begin it with `/`"
-        if self.limits_secrets and not _is_authority_of_kafka(file):
-            reason = self.refuse_secret_file(file)
-            if reason is None and pipe is not None:
-                reason = self.refuse_grant(pipe, None, file)
-            if reason is not None:
-                return reason
+        if is_limited and (reason := self.refuse_grant(pipe, None, file)) is not None:
+            return reason
         if os.path.exists(file) and not os.path.isfile(file):  # noqa: PTH110, PTH113 - no errors where it is hidden
             return f"{refusal}: it is a folder or a device; name a PEM file"
         return None

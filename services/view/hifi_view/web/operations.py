@@ -82,7 +82,7 @@ class SqlResult(TypedDict):
     more: bool
 
 
-class ChangeEvent(TypedDict):
+class ServerSentChange(TypedDict):
     """A server-sent event: `data` is the JSON of a row, of a time, or of an empty object where all rows follow."""
 
     event: Literal["row", "complete-until", "reset"]
@@ -183,7 +183,7 @@ OPERATIONS: Final = (
         "/changes",
         "changes",
         f"Rows as they change, as server-sent events, for a minute. {_FILTERS}Only fields of the key are filtered.",
-        ChangeEvent,
+        ServerSentChange,
         media="text/event-stream",
     ),
     _read("/accounts", "accounts", "What became of each record, and the events refused last.", AccountList),
