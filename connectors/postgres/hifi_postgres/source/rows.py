@@ -20,13 +20,10 @@ from hifi_postgres.source.table_row import TableRow, table_row
 _WRONG: Final = ("0A", "25006", "28", "3D", "42")
 """Beginnings of codes that trying again does not change: not supported, writing, authorization, database, names."""
 _SETTINGS: Final = (
-    "SET TimeZone = 'UTC'",
-    "SET DateStyle = 'ISO'",
-    "SET IntervalStyle = 'iso_8601'",
-    "SET extra_float_digits = 1",
-    "SET bytea_output = 'hex'",
+    "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO'; SET LOCAL IntervalStyle = 'iso_8601'; "
+    "SET LOCAL extra_float_digits = 1; SET LOCAL bytea_output = 'hex'"
 )
-"""Values as text must not depend on the settings of the user."""
+"""Values as text must not depend on the settings of the user. Of each transaction: a pool has others between them."""
 _FETCH: Final = 64
 """Rows that are fetched at a time while it is not known how large they are."""
 _MOST_FETCH_BYTES: Final = 128 * 1024 * 1024
@@ -72,7 +69,7 @@ class PostgresRows:
         query, values = self._statements.page(after, upto, limit + 1)
         page, size = list[TableRow](), 0
         with _failures():
-            async with self._connection.transaction(), self._connection.cursor(name="hifi") as cursor:
+            async with _transaction(self._connection), self._connection.cursor(name="hifi") as cursor:
                 await cursor.execute(query, values)
                 largest, fetch = 1, _FETCH
                 while fetched := await cursor.fetchmany(fetch):
@@ -100,9 +97,17 @@ class PostgresRows:
 
     async def _all(self, query: Any, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         with _failures():
-            async with self._connection.transaction():
+            async with _transaction(self._connection):
                 cursor = await self._connection.execute(query, values)
                 return await cursor.fetchall()
+
+
+@contextlib.asynccontextmanager
+async def _transaction(connection: _Connection) -> AsyncIterator[None]:
+    """A transaction with the settings of values as text."""
+    async with connection.transaction():
+        await connection.execute(_SETTINGS)
+        yield
 
 
 @contextlib.asynccontextmanager
@@ -124,9 +129,6 @@ async def postgres_rows(
     connection = await _connect(source.database, application, pipe)
     try:
         with _failures():
-            for setting in _SETTINGS:
-                await connection.execute(setting)
-            await connection.commit()
             await connection.set_read_only(True)
             async with connection.transaction():
                 # With values, though there are none: only then is `%%` in a query one `%`.
@@ -162,7 +164,8 @@ async def _connect(database: PolledDatabase, application: str, pipe: str) -> _Co
         pipe,
     )
     try:
-        return await AsyncConnection.connect(make_conninfo("", **options))
+        # Nothing is prepared: a pool such as PgBouncer gives each transaction another connection.
+        return await AsyncConnection.connect(make_conninfo("", **options), prepare_threshold=None)
     except OperationalError as error:
         text = str(error).strip().splitlines()[-1]
         raise Retryable(f"PostgreSQL accepts no connection: {text}") from error

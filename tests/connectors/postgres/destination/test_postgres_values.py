@@ -2,10 +2,7 @@
 
 import asyncio
 import itertools
-import os
 import random
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,14 +18,14 @@ from tests.support.egest.egest_stream import (
     running_egest,
     texts,
 )
-from tests.support.postgres.postgres_server import PASSWORD, PROGRAMS, ROOT_USER, USER, PostgresServer
+from tests.support.postgres.pgbouncer import pool_of
+from tests.support.postgres.postgres_server import PROGRAMS, PostgresServer
 from tests.support.postgres.postgres_table import PostgresTable
 
 from hifi.delivery.installed_kinds import read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
 from hifi.record.headers import DETAIL
 from hifi.runtime.errors import Missing, Rejected, RejectedEvents, Retryable
-from hifi_infra.ports import free_port
 from hifi_postgres.destination.writer import PostgresWriter
 from hifi_postgres.value_table import VALUES
 
@@ -566,26 +563,8 @@ async def test_a_transaction_whose_writer_is_frozen_is_ended_by_the_database(pos
 @pytest.fixture
 def pooled(postgres: PostgresTable, postgres_server: PostgresServer, tmp_path: Path) -> Iterator[str]:
     """URL of the database through PgBouncer in transaction mode, with two connections to the server."""
-    program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin")
-    if program is None:
-        pytest.skip("PgBouncer is not installed")
-    port, users, settings = free_port(), tmp_path / "users", tmp_path / "pgbouncer.ini"
-    users.write_text(f'"postgres" "{PASSWORD}"\n')
-    settings.write_text(
-        f"[databases]\npostgres = host=127.0.0.1 port={postgres_server.port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
-        f"listen_port = {port}\nunix_socket_dir =\nauth_type = plain\nauth_file = {users}\npool_mode = transaction\n"
-        "default_pool_size = 2\n"
-    )
-    user = USER if os.getuid() == ROOT_USER else None
-    if user:
-        tmp_path.chmod(0o755)
-        for folder in (tmp_path.parent, tmp_path.parent.parent):
-            folder.chmod(0o755)
-        for file in (users, settings):
-            shutil.chown(file, user)
-    with subprocess.Popen([program, str(settings)], user=user, stderr=subprocess.DEVNULL) as process:
+    with pool_of(postgres_server.port, tmp_path) as port:
         yield postgres_server.url.replace(str(postgres_server.port), str(port))
-        process.terminate()
 
 
 async def test_writers_share_the_connections_of_a_pool_and_leave_no_settings(

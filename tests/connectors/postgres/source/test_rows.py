@@ -1,18 +1,24 @@
 """Rows of a real PostgreSQL in pages, and the same rows again."""
 
+import asyncio
 import base64
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import orjson
+import psycopg
 import pytest
+from tests.support.postgres.pgbouncer import pool_of
 from tests.support.postgres.polled_table import PolledTable
+from tests.support.postgres.postgres_server import PostgresServer
 
 from hifi.runtime import exact_json
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_cli.reference.value_types import POSTGRES
 from hifi_postgres.declaration import SqlSource
-from hifi_postgres.source.rows import PostgresRows, postgres_rows
+from hifi_postgres.source.progress import Place
+from hifi_postgres.source.rows import Page, PostgresRows, postgres_rows
 
 
 def source(polled: PolledTable, /, **changed: Any) -> SqlSource:
@@ -174,3 +180,58 @@ async def test_the_table_of_types_is_true(table: PolledTable) -> None:
             page = await rows.page(None, "99", 10)
         for read, (_, text) in zip(page.rows, declared.reads, strict=True):
             assert exact_json.loads(read.data or b"")["v"] == exact_json.loads(text or ""), declared.types
+
+
+async def test_through_a_pool_each_transaction_has_the_settings_whatever_others_have_left(
+    table: PolledTable, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    table.execute("ALTER TABLE {} ADD span interval, ADD bytes bytea")
+    table.execute(
+        "INSERT INTO {} (name, updated, span, bytes) "
+        "SELECT 'n', timestamptz '2026-01-01' + n * interval '1 s', '1 day 2:03', 'ab\\000' "
+        "FROM generate_series(1, 40) n"
+    )
+    with pool_of(postgres_server.port, tmp_path) as port:
+        url = postgres_server.url.replace(str(postgres_server.port), str(port))
+        await _leave_settings_in_both_connections(url)
+        direct = source(table)
+        pooled = direct.model_copy(update={"database": direct.database.model_copy(update={"port": port})})
+        async with (
+            postgres_rows(pooled, "test", 1000, "shop") as first,
+            postgres_rows(pooled, "test", 1000, "shop") as second,
+            postgres_rows(direct, "test", 1000, "shop") as unpooled,
+        ):
+            upto = (await unpooled.mark()).value
+            expected = _content(await unpooled.page(None, upto, 50))
+            for _ in range(12):  # psycopg prepares what it has run five times
+                marks = await asyncio.gather(first.mark(), second.mark())
+                pages = await asyncio.gather(first.page(None, upto, 50), second.page(None, upto, 50))
+                assert [mark.value for mark in marks] == [upto, upto]
+                assert [_content(page) for page in pages] == [expected, expected]
+
+
+def _content(page: Page) -> list[tuple[Place, bytes | None]]:
+    return [(row.place, row.data) for row in page.rows]
+
+
+async def _leave_settings_in_both_connections(url: str) -> None:
+    """Change the session of each connection of a pool of two, as another of its clients might."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                connections = [await psycopg.AsyncConnection.connect(url) for _ in range(2)]
+                break
+            except psycopg.OperationalError:  # the pool does not listen yet
+                await asyncio.sleep(0.1)
+    servers = set()
+    for connection in connections:  # both transactions are open at the same time
+        await connection.execute("SET TimeZone = 'Asia/Tokyo'")
+        await connection.execute("SET DateStyle = 'German'")
+        await connection.execute("SET IntervalStyle = 'postgres'")
+        await connection.execute("SET bytea_output = 'escape'")
+        cursor = await connection.execute("SELECT pg_backend_pid()")
+        servers.add(await cursor.fetchone())
+    for connection in connections:
+        await connection.commit()
+        await connection.close()
+    assert len(servers) == 2
