@@ -201,7 +201,7 @@ async def test_through_a_pool_each_transaction_has_the_settings_whatever_others_
             postgres_rows(pooled, "test", 1000, "shop") as second,
             postgres_rows(direct, "test", 1000, "shop") as unpooled,
         ):
-            upto = (await unpooled.mark()).value
+            upto = (await unpooled.mark()).value or ""
             expected = _content(await unpooled.page(None, upto, 50))
             for _ in range(12):  # psycopg prepares what it has run five times
                 marks = await asyncio.gather(first.mark(), second.mark())
