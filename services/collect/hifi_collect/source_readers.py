@@ -66,6 +66,8 @@ class _RunningReader(Lifetime):
         self.reader_health = reader_health
         self.source = source
         self.task: asyncio.Task[None] | None = None
+        self.ending: asyncio.Task[None] | None = None
+        """Waits until it has ended; None: it goes on."""
 
     async def end(self) -> None:
         """Stop reading, and wait until what was read is written and committed."""
@@ -112,9 +114,12 @@ class SourceReaders:
         """Start and end readers as pipes change until the stop; then end all."""
         while not self._lifetime.stopping.is_set():
             self._changed.clear()
-            await self._adjust(self._declared())
+            self._adjust(self._declared())
             await self._lifetime.unless_stopped(self._changed.wait())
-        await self._adjust({})
+        self._adjust({})
+        await asyncio.gather(
+            *(reader.ending for reader in self._running.values() if reader.ending is not None)
+        )
 
     def _declared(self) -> dict[str, CollectedSource]:
         """Pipe to the source to read now. That of a pipe that is paused or held is read on later from where it is."""
@@ -125,18 +130,21 @@ class SourceReaders:
         pipes = [pipe for pipe in running if registry.held(pipe.pipe) is None]
         return {pipe.pipe: pipe.source for pipe in pipes if isinstance(pipe.source, CollectedSource)}
 
-    async def _adjust(self, declared: dict[str, CollectedSource]) -> None:
-        ending = {
-            name: reader for name, reader in self._running.items() if declared.get(name) != reader.source
-        }
-        await asyncio.gather(*(reader.end() for reader in ending.values()))
-        for name in ending:
-            del self._running[name]
-            logger.info("source-ended", pipe=name)
+    def _adjust(self, declared: dict[str, CollectedSource]) -> None:
+        """Begin and end readers. One that takes long to end holds up only the next reader of its pipe."""
+        for name, reader in self._running.items():
+            if reader.ending is None and declared.get(name) != reader.source:
+                reader.ending = asyncio.create_task(self._end(name, reader))
         for name in sorted(declared.keys() - self._running.keys()):
             reader = self._running[name] = _RunningReader(self._lifetime.health, name, declared[name])
             reader.task = asyncio.create_task(self._read(reader, name))
             logger.info("source-begun", pipe=name)
+
+    async def _end(self, pipe: str, reader: _RunningReader) -> None:
+        await reader.end()
+        del self._running[pipe]
+        logger.info("source-ended", pipe=pipe)
+        self._changed.set()
 
     async def _read(self, reader: _RunningReader, pipe: str) -> None:
         """Read a source until it ends, however often its settings cannot be used."""

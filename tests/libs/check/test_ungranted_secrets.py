@@ -159,10 +159,19 @@ def test_each_field_that_takes_a_secret_has_a_row() -> None:
 class Published:
     """The registry of a service, with one pipe."""
 
-    coloured = False
+    coloured = holds_pipes = False
 
     def __init__(self, pipe: Pipe) -> None:
         self._revision = PipeRevision(pipe, 0)
+
+    def held(self, _name: str) -> None:
+        """Its record can be read."""
+
+    def unreadable(self, _name: str, _number: int | None = None) -> None:
+        """Its record can be read."""
+
+    def usable(self) -> list[PipeRevision]:
+        return [self._revision]
 
     def all(self) -> list[PipeRevision]:
         return [self._revision]
