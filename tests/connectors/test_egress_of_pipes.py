@@ -137,24 +137,24 @@ def _kafka(port: int) -> KafkaDestinationSettings:
     )
 
 
-async def http_destination(pipe: str, port: int, _: Files) -> None:
-    declared = HttpDestination.model_validate({"name": "d", "url": _url(port)})
+async def _connected(declared: HttpDestination, pipe: str) -> None:
     sender = RequestSender(declared, SenderContext(pipe, Health("egest", "i"), 60, lambda: None))
     try:
         await sender._pool.connect(60)
     finally:
         await sender.stop()
+
+
+async def http_destination(pipe: str, port: int, _: Files) -> None:
+    declared = HttpDestination.model_validate({"name": "d", "url": _url(port)})
+    await _connected(declared, pipe)
 
 
 async def http_proxy(pipe: str, port: int, _: Files) -> None:
     declared = HttpDestination.model_validate(
         {"name": "d", "url": "http://8.8.8.8/", "proxy": {"url": _url(port)}}
     )
-    sender = RequestSender(declared, SenderContext(pipe, Health("egest", "i"), 60, lambda: None))
-    try:
-        await sender._pool.connect(60)
-    finally:
-        await sender.stop()
+    await _connected(declared, pipe)
 
 
 async def http_token(pipe: str, port: int, _: Files) -> None:

@@ -8,6 +8,7 @@ from tests.support.normalize.normalize_harness import Stream, headers, ids, new_
 
 from hifi.delivery.dead_letters.letter import DeadLetter
 from hifi.delivery.dead_letters.replay import replay
+from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
 from hifi_debezium.declaration import DebeziumSource
 
@@ -77,13 +78,19 @@ async def test_a_broken_version_with_further_masks_is_not_replaced_by_the_one_be
         assert CANARY not in repr(await stream.all(stream.topics.normalized))
 
 
+def pipes_of_changes(folder: Path) -> tuple[Pipe, Pipe]:
+    """Pipes of changes that mask the column `mail`: `rows` hashes it, `redacted` redacts it."""
+    (folder / "key").write_text("secret")
+    hashed = {"hash": {"file": str(folder / "key")}}
+    rows = pipe("rows", mask={"mail": hashed}).model_copy(update={"source": CHANGES})
+    redacted = pipe("redacted", mask={"mail": "redact"}).model_copy(update={"source": CHANGES})
+    return rows, redacted
+
+
 async def test_a_masked_column_of_a_change_is_on_no_further_topic_not_even_in_keys(
     kafka: str, log: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "key").write_text("secret")
-    hashed = {"hash": {"file": str(tmp_path / "key")}}
-    rows = pipe("rows", mask={"mail": hashed}).model_copy(update={"source": CHANGES})
-    redacted = pipe("redacted", mask={"mail": "redact"}).model_copy(update={"source": CHANGES})
+    rows, redacted = pipes_of_changes(tmp_path)
     key = {"mail": CANARY}
     data = {**key, "change": {"op": "update", "key": key, "before": key}}
     async with new_stream(kafka, rows, redacted) as stream:
@@ -108,10 +115,7 @@ async def test_a_masked_column_of_a_change_is_on_no_further_topic_not_even_in_ke
 async def test_a_masked_column_is_not_in_the_key_of_a_repetitions_receipt(
     kafka: str, log: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "key").write_text("secret")
-    hashed = {"hash": {"file": str(tmp_path / "key")}}
-    rows = pipe("rows", mask={"mail": hashed}).model_copy(update={"source": CHANGES})
-    redacted = pipe("redacted", mask={"mail": "redact"}).model_copy(update={"source": CHANGES})
+    rows, redacted = pipes_of_changes(tmp_path)
     async with new_stream(kafka, rows, redacted) as stream:
         for name in ("rows", "redacted"):
             for _ in range(2):

@@ -95,8 +95,9 @@ class OutcomeRecorder:
             return
         if isinstance(outcome, Filtered):
             metrics.OUTCOMES.labels(deliveries[0].event.pipe, "", "filtered").inc(len(deliveries))
-        by_partition: _ByPartition = ((deliveries[0].event.partition, deliveries),)
-        if len(deliveries) > 1:
+        first = deliveries[0].event.partition
+        by_partition: _ByPartition = ((first, deliveries),)
+        if any(delivery.event.partition is not first for delivery in deliveries[1:]):
             by_partition = _by_partition(deliveries)
         for partition, of_partition in by_partition:
             receipts = records.receipts(of_partition, outcome, attempt, breaker)

@@ -8,7 +8,8 @@ import aiohttp
 import orjson
 from tests.support.held_pipes import unreadable_body, unreadable_record
 from tests.support.ingest.ingest_harness import KEY, Ingest, ingest, new_stream, pipe
-from tests.support.ingest.sender import Sender, until
+from tests.support.ingest.refusals import assert_counted_as_paused, send_while_refused
+from tests.support.ingest.sender import Sender
 
 from hifi.pipe.registry import publish
 from hifi.pipe.revision import NextRevision, pipe_record
@@ -39,19 +40,18 @@ async def until_accepted(instance: Ingest) -> None:
 async def test_a_held_pipe_answers_503_until_its_declaration_can_be_read(kafka: str, tmp_path: Path) -> None:
     stream = await new_stream(kafka, pipe(), pipe("orders", "orders-key"))
     with ingest(kafka, stream.name, tmp_path / "log") as instance:
-        sender, other = Sender(instance, 5), Sender(instance, 5, pipe_name="orders", key="orders-key")
-        async with sender.sending(connections=1, pause_s=0.02), other.sending(connections=1, pause_s=0.05):
-            await until(lambda: sender.statuses[202] > 5)
-            await publish(kafka, stream.topics, [unreadable_record(pipe(), 2)])
-            await until(lambda: sender.statuses[503] > 0)
-            taken, seen = sender.statuses[202], sender.statuses[503]
-            await until(lambda: sender.statuses[503] > seen + 20)
-            assert sender.statuses[202] == taken, "a held pipe takes nothing"
+
+        def warns() -> None:
             assert "declaration of flights" in instance.readyz()[1]["warnings"]
-            await stream.publish(pipe())
-            await until(lambda: sender.statuses[202] > taken + 5)
-        assert set(sender.statuses) == {202, 503}
-        assert set(other.statuses) == {202}
+
+        sender, other = Sender(instance, 5), Sender(instance, 5, pipe_name="orders", key="orders-key")
+        await send_while_refused(
+            sender,
+            other,
+            lambda: publish(kafka, stream.topics, [unreadable_record(pipe(), 2)]),
+            lambda: stream.publish(pipe()),
+            warns,
+        )
         after, problem = sender.refusals[-1]
         assert int(after or 0) == 10
         assert (
@@ -59,11 +59,7 @@ async def test_a_held_pipe_answers_503_until_its_declaration_can_be_read(kafka: 
             in problem["detail"]
         )
         assert instance.stop() == 0
-    reports = [orjson.loads(record.value) for record in await stream.accepted()]
-    assert sum(report["paused"].get("flights", 0) for report in reports) == sender.statuses[503]
-    assert sum(report["answers"].get("503", 0) for report in reports) == 0, "ingest did not fail"
-    raw = [dict(record.headers)["ce_id"].decode() for record in await stream.raw()]
-    assert sorted(raw) == sorted(sender.accepted + other.accepted)
+    await assert_counted_as_paused(stream, sender, other)
 
 
 async def test_a_pipe_that_was_never_read_answers_503_to_every_key_that_may_be_its_own(
