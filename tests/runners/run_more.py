@@ -123,6 +123,11 @@ def require_sources() -> None:
         )
 
 
+def install_programs() -> None:
+    """Install the programs that tests need and that are missing; where that is impossible, their tests are skipped."""
+    subprocess.run(["infra/install_programs.sh"], cwd=ROOT, check=False)
+
+
 def build_images() -> None:
     """Build the images for the tests in containers, which have no time for it. Without an engine they are skipped."""
     engine = subprocess.run(
@@ -160,6 +165,7 @@ def main(arguments: list[str]) -> int:
         print(age(RUNS.read_text("utf-8"), datetime.now(UTC)))
         return 0
     require_sources()
+    install_programs()
     at, name, began = datetime.now(UTC), commit(), time.monotonic()
     if not arguments or any(argument.startswith(IN_CONTAINERS) for argument in arguments):
         build_images()
