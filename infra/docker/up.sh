@@ -16,7 +16,7 @@ if [ -n "${HIFI_CONTROL:-}" ]; then
     HIFI_DOCKER_GROUP=${HIFI_DOCKER_GROUP:-$(stat -L -c %g "$HIFI_DOCKER_SOCKET")}
     export HIFI_DOCKER_SOCKET HIFI_DOCKER_GROUP
 fi
-port=${HIFI_PORT:-8080}
+port=${HIFI_PUBLIC_PORT:-8080}
 infra/docker/compose.sh -f infra/compose.yaml "${profiles[@]}" up --detach --wait "$@"
 cat <<END
 

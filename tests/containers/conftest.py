@@ -64,7 +64,7 @@ def make_mesh(tag: str, secrets: Path, request: pytest.FixtureRequest) -> Iterat
         env = {
             "HIFI_TAG": tag,
             "HIFI_SECRETS": str(secrets),
-            "HIFI_PORT": str(free_port()),
+            "HIFI_PUBLIC_PORT": str(free_port()),
             "HIFI_CONSOLE_PORT": str(free_port()),
             "HIFI_MANAGE_PORT": str(free_port()),
             **({"HIFI_CONTROL": control, **engine_access()} if control else {}),
@@ -91,6 +91,6 @@ def sender(secrets: Path, request: pytest.FixtureRequest) -> Callable[[ComposeMe
 
     def make(mesh: ComposeMesh) -> SteadySender:
         key = (secrets / "write_key").read_text().strip()
-        return SteadySender(f"http://127.0.0.1:{mesh.env['HIFI_PORT']}", key, name=request.node.name)
+        return SteadySender(f"http://127.0.0.1:{mesh.env['HIFI_PUBLIC_PORT']}", key, name=request.node.name)
 
     return make

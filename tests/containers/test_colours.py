@@ -87,7 +87,7 @@ def mesh(tag: str, secrets: Path, tmp_path_factory: pytest.TempPathFactory) -> I
         "HIFI_COLOURS_PROJECT": NAME,
         "HIFI_FRONT": NAME,
         "HIFI_COLOUR_FILES": str(file),
-        "HIFI_PORT": str(free_port()),
+        "HIFI_PUBLIC_PORT": str(free_port()),
         "HIFI_SECOND_PORT": str(free_port()),
         "HIFI_CONSOLE_PORT": str(free_port()),
         "HIFI_GREEN_CONSOLE_PORT": str(free_port()),
@@ -108,7 +108,7 @@ def mesh(tag: str, secrets: Path, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture
 def sender(mesh: ColouredMesh, secrets: Path, request: pytest.FixtureRequest) -> SteadySender:
-    return sender_to("HIFI_PORT", mesh, secrets, request.node.name)
+    return sender_to("HIFI_PUBLIC_PORT", mesh, secrets, request.node.name)
 
 
 def sender_to(port: str, mesh: ColouredMesh, secrets: Path, name: str) -> SteadySender:
@@ -178,7 +178,7 @@ def accepted_by(mesh: ColouredMesh, colour: str) -> float:
 
 
 async def test_a_burst_is_split(mesh: ColouredMesh, sender: SteadySender) -> None:
-    split = {**mesh.env, "HIFI_SPLIT_ABOVE": str(sender.rate / 2)}
+    split = {**mesh.env, "HIFI_COLOURS_SPLIT_ABOVE": str(sender.rate / 2)}
     run("infra/docker/colours.sh", "compose", "front", "up", "--detach", "--wait", "colours", env=split)
 
     def shared() -> bool:

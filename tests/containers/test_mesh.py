@@ -124,7 +124,7 @@ async def test_no_secret_and_no_masked_value_is_in_anything_that_the_mesh_wrote(
     good = {"id": "canary-good", "customer": "canary-customer", "amount": 1.5, "email": email}
     bad = good | {"id": "canary-bad", "amount": "much"}
     key = (secrets / "write_key").read_text().strip()
-    url = f"http://127.0.0.1:{mesh.env['HIFI_PORT']}/v1/pipes/orders/events"
+    url = f"http://127.0.0.1:{mesh.env['HIFI_PUBLIC_PORT']}/v1/pipes/orders/events"
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {key}"}) as session:
         for event in (good, bad):
             async with session.post(url, json=event) as answer:
@@ -222,8 +222,8 @@ async def test_scaling_up_and_down_under_load_loses_and_repeats_nothing(
 
 
 async def test_ingest_scales_over_a_range_of_ports(mesh: ComposeMesh, sender: MakeSender) -> None:
-    first = int(mesh.env["HIFI_PORT"])
-    mesh.up("--no-recreate", "--scale", "ingest=2", env={"HIFI_PORT": f"{first}-{first + 20}"})
+    first = int(mesh.env["HIFI_PUBLIC_PORT"])
+    mesh.up("--no-recreate", "--scale", "ingest=2", env={"HIFI_PUBLIC_PORT": f"{first}-{first + 20}"})
     published = [mesh.compose("port", "--index", str(index), "ingest", "8080").stdout for index in (1, 2)]
     urls = [f"http://{address.strip()}" for address in published]
     assert urls[0] == f"http://127.0.0.1:{first}" != urls[1]
