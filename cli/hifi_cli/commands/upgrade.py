@@ -10,7 +10,8 @@ from hifi.kafka.admin import topic_facts
 from hifi.kafka.security.access import Acl, access
 from hifi.kafka.security.acl_admin import missing_acls
 from hifi.kafka.topics import ControlTopics, DeclaredTopics
-from hifi.pipe.registry import read_registry
+from hifi.pipe.limits import pipe_limits
+from hifi.pipe.registry import RegistrySnapshot, read_registry
 from hifi_cli.commands.acl import DEFAULT_PRINCIPAL, Principal, principals
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
@@ -18,6 +19,7 @@ from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.target import Target, kafka_targets
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_cli.upgrade.change import ACL_APPLY, UpgradeChange
+from hifi_cli.upgrade.pipe_changes import pipe_changes
 from hifi_cli.upgrade.setting_changes import (
     ENVIRONMENT,
     compose_variables,
@@ -57,8 +59,9 @@ async def check(
     """Compare what runs with what the installed release wants, and change nothing.
 
     Lists topics that setup would create and settings of topics that it refuses or
-    leaves, ACLs that `hifi acl apply` would create, and variables HIFI_… that this
-    release does not know. A data folder of a newer release is refused.
+    leaves, ACLs that `hifi acl apply` would create, variables HIFI_… that this
+    release does not know, and published pipes that it cannot read or refuses. A data
+    folder of a newer release is refused.
 
     Exit status: 0 if there is nothing to do, 3 if there is.
 
@@ -105,9 +108,9 @@ async def _changes(target: Target, principal: str) -> list[UpgradeChange]:
     if control is None and target.control is not None:
         control = target.control.topics
     needs = access(topics, control)
-    count = (await read_registry(target.kafka, topics)).partitions if await _has_pipes(target) else None
-    partitions = count or DEFAULT_PARTITIONS
-    changes: list[UpgradeChange] = []
+    published = await _published(target)
+    partitions = (published.partitions if published else None) or DEFAULT_PARTITIONS
+    changes = list(pipe_changes(published, pipe_limits())) if published else []
     declared: list[tuple[str, DeclaredTopics]] = [
         (target.kafka, topics),
         (audit.kafka, control or audit.topics),
@@ -120,8 +123,11 @@ async def _changes(target: Target, principal: str) -> list[UpgradeChange]:
     return changes + _acl_changes(await missing_acls(target.kafka, entries))
 
 
-async def _has_pipes(target: Target) -> bool:
-    return bool(await topic_facts(target.kafka, [target.topics.pipes]))
+async def _published(target: Target) -> RegistrySnapshot | None:
+    """The published pipes; None if there is no topic of them."""
+    if not await topic_facts(target.kafka, [target.topics.pipes]):
+        return None
+    return await read_registry(target.kafka, target.topics)
 
 
 def _acl_changes(missing: list[tuple[str, Acl]] | None) -> list[UpgradeChange]:

@@ -15,7 +15,7 @@ class UpgradeChange:
     """A difference between what runs and what the installed release wants."""
 
     kind: str
-    """`topic`, `topic setting`, `ACL` or `setting`."""
+    """`topic`, `topic setting`, `ACL`, `setting` or `pipe`."""
     name: str
     now: str
     """What there is; empty: nothing."""

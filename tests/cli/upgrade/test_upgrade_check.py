@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 from hifi.kafka.admin import topic_names
 from hifi.kafka.security.access import Acl
 from hifi.kafka.topics import Topics, principal_topics
+from hifi.pipe.registry import publish
+from hifi.record.record import Record
 from hifi_cli.app import command_line
 from hifi_cli.commands import upgrade
 from hifi_infra.kafka.stream_setup import prepare
@@ -74,6 +76,13 @@ def test_a_missing_topic_and_a_setting_that_differs_are_named_with_services_and_
     asyncio.run(prepare(kafka, topics, 2, principal_topics(stream)))
     _, rows = checked(kafka, stream)
     assert {row["name"] for row in rows} == {topics.raw}
+
+    later = Record(b"orders", b'{"revision": 1, "pipe": {"pipe": "orders", "later": 1}}', [])
+    asyncio.run(publish(kafka, topics, [later]))
+    _, rows = checked(kafka, stream)
+    [held] = [row for row in rows if row["kind"] == "pipe"]
+    assert held["name"] == "orders"
+    assert held["now"].startswith("held: the record at offset")
 
     monkeypatch.setenv("HIFI_GONE_S", "1")
     acl = Acl("topic", topics.parked, False, "DescribeConfigs")
