@@ -11,14 +11,18 @@ from hifi.pipe.revision import PipeRevision
 from hifi_cli.upgrade.pipe_changes import pipe_changes
 
 DESK = [{"name": "desk", "url": "http://desk.example/"}]
-FINE = {"pipe": "fine", "source": {"keys": [{"env": "FINE_KEY"}]}, "destinations": DESK}
-MASKED = {
+FINE: dict[str, object] = {"pipe": "fine", "source": {"keys": [{"env": "FINE_KEY"}]}, "destinations": DESK}
+MASKED: dict[str, object] = {
     "pipe": "masked",
     "source": {"keys": [{"env": "MASKED_KEY"}], "partition_key": "customer"},
     "normalize": {"mask": {"customer": "drop"}},
     "destinations": DESK,
 }
-FOREIGN = {"pipe": "foreign", "source": {"keys": [{"file": "/run/other/key"}]}, "destinations": DESK}
+FOREIGN: dict[str, object] = {
+    "pipe": "foreign",
+    "source": {"keys": [{"file": "/run/other/key"}]},
+    "destinations": DESK,
+}
 
 
 def published(*pipes: dict[str, object], held: dict[str, str] | None = None) -> RegistrySnapshot:
