@@ -6,7 +6,7 @@ from typing import Final
 from hifi_observe import metrics
 from hifi_observe.kafka.observed_partitions import ObservedPartitions
 from hifi_observe.kafka.publisher import Publisher
-from hifi_observe.ledger.open_events import OpenAt
+from hifi_observe.ledger.open_pieces import OpenAt
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.minutes.record_keys import partition_of
 from hifi_observe.pipes import ObservedPipes

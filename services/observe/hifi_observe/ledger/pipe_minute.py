@@ -20,6 +20,7 @@ class PipeMinute:
         "_through",
         "backfill",
         "bytes",
+        "changes",
         "copies",
         "dirty",
         "firsts",
@@ -68,6 +69,8 @@ class PipeMinute:
         """Events first seen in `raw` after closing."""
         self.may_end = True
         """Whether any unresolved event was not lost when the minute was last closed or amended."""
+        self.changes = 0
+        """Number of changes to what was seen or is unresolved; what was computed of them is valid until the next."""
         self.version = 0
         """Number of times it was closed or amended."""
         self.dirty = False
@@ -113,6 +116,7 @@ class PipeMinute:
 
     def show(self, stages: Iterable[EventStage], epoch: str, sequences: list[int]) -> None:
         """Add events seen at stages."""
+        self.changes += 1
         if not self.open:
             sequences = self._late(stages, epoch, sequences)
             if not sequences:
@@ -127,6 +131,7 @@ class PipeMinute:
 
     def show_range(self, stage: EventStage, epoch: str, first: int, last: int) -> None:
         """Add a range of events seen at a stage; adding it again counts no copies."""
+        self.changes += 1
         ids = IdSet()
         ids.add_range(epoch, first, last)
         if not self.open:
@@ -203,6 +208,7 @@ class PipeMinute:
                     del sets[stage]
         self._through = dict(positions)
         self.version += 1
+        self.changes += 1
         self.dirty = False
 
     def counted_to(self, topic: str) -> int:

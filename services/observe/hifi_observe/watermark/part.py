@@ -9,7 +9,9 @@ from typing_extensions import TypedDict
 from hifi.runtime.clock import MICROSECONDS
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.event_times import EventTimes
-from hifi_observe.ledger.open_events import EGEST, ENRICH, NORMALIZE, OpenAt, OpenEvents
+from hifi_observe.ledger.open_events import OpenEvents
+from hifi_observe.ledger.open_pieces import OpenAt
+from hifi_observe.ledger.pipe_minute_stages import EGEST, ENRICH, NORMALIZE
 from hifi_observe.ledger.recent_activity import RecentActivity
 from hifi_observe.watermark.trusted_clock import ClockReading, TrustedClock
 

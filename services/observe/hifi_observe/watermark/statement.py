@@ -9,7 +9,8 @@ from typing_extensions import TypedDict
 from hifi.pipe.model import Timely
 from hifi.runtime.clock import MICROSECONDS
 from hifi_observe.ledger.event_times import UNKNOWN_US
-from hifi_observe.ledger.open_events import IN_FLIGHT, INGEST, PARKED_STATE, WAITING, OpenAt
+from hifi_observe.ledger.open_pieces import OpenAt
+from hifi_observe.ledger.pipe_minute_stages import IN_FLIGHT, INGEST, PARKED_STATE, WAITING
 from hifi_observe.watermark.chains import ChainJson
 from hifi_observe.watermark.part import LATE_IDS, EventLatePart, WatermarkPart, event_until, reached_by_all
 
