@@ -117,8 +117,10 @@ class PartitionLedger:
         self.open_events.holds.note_time(snapshot.taken_us)
         for topic, committed in snapshot.committed.items():
             self._backlog(topic).commit(committed)
+        parked_first = snapshot.parked_first
         for pipe_minute in self.pipe_minutes.values():
-            pipe_minute.pass_deleted(stage.PARKED, stage.RETRY_IN, snapshot.parked_first)
+            if pipe_minute.lasts.get(stage.PARKED, parked_first) < parked_first:
+                pipe_minute.pass_deleted(stage.PARKED, stage.RETRY_IN)
         self.lake = snapshot.lake
         if snapshot.lake is not None:
             self._lake_backlog.commit(snapshot.lake.committed)
@@ -147,25 +149,38 @@ class PartitionLedger:
         self.drop_snapshot()
         self.open_events.holds.note_time(taken_us)
         newest = self.rules.newest_closable(taken_us)
-        if newest > self.closed_minute:
+        minute_ended = newest > self.closed_minute
+        if minute_ended:
             self._previous_closed_minute, self.closed_minute = self.closed_minute, newest
-        results = []
-        for key, pipe_minute in list(self.pipe_minutes.items()):
-            if (pipe_minute.open and pipe_minute.minute <= self.closed_minute) or pipe_minute.dirty:
-                results.append(
-                    close_minute(
-                        pipe_minute, self.pending, self.ingest, self._counted(), self._lake_destinations
-                    )
-                )
-            if self.rules.forgettable(pipe_minute, taken_us):
-                del self.pipe_minutes[key]
-                self.open_events.forget(pipe_minute)
-                if pipe_minute.unresolved and pipe_minute.may_end:
-                    hold_us = taken_us + round(self.rules.hold_s * MICROSECONDS)
-                    self.open_events.holds.give_up(pipe_minute.pipe, len(pipe_minute.unresolved), hold_us)
+        results = [
+            close_minute(pipe_minute, self.pending, self.ingest, self._counted(), self._lake_destinations)
+            for pipe_minute in self._due()
+        ]
+        if minute_ended:
+            self._forget_old(taken_us)
         self._through = self._counted()
         self.ingest.forget(self.closed_minute - _KEPT_MINUTES)
         return results
+
+    def _due(self) -> list[PipeMinute]:
+        """The minutes to close, and those to amend."""
+        closed_minute = self.closed_minute
+        return [
+            pipe_minute
+            for pipe_minute in self.pipe_minutes.values()
+            if pipe_minute.dirty or (pipe_minute.open and pipe_minute.minute <= closed_minute)
+        ]
+
+    def _forget_old(self, taken_us: int) -> None:
+        """Drop the minutes that can no longer change at the time of a snapshot."""
+        for key, pipe_minute in list(self.pipe_minutes.items()):
+            if not self.rules.forgettable(pipe_minute, taken_us):
+                continue
+            del self.pipe_minutes[key]
+            self.open_events.forget(pipe_minute)
+            if pipe_minute.unresolved and pipe_minute.may_end:
+                hold_us = taken_us + round(self.rules.hold_s * MICROSECONDS)
+                self.open_events.holds.give_up(pipe_minute.pipe, len(pipe_minute.unresolved), hold_us)
 
     def restart_points(self) -> dict[str, int]:
         """Topic to the offset from which a restart counts all open minutes and backlogs again."""

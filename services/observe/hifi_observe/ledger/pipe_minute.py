@@ -17,6 +17,7 @@ class PipeMinute:
     """Identities by stage while the minute is open; counts and unresolved identities once it is closed."""
 
     __slots__ = (
+        "_shares_sets",
         "_through",
         "backfill",
         "bytes",
@@ -84,6 +85,8 @@ class PipeMinute:
         self.bytes = 0
         """Size of the data of the events in `raw`; copies are not counted."""
         self._through: dict[str, int] = {}
+        self._shares_sets = False
+        """Whether equal sets may be one object: see `_share_equal_sets`."""
 
     def watch(self, revision: int, epoch: str, sequences: list[int], texts: list[bytes]) -> None:
         """Count the buckets of records of `enriched`; before `show`, which tells copies from events no more.
@@ -118,6 +121,7 @@ class PipeMinute:
         """Add events seen at stages."""
         self.changes += 1
         if not self.open:
+            self._separate_sets()
             sequences = self._late(stages, epoch, sequences)
             if not sequences:
                 return
@@ -135,6 +139,7 @@ class PipeMinute:
         ids = IdSet()
         ids.add_range(epoch, first, last)
         if not self.open:
+            self._separate_sets()
             fresh = ids - self.known
             self.known.update(fresh)
             self.unresolved.update(fresh)
@@ -156,16 +161,13 @@ class PipeMinute:
             self.dirty = True
         self.passed.setdefault(stage, IdSet()).add(epoch, sequences)
 
-    def pass_deleted(self, kind: str, read_as: str, first: int) -> None:
-        """Mark all records of a topic as passed once Kafka has deleted them.
+    def pass_deleted(self, kind: str, read_as: str) -> None:
+        """Mark all records of a topic as passed, which Kafka has deleted.
 
         Args:
             kind: of the topic, and its name.
             read_as: kind of the stages that are marked.
-            first: the first offset that Kafka still has.
         """
-        if self.lasts.get(kind, first) >= first:
-            return
         for stage in [stage for stage in self.seen if stage.kind == kind]:
             self.passed.setdefault(stage._replace(kind=read_as), IdSet()).update(self.seen[stage])
         self.dirty = self.dirty or not self.open
@@ -210,6 +212,7 @@ class PipeMinute:
         self.version += 1
         self.changes += 1
         self.dirty = False
+        self._share_equal_sets()
 
     def counted_to(self, topic: str) -> int:
         """Records of a topic below this offset are in the published result; after a restart they are read again."""
@@ -226,7 +229,8 @@ class PipeMinute:
     def size_bytes(self) -> int:
         """Approximate size of the bitmaps, bytes."""
         sets = [*self.seen.values(), *self.passed.values(), self.known, self.unresolved, self.backfill]
-        return sum(ids.size_bytes() for ids in sets)
+        distinct = {id(ids): ids for ids in sets}
+        return sum(ids.size_bytes() for ids in distinct.values())
 
     def dump(self) -> dict[str, Any]:
         """JSON of a closed minute, from which a restart continues."""
@@ -283,7 +287,29 @@ class PipeMinute:
         pipe_minute.backfill = IdSet.load(dumped.get("backfill", {}))
         pipe_minute.unreported = (dumped["unreported"][0], dumped["unreported"][1])
         pipe_minute.bytes = dumped.get("bytes", 0)
+        pipe_minute._share_equal_sets()
         return pipe_minute
+
+    def _share_equal_sets(self) -> None:
+        """Keep the unresolved identities once: most sets of a closed minute are equal to them.
+
+        A destination that is parked for a month leaves tens of thousands of minutes with eight such sets each.
+        """
+        self._shares_sets = True
+        for sets in (self.seen, self.passed):
+            for stage in [stage for stage, ids in sets.items() if ids == self.unresolved]:
+                sets[stage] = self.unresolved
+        if self.known == self.unresolved:
+            self.known = self.unresolved
+
+    def _separate_sets(self) -> None:
+        """Give each set an object of its own, before identities are added that were not unresolved."""
+        if not self._shares_sets:
+            return
+        self._shares_sets = False
+        self.seen = {stage: ids.copy() for stage, ids in self.seen.items()}
+        self.passed = {stage: ids.copy() for stage, ids in self.passed.items()}
+        self.known = self.known.copy()
 
     def _late(self, stages: Iterable[EventStage], epoch: str, sequences: list[int]) -> list[int]:
         """After closing: keep unresolved and new identities, count every other one as a copy."""
