@@ -1,6 +1,6 @@
-"""What holds the watermarks of a partition although none of its events is followed, each until a time. Pure.
+"""Events that hold the watermarks of a partition until a time, although they are not followed. Pure.
 
-Records tell what holds, snapshots tell the time: what was added since the last snapshot ends its period after the next.
+Records add holds, snapshots give the time: the period of a hold begins at the first snapshot after it was added.
 """
 
 from collections import Counter
@@ -87,14 +87,14 @@ class Holds:
 
     def dump(self) -> dict[str, Any]:
         """JSON for the topic `minutes`, without what does not hold."""
-        dumped: dict[str, Any] = {}
+        dump: dict[str, Any] = {}
         if self._unread.number:
-            dumped["unread"] = self._unread.dump()
+            dump["unread"] = self._unread.dump()
         if self._pipes:
-            dumped["pipes"] = {pipe: hold.dump() for pipe, hold in sorted(self._pipes.items())}
-        return dumped
+            dump["pipes"] = {pipe: hold.dump() for pipe, hold in sorted(self._pipes.items())}
+        return dump
 
-    def load(self, dumped: Mapping[str, Any]) -> None:
+    def load(self, dump: Mapping[str, Any]) -> None:
         """Take in what `dump` returned."""
-        self._unread = _Hold(*dumped.get("unread", ()))
-        self._pipes = {pipe: _Hold(*hold) for pipe, hold in dumped.get("pipes", {}).items()}
+        self._unread = _Hold(*dump.get("unread", ()))
+        self._pipes = {pipe: _Hold(*hold) for pipe, hold in dump.get("pipes", {}).items()}
