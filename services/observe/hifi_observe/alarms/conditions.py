@@ -64,7 +64,7 @@ def find_conditions(
     closed = store.closed_minute(partitions)
     rate = 0.0
     for pipe, slo in sorted(limits.items()):
-        now = figures.of_pipe(pipe, store.live, store.before)
+        now = figures.of_pipe(pipe, store.live, store.previous_live)
         rate += now["rate_in"]
         conditions |= _minutes(store, pipe, closed, now_us)
         if now["lag"]["count"] >= 20 and now["lag"]["p95"] > slo.p95_us:
@@ -209,7 +209,7 @@ def _groups(store: MinuteStore) -> dict[Key, str]:
     """Services that make no progress although records are waiting. Retries that are not due do not count."""
     conditions: dict[Key, str] = {}
     for partition, now in sorted(store.live.items()):
-        old = store.before.get(partition)
+        old = store.previous_live.get(partition)
         for topic, backlog in now["backlogs"].items():
             kind, records = stage.kind_of(topic), backlog["records"]
             if old is None or not records or kind == stage.RETRY_IN or backlog["seconds"] < _STANDSTILL_S:

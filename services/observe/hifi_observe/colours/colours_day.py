@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from hifi_observe.minutes.availability import UNKNOWN
-from hifi_observe.minutes.day_record import COUNTS, DayRecord, MinuteState, runs
+from hifi_observe.minutes.day_record import COUNTS, DayRecord, MinuteState, state_spans
 
 INCOMPLETE: Final = "incomplete"
 """Why a minute is unknown: that of a colour or of the front is."""
@@ -46,7 +46,7 @@ class ColoursDay:
         """JSON for the topic `minutes` and the other colour."""
         dumped = [
             [run.first, run.length, run.state.state.state, run.state.state.causes, run.state.logs]
-            for run in runs(self.minutes)
+            for run in state_spans(self.minutes)
         ]
         return {"runs": dumped, "counts": self.counts}
 
@@ -78,7 +78,7 @@ class ColoursDay:
         total: Counter[str] = Counter()
         for counts in self.counts.values():
             total.update({name: counts.get(name, 0) for name in COUNTS})
-        return DayRecord(tuple(runs(states)), total)
+        return DayRecord(tuple(state_spans(states)), total)
 
 
 def fuller(before: ColoursMinute | None, minute: ColoursMinute) -> ColoursMinute:

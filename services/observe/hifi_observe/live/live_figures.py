@@ -36,7 +36,7 @@ class LiveFigures:
 
     def of_pipe(self, pipe: str) -> dict[str, Any]:
         """See `figures.of_pipe`."""
-        return figures.of_pipe(pipe, self._store.live, self._store.before)
+        return figures.of_pipe(pipe, self._store.live, self._store.previous_live)
 
     def has_events(self, pipe: str) -> bool:
         """Whether events of a pipe were counted since the instances started."""

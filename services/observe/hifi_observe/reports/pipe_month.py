@@ -97,8 +97,10 @@ def first_kept(closed: int) -> int:
 
 def recorded_range(days: Mapping[int, DayRecord]) -> tuple[int, int] | None:
     """The first and the last minute of which anything is recorded; None: there is none."""
-    firsts = [number * DAY_MINUTES + record.runs[0].first for number, record in days.items() if record.runs]
-    lasts = [number * DAY_MINUTES + record.runs[-1].end - 1 for number, record in days.items() if record.runs]
+    firsts = [number * DAY_MINUTES + record.spans[0].first for number, record in days.items() if record.spans]
+    lasts = [
+        number * DAY_MINUTES + record.spans[-1].end - 1 for number, record in days.items() if record.spans
+    ]
     return (min(firsts), max(lasts)) if firsts else None
 
 
@@ -109,7 +111,7 @@ def numbers_of(month: Month) -> range:
 
 def _recorded(days: Mapping[int, DayRecord], month: Month) -> Iterator[MinuteSpan]:
     for number in numbers_of(month):
-        for run in days[number].runs if number in days else ():
+        for run in days[number].spans if number in days else ():
             first = number * DAY_MINUTES + run.first
             end = min(first + run.length, month.through)
             if first < end:

@@ -65,7 +65,7 @@ def overview(
     alarms = list(alarms)
     rows = []
     for pipe, slo_p95_us in slos_us.items():
-        now = figures.of_pipe(pipe, store.live, store.before)
+        now = figures.of_pipe(pipe, store.live, store.previous_live)
         latest = store.latest(pipe)
         uptimes = availability(store, pipe, now_minute, target)
         kinds = sorted({alarm.kind for alarm in alarms if alarm.pipe == pipe and alarm.silenced is None})
