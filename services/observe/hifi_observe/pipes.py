@@ -15,7 +15,7 @@ from hifi_observe.watermark.chains import ChainLink, TopicEnd, links_of, servers
 
 
 class ObservedPipes:
-    """What is declared of each pipe, by name.
+    """The declarations of pipes, by name.
 
     Args:
         registry: of the stream.
@@ -77,7 +77,7 @@ class ObservedPipes:
         return pipe.owner if pipe is not None else None
 
     def owner_names(self, name: str) -> tuple[str, ...] | None:
-        """By which the owner of a pipe is named; None: the pipe does not exist.
+        """The names of the owner of a pipe; None: the pipe does not exist.
 
         The first is shown: the path of a webhook may be secret.
         """
@@ -119,8 +119,10 @@ class ObservedPipes:
     def timely(self, name: str, destination: str) -> Timely:
         """When the watermark of a destination is current; as of a pipe without SLO for one that is not declared."""
         pipe = self.get(name)
-        declared = pipe.destination(destination) if pipe is not None else None
-        slo = (declared.slo if declared is not None else None) or (pipe.slo if pipe is not None else None)
+        declared_destination = pipe.destination(destination) if pipe is not None else None
+        slo = (declared_destination.slo if declared_destination is not None else None) or (
+            pipe.slo if pipe is not None else None
+        )
         return slo.timely if slo is not None else Timely()
 
     def links(self) -> dict[str, ChainLink]:
@@ -174,7 +176,7 @@ class ObservedPipes:
         return id_field is not None and any(f"{id_field}.".startswith(f"{path}.") for path in masks)
 
     def why_hidden(self, name: str) -> str:
-        """Why the event ids of a pipe are not shown; empty: they are."""
+        """The reason why the event ids of a pipe are not shown; empty: they are."""
         if self.get(name) is None:
             return "the pipe was deleted"
         return "the pipe masks it" if self.hides_id(name) else ""

@@ -61,34 +61,41 @@ def find_conditions(
         thresholds: from the settings.
     """
     conditions: dict[Key, str] = {}
-    closed = store.closed_minute(partitions)
+    closed_minute = store.closed_minute(partitions)
     rate = 0.0
     for pipe, slo in sorted(limits.items()):
-        now = figures.of_pipe(pipe, store.live, store.previous_live)
-        rate += now["rate_in"]
-        conditions |= _minutes(store, pipe, closed, now_us)
-        if now["lag"]["count"] >= 20 and now["lag"]["p95"] > slo.p95_us:
+        pipe_figures = figures.of_pipe(pipe, store.live, store.previous_live)
+        rate += pipe_figures["rate_in"]
+        conditions |= _minutes(store, pipe, closed_minute, now_us)
+        if pipe_figures["lag"]["count"] >= 20 and pipe_figures["lag"]["p95"] > slo.p95_us:
             conditions["lag", pipe, ""] = (
-                f"p95 is {now['lag']['p95'] / 1e6:.2f} s now, over the SLO of {slo.p95_us / 1e6:.2f} s"
+                f"p95 is {pipe_figures['lag']['p95'] / 1e6:.2f} s now, over the SLO of {slo.p95_us / 1e6:.2f} s"
             )
-        dead = now["dead_last_minute"]
-        if dead:
-            letters = "dead letter" if dead == 1 else "dead letters"
-            conditions["dead-letters", pipe, ""] = f"{dead:,} {letters} in the last minute"
-        if now["source"] and now["source"]["held"]:
-            conditions["source-held", pipe, ""] = now["source"]["held"]
-        if now["source"] and now["source"]["notice"]:
-            conditions["source-rows", pipe, ""] = now["source"]["notice"]
-        for bad in now["failing"]:
-            if bad["in_a_row"] >= SAME_ANSWERS and bad["destination"] in destinations.get(pipe, ()):
+        dead_count = pipe_figures["dead_last_minute"]
+        if dead_count:
+            noun = "dead letter" if dead_count == 1 else "dead letters"
+            conditions["dead-letters", pipe, ""] = f"{dead_count:,} {noun} in the last minute"
+        if pipe_figures["source"] and pipe_figures["source"]["held"]:
+            conditions["source-held", pipe, ""] = pipe_figures["source"]["held"]
+        if pipe_figures["source"] and pipe_figures["source"]["notice"]:
+            conditions["source-rows", pipe, ""] = pipe_figures["source"]["notice"]
+        for failure in pipe_figures["failing"]:
+            if failure["in_a_row"] >= SAME_ANSWERS and failure["destination"] in destinations.get(pipe, ()):
                 waiting_count = sum(
-                    w["records"] for w in now["waiting"] if w["destination"] == bad["destination"]
+                    group["records"]
+                    for group in pipe_figures["waiting"]
+                    if group["destination"] == failure["destination"]
                 )
-                conditions["destination", pipe, bad["destination"]] = (
-                    f"{bad['in_a_row']} outcomes in a row were {bad['reason']}; {waiting_count} deliveries are waiting"
+                conditions["destination", pipe, failure["destination"]] = (
+                    f"{failure['in_a_row']} outcomes in a row were {failure['reason']};"
+                    f" {waiting_count} deliveries are waiting"
                 )
-                conditions |= owner_condition(pipe, bad["destination"], bad["reason"], bad["in_a_row"])
-        conditions |= _paused(store, pipe, destinations.get(pipe, set()), now["waiting"], now_us) | conditions
+                conditions |= owner_condition(
+                    pipe, failure["destination"], failure["reason"], failure["in_a_row"]
+                )
+        conditions |= (
+            _paused(store, pipe, destinations.get(pipe, set()), pipe_figures["waiting"], now_us) | conditions
+        )
     conditions |= _groups(store)
     conditions |= _sources(store, now_us)
     conditions |= _observe(store, now_us, partitions, thresholds)
@@ -148,8 +155,8 @@ def unreadable(records: Iterable[UnreadableRecord], pipes_topic: str = "") -> di
     conditions: dict[Key, str] = {}
     for record in sorted(records, key=attrgetter("offset")):
         key = (record.key or b"").decode("utf-8", "replace")[:100]
-        holds = record.topic == pipes_topic and is_pipe_name(read_key(record.key or b"")[0])
-        effect = "the pipe is held" if holds else "what was in force before stays in force"
+        holds_pipe = record.topic == pipes_topic and is_pipe_name(read_key(record.key or b"")[0])
+        effect = "the pipe is held" if holds_pipe else "what was in force before stays in force"
         conditions["unreadable-record", "", record.topic] = (
             f"the record of {key!r} at offset {record.offset} of {record.topic} cannot be read ({record.error}):"
             f" {effect}"
@@ -186,36 +193,45 @@ def lookups(problems: Mapping[str, str], pipes: Iterable[str]) -> dict[Key, str]
     }
 
 
-def _minutes(store: MinuteStore, pipe: str, closed: int, now_us: int) -> dict[Key, str]:
+def _minutes(store: MinuteStore, pipe: str, closed_minute: int, now_us: int) -> dict[Key, str]:
     conditions: dict[Key, str] = {}
     since_us = now_us - RECENT_MINUTES * 60_000_000
-    for minute, down in sorted(store.downs.get(pipe, {}).items()):
-        if minute > closed or (minute <= closed - RECENT_MINUTES and down.at_us < since_us):
+    for minute, down_minute in sorted(store.downs.get(pipe, {}).items()):
+        if minute > closed_minute or (
+            minute <= closed_minute - RECENT_MINUTES and down_minute.at_us < since_us
+        ):
             continue
         merged = store.minute(pipe, minute)
         if merged is None:
             continue
-        at = clock(minute)
-        conditions["availability", pipe, ""] = f"{at} was down: {', '.join(merged['causes'])}"
+        minute_text = clock(minute)
+        conditions["availability", pipe, ""] = f"{minute_text} was down: {', '.join(merged['causes'])}"
         if "loss" in merged["causes"]:
-            where = sorted(
+            hops = sorted(
                 {f"{hop['hop']} {hop['destination']}".strip() for hop in merged["hops"] if hop["lost"]}
             )
-            conditions["loss", pipe, ""] = f"{at} lost {merged['lost']} events at {', '.join(where)}"
+            conditions["loss", pipe, ""] = f"{minute_text} lost {merged['lost']} events at {', '.join(hops)}"
     return conditions
 
 
 def _groups(store: MinuteStore) -> dict[Key, str]:
     """Services that make no progress although records are waiting. Retries that are not due do not count."""
     conditions: dict[Key, str] = {}
-    for partition, now in sorted(store.live.items()):
-        old = store.previous_live.get(partition)
-        for topic, backlog in now["backlogs"].items():
+    for partition, published in sorted(store.live.items()):
+        published_before = store.previous_live.get(partition)
+        for topic, backlog in published["backlogs"].items():
             kind, records = stage.kind_of(topic), backlog["records"]
-            if old is None or not records or kind == stage.RETRY_IN or backlog["seconds"] < _STANDSTILL_S:
+            if (
+                published_before is None
+                or not records
+                or kind == stage.RETRY_IN
+                or backlog["seconds"] < _STANDSTILL_S
+            ):
                 continue
-            previous = old["backlogs"].get(topic)
-            if previous is not None and all(previous[name] == backlog[name] for name in _PROGRESS):
+            previous_backlog = published_before["backlogs"].get(topic)
+            if previous_backlog is not None and all(
+                previous_backlog[name] == backlog[name] for name in _PROGRESS
+            ):
                 service = stage.READERS[kind]
                 conditions["no-progress", "", service] = (
                     f"{service} committed nothing on {topic}[{partition}]; {records} records are waiting"
@@ -259,10 +275,11 @@ def _sources(store: MinuteStore, now_us: int) -> dict[Key, str]:
     """Records of sources that were deleted before collect read them."""
     conditions: dict[Key, str] = {}
     for published in store.live.values():
-        for pipe, partition, records, first, last, at_ms in published.get("source_deleted", ()):
+        for pipe, partition, records, first_offset, last_offset, at_ms in published.get("source_deleted", ()):
             if now_us - at_ms * 1000 < SKIPPED_S * 1_000_000:
                 conditions["source-deleted", pipe, partition] = (
-                    f"{records} records of {partition}, offsets {first} to {last}, were deleted before they were read"
+                    f"{records} records of {partition}, offsets {first_offset} to {last_offset},"
+                    " were deleted before they were read"
                 )
     return conditions
 

@@ -41,7 +41,7 @@ _OF_COLOUR: Final = ("in", "delivered", "duplicates", "dead", "lost", "late", "p
 
 @dataclass(frozen=True, slots=True)
 class ColourMinutes:
-    """What the observe of one colour answered.
+    """The answer of the observe of one colour.
 
     Attributes:
         closed: the newest minute that it has closed; -1: none.
@@ -65,8 +65,8 @@ class ColourMinutes:
         A minute is closed shortly before it is merged. Minutes are merged in their order, so one without a row has no
         events only if a later one has a row.
         """
-        merged = max(self.rows, default=-1)
-        if self.away is None and (minute < self.first or minute <= min(self.closed, merged)):
+        newest_merged = max(self.rows, default=-1)
+        if self.away is None and (minute < self.first or minute <= min(self.closed, newest_merged)):
             return True
         return self.asleep_since is not None and minute > self.asleep_since
 

@@ -28,7 +28,7 @@ class FrontWatch:
 
     @property
     def away(self) -> str | None:
-        """Why counters could not be read the last time; None: they could."""
+        """The reason why counters could not be read the last time; None: they could."""
         return "; ".join(self._away.values()) or None
 
     def of(self, minute: int) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from hifi.kafka.topics import Topics
 from hifi.runtime.clock import monotonic_s, now_us
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.watermark.chain_statements import ChainStatements
-from hifi_observe.watermark.chains import Chain, Reading, TopicEnd, servers_of
+from hifi_observe.watermark.chains import Chain, ChainReading, TopicEnd, servers_of
 from hifi_observe.watermark.trusted_clock import TrustedClock, read_clocks
 
 _INTERVAL_S: Final = 0.5
@@ -121,7 +121,7 @@ class ChainReader:
         admin: Any,
         end_consumer: Any,
         marker_consumer: Any,
-    ) -> Reading | str:
+    ) -> ChainReading | str:
         """The state of a topic now, or the reason why it is unknown."""
         topic, awaited_ends = chain.topic.topic, chain.oldest_ends
         descriptions = await admin.describe_topics([topic])
@@ -163,7 +163,7 @@ class ChainReader:
         latest_us = self._clock.latest_us(read_clocks())
         if latest_us is None:
             return "Kafka has not confirmed the clock yet"
-        return Reading(
+        return ChainReading(
             upstream_us, {tp.partition: end for tp, end in end_offsets.items()}, read_offsets, latest_us
         )
 

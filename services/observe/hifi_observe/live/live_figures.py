@@ -25,7 +25,7 @@ class LiveFigures:
         self._recent = RecentSeries()
 
     @property
-    def seen(self) -> bool:
+    def has_figures(self) -> bool:
         """Whether any partition number has published figures."""
         return bool(self._store.live)
 
