@@ -30,7 +30,7 @@ class PipeAdmission:
         self._statuses = statuses
 
     def forced_by(self, declaration: Declaration) -> str:
-        """Who wants it begun although no verdict or rating allows it; empty: nobody."""
+        """The person who wants it begun although no verdict or rating allows it; empty: nobody."""
         return self._declared.wishes(declaration).forced.get(0, "")
 
     async def accept(self, declaration: Declaration, pipe: Pipe) -> bool:
