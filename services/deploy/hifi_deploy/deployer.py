@@ -307,13 +307,15 @@ class Deployer:
 
     async def _write_status(self, status: Deployment) -> Deployment:
         """Write the deployment where it has changed."""
-        previous, at_us = self._desired.deployments.get(status.service), now_us()
-        same_state = previous is not None and (previous.number, previous.state) == (
+        previous_status, at_us = self._desired.deployments.get(status.service), now_us()
+        same_state = previous_status is not None and (previous_status.number, previous_status.state) == (
             status.number,
             status.state,
         )
-        status = replace(status, since_us=previous.since_us if previous is not None and same_state else at_us)
-        if status != previous:
+        status = replace(
+            status, since_us=previous_status.since_us if previous_status is not None and same_state else at_us
+        )
+        if status != previous_status:
             await self._writer.write(self._topic, [status.record()])
             self._desired.deployments[status.service] = status
             logger.info("deployment", **status.json())

@@ -58,9 +58,15 @@ class InstanceAccount:
         """Take in a reading; returns the growth since the previous one."""
         if instance.events is None:
             return Growth()
-        previous, self._newest = self._newest, instance
-        events, dead_letters, failures = previous.events or 0, previous.dead_letters, previous.failures
-        if previous.restarts != instance.restarts or instance.events < events:  # a new process counts from 0
+        previous_reading, self._newest = self._newest, instance
+        events, dead_letters, failures = (
+            previous_reading.events or 0,
+            previous_reading.dead_letters,
+            previous_reading.failures,
+        )
+        if (
+            previous_reading.restarts != instance.restarts or instance.events < events
+        ):  # a new process counts from 0
             events = dead_letters = failures = 0
         growth = Growth(
             instance.events - events,
@@ -68,7 +74,7 @@ class InstanceAccount:
             max(0, instance.failures - failures),
         )
         self.events += growth.events
-        self._cpu_s += max(0.0, instance.cpu_s - previous.cpu_s)
+        self._cpu_s += max(0.0, instance.cpu_s - previous_reading.cpu_s)
         return growth
 
     def cpu_an_event_s(self, now_s: float) -> float:

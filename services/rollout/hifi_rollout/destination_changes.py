@@ -8,17 +8,17 @@ from hifi.pipe.model import ConnectorDestination, Pipe
 from hifi.runtime.errors import Misconfigured
 
 
-def require_possible_changes(pipe: Pipe, published: Mapping[str, Pipe]) -> None:
+def require_possible_changes(pipe: Pipe, pipes_in_force: Mapping[str, Pipe]) -> None:
     """Check the destinations of a pipe against those of the version in force.
 
     Args:
         pipe: to publish.
-        published: name to the pipe that is in force.
+        pipes_in_force: name to the pipe that is in force.
 
     Raises:
         Misconfigured: one cannot follow; the message names destination and remedy.
     """
-    current_pipe = published.get(pipe.pipe)
+    current_pipe = pipes_in_force.get(pipe.pipe)
     if current_pipe is None:
         return
     for destination in pipe.destinations:

@@ -49,11 +49,11 @@ class Evidence:
         Returns:
             The measures in which the candidate is worse, as a sentence; empty: none.
         """
-        previous, self._previous_figures = self._previous_figures, figures
-        if previous is None or previous.since_us != figures.since_us:
+        previous_figures, self._previous_figures = self._previous_figures, figures
+        if previous_figures is None or previous_figures.since_us != figures.since_us:
             return ""  # there is nothing to subtract what was counted before
-        new_figures = figures.of(candidate).since(previous.of(candidate))
-        old_figures = figures.of(baseline).since(previous.of(baseline))
+        new_figures = figures.of(candidate).since(previous_figures.of(candidate))
+        old_figures = figures.of(baseline).since(previous_figures.of(baseline))
         sentences = [
             _sentence(measure.name, test)
             for measure, test in zip(_MEASURES, self._tests, strict=True)

@@ -78,7 +78,7 @@ class NewPipeRamp:
             ActionKind.ROLLOUT,
             f"a new pipe: {rollout.cap_text(cap)}",
             "declared",
-            lambda published: rollout.put_at_once(published, pipe, paused=declaration.paused, cap=cap),
+            lambda snapshot: rollout.put_at_once(snapshot, pipe, paused=declaration.paused, cap=cap),
             self._admission.forced_by(declaration),
         )
         current = self._registry.get(declaration.name)
@@ -126,6 +126,6 @@ class NewPipeRamp:
             kind,
             f"the new pipe: {rollout.cap_text(cap)}",
             reason,
-            lambda published: rollout.change_cap(published, declaration.name, cap),
+            lambda snapshot: rollout.change_cap(snapshot, declaration.name, cap),
             forced_by,
         )

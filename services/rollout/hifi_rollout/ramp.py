@@ -126,14 +126,14 @@ class Ramp:
             return RampDecision(Move.ROLL_BACK, reason)
         if self.share in wishes.forced:
             person = wishes.forced[self.share]
-            return self._next(f"forced by {person}", person)
+            return self._next_decision(f"forced by {person}", person)
         if wishes.paused_by is not None:
             return RampDecision(Move.WAIT, f"paused by {wishes.paused_by}")
         waiting_reason = self._waiting_reason(verdict, now_us)
         return (
             RampDecision(Move.WAIT, waiting_reason)
             if waiting_reason
-            else self._next(self._comparison_text(verdict))
+            else self._next_decision(self._comparison_text(verdict))
         )
 
     def _judge(self, verdict: Verdict | None, now_us: int) -> str:
@@ -179,7 +179,7 @@ class Ramp:
         )
         return f"{comparison} in {self._ended_events(verdict) or 0:,} events"
 
-    def _next(self, reason: str, forced_by: str = "") -> RampDecision:
+    def _next_decision(self, reason: str, forced_by: str = "") -> RampDecision:
         if self.share >= WHOLE:
             return RampDecision(Move.PROMOTE, reason, WHOLE, forced_by)
         share = next(share for share in self._rules.shares if share > self.share)

@@ -95,7 +95,7 @@ class PipeReconciler:
             ActionKind.PAUSE,
             declaration.state.value,
             f"declared by {declaration.author}",
-            lambda published: rollout.change_pause(published, declaration.name, paused=declaration.paused),
+            lambda snapshot: rollout.change_pause(snapshot, declaration.name, paused=declaration.paused),
         )
 
     async def _advance(self, declaration: Declaration) -> None:
@@ -127,7 +127,7 @@ class PipeReconciler:
                 ActionKind.ROLLOUT,
                 "delete",
                 "declared",
-                lambda published: rollout.delete(published, declaration.name),
+                lambda snapshot: rollout.delete(snapshot, declaration.name),
             )
         await self._statuses.write(declaration, RolloutState.IN_FORCE, None, 0, "deleted")
 

@@ -59,7 +59,7 @@ class RevisionRollout:
             ActionKind.ROLLOUT,
             f"a revision after {current.number}: 0 % to {rollout.percent(share)}",
             f"declared by {declaration.author}",
-            lambda published: rollout.begin(published, pipe, share),
+            lambda snapshot: rollout.begin(snapshot, pipe, share),
             self._admission.forced_by(declaration),
         )
         published_pipe = self._registry.get(declaration.name)
@@ -104,7 +104,7 @@ class RevisionRollout:
             ActionKind.ROLL_BACK,
             f"revision {revision}: {rollout.percent(current.rollout.share)} to 0 %",
             reason,
-            lambda published: rollout.abort(published, declaration.name),
+            lambda snapshot: rollout.abort(snapshot, declaration.name),
         )
         self._ramps.end(declaration.name)
 
@@ -114,7 +114,7 @@ class RevisionRollout:
             ActionKind.ROLLOUT,
             f"revision {revision}: promoted",
             decision.reason,
-            lambda published: rollout.promote(published, declaration.name),
+            lambda snapshot: rollout.promote(snapshot, declaration.name),
             decision.forced_by,
         )
         await self._statuses.write(declaration, RolloutState.IN_FORCE, revision, WHOLE, decision.reason)
@@ -128,7 +128,7 @@ class RevisionRollout:
             ActionKind.ROLLOUT,
             f"revision {revision}: {rollout.percent(current_rollout.share)} to {rollout.percent(share)}",
             decision.reason,
-            lambda published: rollout.change_share(published, declaration.name, share),
+            lambda snapshot: rollout.change_share(snapshot, declaration.name, share),
             decision.forced_by,
         )
         self._ramps.begin_phase(declaration.name, share)

@@ -41,7 +41,7 @@ class StatusWriter:
         Raises:
             Overtaken: another rollout service has started.
         """
-        previous = self._declared.statuses.get(declaration.name)
+        previous_status = self._declared.statuses.get(declaration.name)
         status = RolloutStatus(
             declaration.name,
             declaration.pipe_number,
@@ -52,9 +52,9 @@ class StatusWriter:
             reason,
             now_us(),
         )
-        if previous is not None and previous.same_state(status):
-            status = replace(status, since_us=previous.since_us)
-        if previous == status:
+        if previous_status is not None and previous_status.same_state(status):
+            status = replace(status, since_us=previous_status.since_us)
+        if previous_status == status:
             return
         await self._writer.write(self._topic, [status.record()])
         self._declared.statuses[declaration.name] = status

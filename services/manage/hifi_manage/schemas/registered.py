@@ -225,12 +225,12 @@ class Registered:
 
     def _take_version(self, subject: str, number: int, content: Mapping[str, Any] | None) -> None:
         versions_by_number = self.subjects.setdefault(subject, {})
-        previous = versions_by_number.pop(number, None)
-        if previous is not None:
-            version_keys = self._version_keys[previous.id]
+        previous_version = versions_by_number.pop(number, None)
+        if previous_version is not None:
+            version_keys = self._version_keys[previous_version.id]
             version_keys.discard((subject, number))
             if not version_keys:
-                del self._version_keys[previous.id], self._ids[previous.body.identity]
+                del self._version_keys[previous_version.id], self._ids[previous_version.body.identity]
         if content is not None:
             references = tuple(Reference(**reference) for reference in content["references"])
             body = SchemaBody(content["schema"], references)

@@ -125,7 +125,7 @@ class ManagementApi:
     async def pipes(self, _: Request, principal: Principal) -> Response:
         """GET pipes: those in the principal's scope, without bodies."""
         state = self._state
-        names = {*state.declared.newest, *(published.pipe.pipe for published in state.registry.all())}
+        names = {*state.declared.newest, *(revision.pipe.pipe for revision in state.registry.all())}
         names |= state.registry.all_held().keys() | state.declared.unreadable.keys()
         visible_names = [name for name in sorted(names) if principal.sees(name) and exists(state, name)]
         answer: PipeList = {"pipes": [pipe_view(state, name, bodies=False) for name in visible_names]}
@@ -187,7 +187,7 @@ class ManagementApi:
     async def check(self, request: Request, _: Principal) -> Response:
         """POST: check a pipe without saving it."""
         text = await body_of(request)
-        answer: ProblemList = {"problems": (await self._read(text))[1]}
+        answer: ProblemList = {"problems": (await self._read_pipe(text))[1]}
         return json_response(answer)
 
     async def trial(self, request: Request, _: Principal) -> Response:
@@ -423,7 +423,9 @@ class ManagementApi:
                 title="The pipe cannot be read",
             )
 
-    async def _read(self, text: bytes, *, declared: bool = False) -> tuple[Pipe | None, list[TextProblem]]:
+    async def _read_pipe(
+        self, text: bytes, *, declared: bool = False
+    ) -> tuple[Pipe | None, list[TextProblem]]:
         """As `read_pipe`, one text at a time, so that texts do not take the threads and CPU time of other requests.
 
         Raises:
@@ -442,7 +444,7 @@ class ManagementApi:
             self._texts -= 1
 
     async def _checked(self, name: str | None, text: bytes, *, declared: bool = False) -> Pipe:
-        pipe, problems = await self._read(text, declared=declared)
+        pipe, problems = await self._read_pipe(text, declared=declared)
         if pipe is not None and name is not None and pipe.pipe != name:
             problems.append(TextProblem(1, 1, "pipe", f"is {pipe.pipe!r}, but the URL names {name!r}"))
         if pipe is None or problems:
@@ -457,7 +459,7 @@ class ManagementApi:
 
     def _declared_pipes(self) -> dict[str, Pipe]:
         """All pipes as they shall be: declared, or in force without a declaration."""
-        pipes = {published.pipe.pipe: published.pipe for published in self._state.registry.all()}
+        pipes = {revision.pipe.pipe: revision.pipe for revision in self._state.registry.all()}
         for name, declaration in self._state.declared.newest.items():
             if declaration.pipe is None:
                 pipes.pop(name, None)

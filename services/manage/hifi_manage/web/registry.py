@@ -71,8 +71,8 @@ def registry_application(state: ControlState) -> Starlette:
         exception_handlers={
             Problem: _problem,
             RegistryRefusal: _refusal,
-            404: _unknown,
-            405: _unknown,
+            404: _unknown_path,
+            405: _unknown_path,
         },
     )
 
@@ -99,7 +99,7 @@ async def _problem(_: Request, error: Exception) -> Response:
     return _answer({"error_code": error.status, "message": error.detail}, error.status, error.headers)
 
 
-async def _unknown(request: Request, error: Exception) -> Response:
+async def _unknown_path(request: Request, error: Exception) -> Response:
     del error
     return _answer(
         {"error_code": 404, "message": f"HTTP 404 Not Found: {request.method} {request.url.path}"}, 404
@@ -270,7 +270,7 @@ class SchemaRegistry:
         """Make a change; what would change nothing needs no scope and no entry of the audit."""
         change = plan(await self._newest_registry())
         if change.records:
-            pipes = {published.pipe.pipe for published in self._state.registry.all()}
+            pipes = {revision.pipe.pipe for revision in self._state.registry.all()}
             check_scope(principal, subject, pipes | self._state.declared.newest.keys())
             audited_subject = "schemas" if subject is None else f"schema/{subject}"
             entry = AuditEntry(principal.name, f"{action} schema", audited_subject, now_us())

@@ -276,15 +276,15 @@ def _declared_view(declaration: Declaration, *, bodies: bool) -> DeclaredView:
     return view
 
 
-def _in_force_view(published: PipeRevision, *, bodies: bool) -> InForceView:
+def _in_force_view(revision: PipeRevision, *, bodies: bool) -> InForceView:
     view: InForceView = {
-        "revision": published.number,
-        "paused": published.paused,
-        "cap_per_s": None if published.cap is None else published.cap.events_per_s,
+        "revision": revision.number,
+        "paused": revision.paused,
+        "cap_per_s": None if revision.cap is None else revision.cap.events_per_s,
     }
     if bodies:
-        view["body"] = published.pipe.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        view["yaml"] = pipe_yaml(published.pipe)
+        view["body"] = revision.pipe.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        view["yaml"] = pipe_yaml(revision.pipe)
     return view
 
 

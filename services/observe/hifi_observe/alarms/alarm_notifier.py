@@ -157,9 +157,9 @@ class AlarmNotifier:
         return {**body, "runbook": runbooks.link(body["kind"], self._console)}
 
     def _remember(self, body: AlarmJson) -> None:
-        previous = self._by_id.get(body["id"])
-        if previous is not None:
-            previous.update(body)
+        previous_body = self._by_id.get(body["id"])
+        if previous_body is not None:
+            previous_body.update(body)
             return
         if len(self.history) == _HISTORY:
             self._by_id.pop(self.history[0]["id"], None)

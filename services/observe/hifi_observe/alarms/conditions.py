@@ -184,12 +184,12 @@ def lookups(problems: Mapping[str, str], pipes: Iterable[str]) -> dict[Key, str]
         problems: lookup (`pipe/name`) to the reason, as enrich noted it.
         pipes: names of those that exist.
     """
-    declared = frozenset(pipes)
+    declared_pipes = frozenset(pipes)
     return {
         ("lookup", pipe, name): reason
         for lookup, reason in sorted(problems.items())
         for pipe, _, name in (lookup.partition("/"),)
-        if pipe in declared
+        if pipe in declared_pipes
     }
 
 
@@ -217,18 +217,18 @@ def _minutes(store: MinuteStore, pipe: str, closed_minute: int, now_us: int) -> 
 def _groups(store: MinuteStore) -> dict[Key, str]:
     """Services that make no progress although records are waiting. Retries that are not due do not count."""
     conditions: dict[Key, str] = {}
-    for partition, published in sorted(store.live.items()):
-        published_before = store.previous_live.get(partition)
-        for topic, backlog in published["backlogs"].items():
+    for partition, partition_figures in sorted(store.live.items()):
+        previous_figures = store.previous_live.get(partition)
+        for topic, backlog in partition_figures["backlogs"].items():
             kind, records = stage.kind_of(topic), backlog["records"]
             if (
-                published_before is None
+                previous_figures is None
                 or not records
                 or kind == stage.RETRY_IN
                 or backlog["seconds"] < _STANDSTILL_S
             ):
                 continue
-            previous_backlog = published_before["backlogs"].get(topic)
+            previous_backlog = previous_figures["backlogs"].get(topic)
             if previous_backlog is not None and all(
                 previous_backlog[name] == backlog[name] for name in _PROGRESS
             ):
@@ -241,16 +241,18 @@ def _groups(store: MinuteStore) -> dict[Key, str]:
 
 def _observe(store: MinuteStore, now_us: int, partitions: int, thresholds: Thresholds) -> dict[Key, str]:
     conditions: dict[Key, str] = {}
-    reached_us = [published["reached"] for published in store.live.values()]
+    reached_us = [partition_figures["reached"] for partition_figures in store.live.values()]
     if reached_us:
         behind_s = (now_us - min(reached_us)) / 1e6
-        missing = sorted(set(range(partitions)) - set(store.live))
+        missing_partitions = sorted(set(range(partitions)) - set(store.live))
         if behind_s > thresholds.behind_s:
             conditions["observe-behind", "", ""] = f"its figures are {behind_s:.0f} s old"
-        elif missing:
-            conditions["observe-behind", "", ""] = f"no instance observes partitions {missing}"
+        elif missing_partitions:
+            conditions["observe-behind", "", ""] = f"no instance observes partitions {missing_partitions}"
         reported_ms = [
-            published["ack_reported"] for published in store.live.values() if published["ack_reported"]
+            partition_figures["ack_reported"]
+            for partition_figures in store.live.values()
+            if partition_figures["ack_reported"]
         ]
         if (
             reported_ms
@@ -261,9 +263,9 @@ def _observe(store: MinuteStore, now_us: int, partitions: int, thresholds: Thres
                 f"the last ack report is {now_us / 1e6 - max(reported_ms) / 1e3:.0f} s old"
             )
     skipped: Counter[str] = Counter()
-    for published in store.live.values():
-        if now_us - published.get("skipped_at", 0) < SKIPPED_S * 1_000_000:
-            skipped.update(published["skipped"])
+    for partition_figures in store.live.values():
+        if now_us - partition_figures.get("skipped_at", 0) < SKIPPED_S * 1_000_000:
+            skipped.update(partition_figures["skipped"])
     if skipped:
         conditions["offsets-lost", "", ""] = ", ".join(
             f"{count} records of {topic}" for topic, count in sorted(skipped.items())
@@ -274,8 +276,10 @@ def _observe(store: MinuteStore, now_us: int, partitions: int, thresholds: Thres
 def _sources(store: MinuteStore, now_us: int) -> dict[Key, str]:
     """Records of sources that were deleted before collect read them."""
     conditions: dict[Key, str] = {}
-    for published in store.live.values():
-        for pipe, partition, records, first_offset, last_offset, at_ms in published.get("source_deleted", ()):
+    for partition_figures in store.live.values():
+        for pipe, partition, records, first_offset, last_offset, at_ms in partition_figures.get(
+            "source_deleted", ()
+        ):
             if now_us - at_ms * 1000 < SKIPPED_S * 1_000_000:
                 conditions["source-deleted", pipe, partition] = (
                     f"{records} records of {partition}, offsets {first_offset} to {last_offset},"

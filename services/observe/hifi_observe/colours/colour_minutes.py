@@ -113,21 +113,21 @@ def _merge(
     limits: SloLimits,
 ) -> dict[str, Any]:
     rows = {name: colour.rows[minute] for name, colour in colours.items() if minute in colour.rows}
-    missing = [name for name, colour in sorted(colours.items()) if not colour.knows(minute)]
+    missing_colours = [name for name, colour in sorted(colours.items()) if not colour.knows(minute)]
     if front is None:
-        missing.append(FRONT)
+        missing_colours.append(FRONT)
     sums = {name: sum(row.get(name, 0) for row in rows.values()) for name in _SUMS}
     intake = _intake(rows.values(), front)
     at_us = max(row["at_us"] for row in rows.values())
     judgement = _judge(minute, at_us, rows.values(), sums, limits, intake)
-    state = UNKNOWN if missing and judgement.state != DOWN else judgement.state
+    state = UNKNOWN if missing_colours and judgement.state != DOWN else judgement.state
     return {
         "pipe": pipe,
         "minute": minute,
         "at_us": at_us,
         "state": state,
         "causes": judgement.causes,
-        "missing": missing,
+        "missing": missing_colours,
         "p95_us": judgement.p95_us,
         "slo_p95_us": limits.p95_us,
         **sums,

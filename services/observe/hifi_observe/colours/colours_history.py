@@ -136,9 +136,12 @@ class ColoursHistory:
         return records
 
     @staticmethod
-    def _if_changed(key: bytes, previous: bytes | None, value: dict[str, Any]) -> Records:
+    def _if_changed(key: bytes, previous_value: bytes | None, value: dict[str, Any]) -> Records:
         text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-        if previous is not None and orjson.dumps(orjson.loads(previous), option=orjson.OPT_SORT_KEYS) == text:
+        if (
+            previous_value is not None
+            and orjson.dumps(orjson.loads(previous_value), option=orjson.OPT_SORT_KEYS) == text
+        ):
             return []
         return [(key, value)]
 

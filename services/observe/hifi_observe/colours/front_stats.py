@@ -74,7 +74,7 @@ class FrontMinutes:
     """Adds up what was counted in each minute."""
 
     def __init__(self) -> None:
-        self._previous: FrontCounters | None = None
+        self._previous_counters: FrontCounters | None = None
         self._read_s: float | None = None
         self._minutes: dict[int, Counter[str]] = {}
         self._gaps: dict[int, float] = {}
@@ -85,9 +85,11 @@ class FrontMinutes:
         if self._read_s is None:
             self._read_s = now_s
         self.miss(now_s)
-        if self._previous is not None:
-            self._minutes.setdefault(minute, Counter()).update(asdict(counters.since(self._previous)))
-        self._previous, self._read_s = counters, now_s
+        if self._previous_counters is not None:
+            self._minutes.setdefault(minute, Counter()).update(
+                asdict(counters.since(self._previous_counters))
+            )
+        self._previous_counters, self._read_s = counters, now_s
         for old_minute in [kept_minute for kept_minute in self._gaps if kept_minute < minute - _KEEP_MINUTES]:
             self._minutes.pop(old_minute, None)
             del self._gaps[old_minute]

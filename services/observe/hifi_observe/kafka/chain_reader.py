@@ -78,7 +78,7 @@ class ChainReader:
                 await client.start()
             while pipes := self._pipes():
                 for pipe in pipes:
-                    await self._read(pipe, admin, end_consumer, marker_consumer)
+                    await self._read_chain(pipe, admin, end_consumer, marker_consumer)
                 await asyncio.sleep(_INTERVAL_S)
         finally:
             await end_consumer.stop()
@@ -88,7 +88,7 @@ class ChainReader:
     def _pipes(self) -> list[str]:
         return [pipe for pipe in self._chains.links if self._owns(pipe)]
 
-    async def _read(self, pipe: str, admin: Any, end_consumer: Any, marker_consumer: Any) -> None:
+    async def _read_chain(self, pipe: str, admin: Any, end_consumer: Any, marker_consumer: Any) -> None:
         chain = self._chains.chain(pipe)
         problem = self._unreadable(chain.topic)
         if problem:

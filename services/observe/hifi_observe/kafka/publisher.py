@@ -48,11 +48,11 @@ class Publisher:
         return self._partitions()
 
     async def closed(
-        self, partition: int, results: Sequence[MinuteResult], marker: dict[str, Any], at_us: int
+        self, partition: int, minute_results: Sequence[MinuteResult], marker: dict[str, Any], at_us: int
     ) -> None:
         """Write closed minutes, then the marker: after a restart in between, the minutes are closed again."""
         records_by_partition: defaultdict[int, list[Record]] = defaultdict(list)
-        for minute_result in results:
+        for minute_result in minute_results:
             pipe_minute = minute_result.pipe_minute
             key = record_keys.part(pipe_minute.pipe, pipe_minute.minute, partition)
             value = orjson.dumps(dump(minute_result, partition, at_us), option=orjson.OPT_NON_STR_KEYS)

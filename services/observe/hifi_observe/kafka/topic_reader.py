@@ -108,7 +108,7 @@ class TopicReader:
             await self._snapshots.start()
             await self._membership.start()
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._read())
+                tasks.create_task(self._read_records())
                 tasks.create_task(self._read_snapshots())
                 tasks.create_task(self._read_raw_ends())
                 tasks.create_task(self._raise_failure())
@@ -163,7 +163,7 @@ class TopicReader:
         else:
             self._assigned.clear()
 
-    async def _read(self) -> None:
+    async def _read_records(self) -> None:
         while True:
             await self._assigned.wait()
             try:
@@ -192,12 +192,14 @@ class TopicReader:
             asked_us = self._clock.time_us(asked_clocks)
             tps = [self._snapshots.tp(stage.RAW, partition) for partition in self.ledgers]
             if tps and asked_us is not None:
-                ends = await self._consumer.end_offsets(tps)
+                end_offsets = await self._consumer.end_offsets(tps)
                 if late_answers.counts(asked_clocks.monotonic_us, read_clocks().monotonic_us):
-                    for tp, end in ends.items():
+                    for tp, end_offset in end_offsets.items():
                         ledger = self.ledgers.get(tp.partition)
                         if ledger is not None:
-                            ledger.open_events.note_end(asked_us, end, ledger.positions.get(stage.RAW, 0))
+                            ledger.open_events.note_end(
+                                asked_us, end_offset, ledger.positions.get(stage.RAW, 0)
+                            )
             await asyncio.sleep(_RAW_ENDS_S)
 
     def _note_jump(self, ledger: PartitionLedger, name: str, expected_offset: int, first_offset: int) -> None:
@@ -236,7 +238,7 @@ class TopicReader:
                 ledger.drop_snapshot()
                 continue
             closed_before = ledger.closed_minute
-            results = ledger.settle()
+            minute_results = ledger.settle()
             marker = ledger.marker()
-            if results or ledger.closed_minute > closed_before:
-                await self._publisher.closed(partition, results, marker, now_us())
+            if minute_results or ledger.closed_minute > closed_before:
+                await self._publisher.closed(partition, minute_results, marker, now_us())

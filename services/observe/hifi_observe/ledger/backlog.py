@@ -105,8 +105,10 @@ class Backlog:
             chunk = self._chunks[0]
             end = bisect_left(chunk.offsets, committed, chunk.start)
             by_group: dict[int, list[int]] = {}
-            passed = zip(chunk.group[chunk.start : end], chunk.sequences[chunk.start : end], strict=True)
-            for number, sequence in passed:
+            passed_records = zip(
+                chunk.group[chunk.start : end], chunk.sequences[chunk.start : end], strict=True
+            )
+            for number, sequence in passed_records:
                 by_group.setdefault(number, []).append(sequence)
             for number, sequences in by_group.items():
                 pipe_minute, stage, epoch = chunk.groups[number]

@@ -115,9 +115,9 @@ class BreakerReports:
         if answer.reason == b"breaker-open":
             return _InstanceState("", OPEN)
         if outcome == "delivered" or answer.status or failure:
-            previous = self._by_instance.get("")
+            previous_report = self._by_instance.get("")
             # The failed probe of an egest that names no breaker leaves it open.
-            probe = bool(failure) and previous is not None and previous.state == OPEN
+            probe = bool(failure) and previous_report is not None and previous_report.state == OPEN
             return _InstanceState("", OPEN if probe else CLOSED)
         return None
 

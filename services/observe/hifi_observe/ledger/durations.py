@@ -143,11 +143,11 @@ def _measure_hop(kind: str, pipe_minute: PipeMinute, times: RecordTimes, transit
 
 
 def _measure_fetches(kind: str, pipe_minute: PipeMinute, transit: Transit, times: RecordTimes) -> None:
-    previous = _PREVIOUS.get(kind)
-    if previous is not None:
-        lengths_us = transit.fetched(previous, times.identities, times.in_us)
+    previous_kind = _PREVIOUS.get(kind)
+    if previous_kind is not None:
+        lengths_us = transit.fetched(previous_kind, times.identities, times.in_us)
         if lengths_us:
-            pipe_minute.measure(stage.READERS[previous] + ".transit", lengths_us)
+            pipe_minute.measure(stage.READERS[previous_kind] + ".transit", lengths_us)
 
 
 def _measure_deliveries(

@@ -80,15 +80,15 @@ class EventTimes:
         if oldest_us >= floor_us or not since_us:
             return ReadTimes(max(oldest_us, UNKNOWN_US), [])
         oldest_us = NEVER_US
-        late: dict[int, LateArrival] = {}
+        late_arrivals: dict[int, LateArrival] = {}
         for index, time_us in zip(indexes, times_us, strict=True):
             sequence = group.sequences[index]
-            if sequence in late:
+            if sequence in late_arrivals:
                 continue
             if time_us >= floor_us or is_copy(sequence):
                 oldest_us = min(oldest_us, time_us)
                 continue
             appended_us, identity = group.times.append_ms[index] * 1000, f"{group.epoch}:{sequence}"
-            late[sequence] = LateArrival(appended_us, floor_us - time_us, identity)
-        self.late[pipe].extend(late.values())
-        return ReadTimes(max(oldest_us, UNKNOWN_US), list(late))
+            late_arrivals[sequence] = LateArrival(appended_us, floor_us - time_us, identity)
+        self.late[pipe].extend(late_arrivals.values())
+        return ReadTimes(max(oldest_us, UNKNOWN_US), list(late_arrivals))

@@ -20,7 +20,7 @@ class Frontier:
     """The ends of one partition of `raw` in the order of their times."""
 
     def __init__(self) -> None:
-        self._unread: deque[RawEnd] = deque()
+        self._unread_ends: deque[RawEnd] = deque()
         self._newest_end = 0
         self.asked_us = 0
         """Time of the newest end; 0: none yet."""
@@ -46,14 +46,14 @@ class Frontier:
         self._newest_end = end
         clock_ascends = asked_us >= self.asked_us
         if not clock_ascends:
-            self._unread.clear()
+            self._unread_ends.clear()
             self.reached_us = 0
         self.asked_us = asked_us
         if end <= position:
-            self._unread.clear()
+            self._unread_ends.clear()
             self.reached_us = asked_us
         else:
-            self._unread.append(RawEnd(asked_us, end))
+            self._unread_ends.append(RawEnd(asked_us, end))
         return clock_ascends
 
     def ranges(self, next_offset: int, stop_offset: int) -> list[tuple[int, int]]:
@@ -68,8 +68,8 @@ class Frontier:
         """
         ranges: list[tuple[int, int]] = []
         since_us = self.reached_us
-        while self._unread and self._unread[0].end <= stop_offset:
-            raw_end = self._unread.popleft()
+        while self._unread_ends and self._unread_ends[0].end <= stop_offset:
+            raw_end = self._unread_ends.popleft()
             if raw_end.end > next_offset:
                 ranges.append((raw_end.end, since_us))
             since_us = raw_end.asked_us

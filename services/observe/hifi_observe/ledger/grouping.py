@@ -196,8 +196,8 @@ def _receipt_group(epoch_groups: _EpochGroups, receipt: list[bytes]) -> RecordGr
     if group is None:
         stages = stage.receipt(receipt[DESTINATION_AT], receipt[OUTCOME_AT], receipt[PASS_AT])
         answer = ReceiptAnswer(receipt[STATUS_AT], receipt[REASON_AT], receipt[BREAKER_AT])
-        measured = stages[0].kind == "delivered"
-        group = epoch_groups.add(key, RecordGroup(stages, epoch_groups.epoch, answer, measured=measured))
+        is_measured = stages[0].kind == "delivered"
+        group = epoch_groups.add(key, RecordGroup(stages, epoch_groups.epoch, answer, measured=is_measured))
     return group
 
 

@@ -168,11 +168,11 @@ def _split(
 def counts(pipe_minute: PipeMinute) -> Counter[Count]:
     """Count events in and out of each hop, and outcomes of deliveries. Copies are counted elsewhere."""
     stage_ids = _Sets(pipe_minute.seen)
-    counted: Counter[Count] = Counter()
+    numbers: Counter[Count] = Counter()
 
     def set_count(hop: str, name: str, field: str, ids: IdSet) -> None:
         if ids:
-            counted[hop, name, field] = len(ids)
+            numbers[hop, name, field] = len(ids)
 
     set_count("ingest", "", "in", stage_ids[ACCEPTED] | stage_ids[RAW])
     set_count("ingest", "", "out", stage_ids[RAW])
@@ -211,7 +211,7 @@ def counts(pipe_minute: PipeMinute) -> Counter[Count]:
         final_ids = delivered_ids | dead_ids | stage_ids["filtered", name] | stage_ids["duplicate", name]
         set_count("egest", name, "out", final_ids | retried_ids)
         set_count("retrier", name, "done", retried_ids & final_ids)
-    return counted
+    return numbers
 
 
 class _Sets:

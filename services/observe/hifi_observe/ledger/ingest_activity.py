@@ -89,8 +89,8 @@ class IngestActivity:
         """Remove the ack reports below an offset and return their ranges."""
         while self._waiting_reports and self._waiting_reports[0][0] < end_offset:
             offset, report = self._waiting_reports.popleft()
-            for pipe, minute, first, last in report.ranges:
-                yield AcknowledgedRange(offset, pipe, minute, report.epoch, first, last)
+            for pipe, minute, first_sequence, last_sequence in report.ranges:
+                yield AcknowledgedRange(offset, pipe, minute, report.epoch, first_sequence, last_sequence)
 
     @property
     def first_waiting(self) -> int | None:

@@ -343,15 +343,15 @@ class OpenEvents:
 
     def missing(self) -> Counter[str]:
         """Pipe to events that an ack report names, but that are not in `raw`, although it was read far enough."""
-        missing: Counter[str] = Counter()
+        missing_counts: Counter[str] = Counter()
         for pipe_minute, asked_us in list(self._reported_us.items()):
             acknowledged_ids = pipe_minute.seen.get(EventStage(ACCEPTED), _NO_IDS)
             absent_ids = acknowledged_ids - pipe_minute.seen.get(EventStage(RAW), _NO_IDS)
             if not absent_ids:
                 del self._reported_us[pipe_minute]
             elif self.frontier.reached_us > asked_us:
-                missing[pipe_minute.pipe] += len(absent_ids)
-        return missing
+                missing_counts[pipe_minute.pipe] += len(absent_ids)
+        return missing_counts
 
     def look(self, destinations: Callable[[str], Collection[str]]) -> dict[str, dict[str, OpenAt]]:
         """Pipe and destination to what is open there, of the pipes with any open event.
@@ -359,12 +359,12 @@ class OpenEvents:
         Args:
             destinations: returns those that a pipe declares. Others that open events want are added.
         """
-        missing = self.missing()
+        missing_counts = self.missing()
         open_by_pipe = {}
-        unfollowed = self.holds.pipes
-        for pipe in {*self._ranges, *missing, *unfollowed}:
+        unfollowed_counts = self.holds.pipes
+        for pipe in {*self._ranges, *missing_counts, *unfollowed_counts}:
             open_by_destination = self._look(pipe, destinations(pipe))
-            held_count = missing[pipe] + unfollowed[pipe]
+            held_count = missing_counts[pipe] + unfollowed_counts[pipe]
             if held_count:
                 for name in {*open_by_destination, *destinations(pipe)}:
                     open_at = open_by_destination.setdefault(name, OpenAt(0, 0))

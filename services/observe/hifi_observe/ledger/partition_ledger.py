@@ -149,10 +149,10 @@ class PartitionLedger:
         newest_minute = self.rules.newest_closable(taken_us)
         if newest_minute > self.closed_minute:
             self._previous_closed_minute, self.closed_minute = self.closed_minute, newest_minute
-        results = []
+        minute_results = []
         for key, pipe_minute in list(self.pipe_minutes.items()):
             if (pipe_minute.open and pipe_minute.minute <= self.closed_minute) or pipe_minute.dirty:
-                results.append(
+                minute_results.append(
                     close_minute(
                         pipe_minute,
                         self.pending,
@@ -169,7 +169,7 @@ class PartitionLedger:
                     self.open_events.holds.give_up(pipe_minute.pipe, len(pipe_minute.unresolved), hold_us)
         self._published_offsets = self._counted_offsets()
         self.ingest.forget(self.closed_minute - _KEPT_MINUTES)
-        return results
+        return minute_results
 
     def restart_points(self) -> dict[str, int]:
         """Topic to the offset from which a restart counts all open minutes and backlogs again."""

@@ -157,9 +157,14 @@ class RecentActivity:
 
     def source_deleted(self, ranges: Iterable[tuple[str, str, int, int]], append_ms: int) -> None:
         """Add offsets of sources that were deleted before collect read them."""
-        for pipe, partition, first, last in ranges:
-            records, start, _, _ = self.deleted.get((pipe, partition), (0, first, 0, 0))
-            self.deleted[pipe, partition] = (records + last - first + 1, start, last, append_ms)
+        for pipe, partition, first_offset, last_offset in ranges:
+            records, start, _, _ = self.deleted.get((pipe, partition), (0, first_offset, 0, 0))
+            self.deleted[pipe, partition] = (
+                records + last_offset - first_offset + 1,
+                start,
+                last_offset,
+                append_ms,
+            )
 
     def lags(self, pipe: str, revision: int, values_us: list[int]) -> None:
         """Add lags of successful deliveries from accepted time, microseconds."""

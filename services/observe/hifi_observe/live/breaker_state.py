@@ -36,13 +36,13 @@ class BreakerView(TypedDict):
     partitions: Annotated[int, Field(description="Number of partitions with a report.")]
 
 
-def breaker_state(published: Iterable[list[list[Any]]]) -> BreakerView:
+def breaker_state(published_rows: Iterable[list[list[Any]]]) -> BreakerView:
     """A destination's circuit breaker over all partition numbers.
 
     Args:
-        published: what `BreakerReports.dump` returned, for each partition number with receipts of the destination.
+        published_rows: what `BreakerReports.dump` returned, for each partition number with receipts of the destination.
     """
-    partitions = [load_reports(rows) for rows in published if rows]
+    partitions = [load_reports(rows) for rows in published_rows if rows]
     if not partitions:
         return {
             "state": UNKNOWN, "since_ms": None, "answer": None, "seen_ms": None,

@@ -133,13 +133,16 @@ class _PipeFigures:
     sources: list[SourceReport] = field(default_factory=list)
     """Of each instance of collect that reads its source."""
 
-    def add(self, pipe: str, figures: Mapping[str, Any], previous: Mapping[str, Any] | None) -> None:
-        """Add the figures of a partition number; `previous` are its previous ones, for rates."""
+    def add(self, pipe: str, figures: Mapping[str, Any], previous_figures: Mapping[str, Any] | None) -> None:
+        """Add the figures of a partition number; `previous_figures` are its previous ones, for rates."""
         if pipe in figures["lags"]:
             self.lags.merge(Sketch.load(figures["lags"][pipe]))
-        if previous is not None and figures["at"] > previous["at"]:
-            seconds = (figures["at"] - previous["at"]) / 1e6
-            counts, previous_counts = figures["counts"].get(pipe, {}), previous["counts"].get(pipe, {})
+        if previous_figures is not None and figures["at"] > previous_figures["at"]:
+            seconds = (figures["at"] - previous_figures["at"]) / 1e6
+            counts, previous_counts = (
+                figures["counts"].get(pipe, {}),
+                previous_figures["counts"].get(pipe, {}),
+            )
             for kind, count in counts.items():
                 self.rates[kind] += max(0, count - previous_counts.get(kind, 0)) / seconds
         self.dead_letters += figures["dead_letters"].get(pipe, 0)
@@ -157,14 +160,14 @@ class _PipeFigures:
 
 
 def of_pipe(
-    pipe: str, live: Mapping[int, dict[str, Any]], previous: Mapping[int, dict[str, Any]]
+    pipe: str, live: Mapping[int, dict[str, Any]], previous_live: Mapping[int, dict[str, Any]]
 ) -> dict[str, Any]:
     """A pipe's figures over all partition numbers.
 
     Args:
         pipe: its name.
         live: partition number to what `of_ledger` returned.
-        previous: the same, one interval earlier.
+        previous_live: the same, one interval earlier.
 
     Returns:
         `rate_in`, `rate_out`, `rate_dead` per second; `dead_last_minute`: dead letters of the last 60 s; `lag`: summary
@@ -174,7 +177,7 @@ def of_pipe(
     """
     totals = _PipeFigures()
     for partition, figures in live.items():
-        totals.add(pipe, figures, previous.get(partition))
+        totals.add(pipe, figures, previous_live.get(partition))
     retrying = sum(
         number for (topic, _), number in totals.waiting.items() if stage.kind_of(topic) == stage.RETRY_IN
     )
@@ -207,12 +210,12 @@ def breakers_of(
     pipe: str, destinations: Iterable[str], live: Mapping[int, dict[str, Any]]
 ) -> dict[str, BreakerView]:
     """Destination to the state of its circuit breaker over all partition numbers; see `breaker_state`."""
-    published: defaultdict[str, list[list[list[Any]]]] = defaultdict(list)
+    rows_by_destination: defaultdict[str, list[list[list[Any]]]] = defaultdict(list)
     for figures in live.values():
         for name, destination, rows in figures["breakers"]:
             if name == pipe:
-                published[destination].append(rows)
-    return {destination: breaker_state(published[destination]) for destination in destinations}
+                rows_by_destination[destination].append(rows)
+    return {destination: breaker_state(rows_by_destination[destination]) for destination in destinations}
 
 
 def groups(live: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:

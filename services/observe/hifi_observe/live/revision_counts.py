@@ -53,22 +53,22 @@ class RevisionCounts:
             self._partitions = {key: at_us for key, at_us in self._partitions.items() if key[1] != pipe}
         for pipe in rolling:
             self._pipes.setdefault(pipe, RolloutFigures(now_us))
-            for partition, published in live.items():
-                if self._partitions.get((partition, pipe)) != published["at"]:
-                    self._add(partition, pipe, published.get("revisions", {}).get(pipe, {}))
-                    self._partitions[partition, pipe] = published["at"]
+            for partition, partition_figures in live.items():
+                if self._partitions.get((partition, pipe)) != partition_figures["at"]:
+                    self._add(partition, pipe, partition_figures.get("revisions", {}).get(pipe, {}))
+                    self._partitions[partition, pipe] = partition_figures["at"]
 
-    def _add(self, partition: int, pipe: str, published: Mapping[str, Mapping[str, int]]) -> None:
+    def _add(self, partition: int, pipe: str, counts_by_revision: Mapping[str, Mapping[str, int]]) -> None:
         figures = self._pipes[pipe]
         revisions = dict(figures.revisions)
         is_first = (partition, pipe) not in self._partitions
-        for number, counts in published.items():
+        for number, counts in counts_by_revision.items():
             revision, current = int(number), _figures(counts)
-            previous = self._last_figures.get((partition, pipe, revision))
+            previous_figures = self._last_figures.get((partition, pipe, revision))
             self._last_figures[partition, pipe, revision] = current
-            if previous is None and is_first:
+            if previous_figures is None and is_first:
                 continue  # it may have counted for hours
-            added = current.since(previous) if previous is not None else current
+            added = current.since(previous_figures) if previous_figures is not None else current
             revisions[revision] = revisions.get(revision, RevisionFigures()) + added
         self._pipes[pipe] = RolloutFigures(figures.since_us, revisions)
 

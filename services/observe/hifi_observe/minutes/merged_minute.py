@@ -46,32 +46,34 @@ class MinuteShare:
     """Size of the data of the events in `raw`."""
 
 
-def dump(result: MinuteResult, partition: int, at_us: int) -> dict[str, Any]:
+def dump(minute_result: MinuteResult, partition: int, at_us: int) -> dict[str, Any]:
     """JSON of a closed minute: the state from which a restart continues, and the counts that are merged."""
-    pipe_minute = result.pipe_minute
+    pipe_minute = minute_result.pipe_minute
     return {
         "pipe": pipe_minute.pipe,
         "minute": pipe_minute.minute,
         "partition": partition,
         "at": at_us,
-        "counts": [[*count, number] for count, number in sorted(result.counts.items()) if number],
-        "left": [[group.hop, group.destination, group.state, len(group.ids)] for group in result.unresolved],
+        "counts": [[*count, number] for count, number in sorted(minute_result.counts.items()) if number],
+        "left": [
+            [group.hop, group.destination, group.state, len(group.ids)] for group in minute_result.unresolved
+        ],
         "lost": [
             [group.hop, group.destination, _first_listed(group.ids).dump()]
-            for group in result.unresolved
+            for group in minute_result.unresolved
             if group.state == "lost"
         ],
         "backfill": len(pipe_minute.backfill),
-        "backfill_left": _backfill_left(result),
+        "backfill_left": _backfill_left(minute_result),
         "pipe_minute": pipe_minute.dump(),
     }
 
 
-def _backfill_left(result: MinuteResult) -> list[list[Any]]:
-    backfill = result.pipe_minute.backfill
+def _backfill_left(minute_result: MinuteResult) -> list[list[Any]]:
+    backfill = minute_result.pipe_minute.backfill
     if not backfill:
         return []
-    counted_groups = ((group, len(group.ids & backfill)) for group in result.unresolved)
+    counted_groups = ((group, len(group.ids & backfill)) for group in minute_result.unresolved)
     return [[group.hop, group.destination, group.state, number] for group, number in counted_groups if number]
 
 
@@ -99,8 +101,8 @@ def load_share(share_json: Mapping[str, Any]) -> MinuteShare:
         IdSet.load(pipe_minute["late"]),
         {name: Sketch.load(sketch) for name, sketch in pipe_minute["sketches"].items()},
         {
-            topic: [pipe_minute["firsts"].get(topic, last), last]
-            for topic, last in pipe_minute["lasts"].items()
+            topic: [pipe_minute["firsts"].get(topic, last_offset), last_offset]
+            for topic, last_offset in pipe_minute["lasts"].items()
         },
         WatchCounts.load(pipe_minute.get("watched", ())),
         share_json.get("backfill", 0),
@@ -150,9 +152,9 @@ def merge(
     backfill_unresolved: Counter[tuple[str, str, str]] = Counter()
     copies: Counter[tuple[str, str]] = Counter()
     sketches: dict[str, Sketch] = {}
-    watched = WatchCounts()
+    watch_counts = WatchCounts()
     for share in shares:
-        watched.merge(share.watched)
+        watch_counts.merge(share.watched)
         counts.update(share.counts)
         copies.update(share.copies)
         for hop, destination, state, number in share.left:
@@ -199,7 +201,7 @@ def merge(
         "destinations": destinations,
         "lags": {name: summary(sketch) for name, sketch in sorted(sketches.items()) if len(sketch)},
         "lag_sketch": lags.dump() if keep_lags else None,
-        "watched": watched.dump(),
+        "watched": watch_counts.dump(),
         "lost_ids": [
             {
                 "hop": hop,

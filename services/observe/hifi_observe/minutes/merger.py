@@ -75,17 +75,21 @@ class MinuteMerger:
 
     def merge(self, pipe: str) -> Records:
         """Records to write for the minutes of a pipe that were closed or amended."""
-        closed, changed = self._store.closed_minute(self._partitions), self._store.changed[pipe]
-        if not changed and self._merged_to.get(pipe) == closed and pipe not in self._gaps:
+        closed_minute, changed = self._store.closed_minute(self._partitions), self._store.changed[pipe]
+        if not changed and self._merged_to.get(pipe) == closed_minute and pipe not in self._gaps:
             return []
         declared_limits = self._limits(pipe)
         limits = declared_limits or SloLimits(2**62, 2**62)
         # Minutes past their retention are neither merged nor counted again.
-        due_minutes = {minute for minute in changed if closed - self._keep_minutes <= minute <= closed}
-        changed.difference_update([minute for minute in changed if minute < closed - self._keep_minutes])
-        if closed >= 0 and declared_limits is not None:
-            due_minutes.update(self._unmerged(pipe, closed))
-            self._merged_to[pipe] = closed
+        due_minutes = {
+            minute for minute in changed if closed_minute - self._keep_minutes <= minute <= closed_minute
+        }
+        changed.difference_update(
+            [minute for minute in changed if minute < closed_minute - self._keep_minutes]
+        )
+        if closed_minute >= 0 and declared_limits is not None:
+            due_minutes.update(self._unmerged(pipe, closed_minute))
+            self._merged_to[pipe] = closed_minute
         records: Records = []
         added_counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
         changed_days: defaultdict[int, list[int]] = defaultdict(list)
@@ -101,21 +105,23 @@ class MinuteMerger:
                 self._store.take(record_keys.minute(pipe, minute), orjson.dumps(merged))
             changed.discard(minute)
         for number, minutes in sorted(changed_days.items()):
-            day = self._day(pipe, number, minutes, added_counts[number], closed)
+            day = self._day(pipe, number, minutes, added_counts[number], closed_minute)
             records.append((record_keys.day(pipe, number), day.dump()))
-        return records + self._deletions(pipe, closed)
+        return records + self._deletions(pipe, closed_minute)
 
-    def _unmerged(self, pipe: str, closed: int) -> list[int]:
+    def _unmerged(self, pipe: str, closed_minute: int) -> list[int]:
         """The minutes since the last one that was merged, at most `_AT_ONCE`; later ones are left for the next time."""
         merged_minutes = self._store.minutes.get(pipe, {})
         first_minute = self._gaps.pop(pipe, None)
         if first_minute is None:
             last_minute = self._merged_to.get(pipe, max([*merged_minutes, self._last_recorded(pipe)]))
             first_minute = max(
-                last_minute + 1 if last_minute >= 0 else closed, closed - _BACK, self._first_minute(pipe)
+                last_minute + 1 if last_minute >= 0 else closed_minute,
+                closed_minute - _BACK,
+                self._first_minute(pipe),
             )
-        end_minute = min(first_minute + _AT_ONCE, closed + 1)
-        if end_minute <= closed:
+        end_minute = min(first_minute + _AT_ONCE, closed_minute + 1)
+        if end_minute <= closed_minute:
             self._gaps[pipe] = end_minute
         return [minute for minute in range(first_minute, end_minute) if minute not in merged_minutes]
 
@@ -131,13 +137,16 @@ class MinuteMerger:
         shares = [
             load_share(orjson.loads(value)) for value in self._store.parts[pipe].get(minute, {}).values()
         ]
-        previous = self._store.minute(pipe, minute)
-        if previous is not None and max((share.at_us for share in shares), default=0) <= previous["at_us"]:
+        previous_minute = self._store.minute(pipe, minute)
+        if (
+            previous_minute is not None
+            and max((share.at_us for share in shares), default=0) <= previous_minute["at_us"]
+        ):
             return None
         intake = self._store.intake(pipe, minute)
-        if previous is not None:
+        if previous_minute is not None:
             # Markers cover the minutes that closed last: of those before a restart only the merged minute knows.
-            intake = intake.worst(IngestHealth(**previous.get("intake", {})))
+            intake = intake.worst(IngestHealth(**previous_minute.get("intake", {})))
         return merge(pipe, minute, shares, limits, intake, keep_lags=self._keep_lags())
 
     def _ids(self, pipe: str, minute: int, merged: Mapping[str, Any]) -> Records:
@@ -156,13 +165,13 @@ class MinuteMerger:
         number: int,
         changed_minutes: Iterable[int],
         added_counts: Mapping[str, int],
-        closed: int,
+        closed_minute: int,
     ) -> DayRecord:
         """A day with changed minutes; if its first minutes were deleted, `added_counts` is added to its last counts."""
         store, first_minute = self._store, number * DAY_MINUTES
         previous_day = store.days[pipe].get(number)
         minutes = set(changed_minutes)
-        if previous_day is not None and first_minute < closed - self._keep_minutes:
+        if previous_day is not None and first_minute < closed_minute - self._keep_minutes:
             counts = {name: max(0, previous_day.counts.get(name, 0) + added_counts[name]) for name in COUNTS}
         else:
             # All minutes are counted again: the last record of the day may not have reached Kafka.
@@ -178,18 +187,20 @@ class MinuteMerger:
             }
         states = [(minute - first_minute, store.state(pipe, minute)) for minute in minutes]
         day, owners = (previous_day or DayRecord()).updated(states, counts), self._owners(pipe)
-        if owners is not None and (previous_day is None or number >= day_of(closed)):
+        if owners is not None and (previous_day is None or number >= day_of(closed_minute)):
             day = day.of_owners(owners)
         store.days[pipe][number] = day
         return day
 
-    def _deletions(self, pipe: str, closed: int) -> Records:
+    def _deletions(self, pipe: str, closed_minute: int) -> Records:
         """Deletions of minutes, shares, days and ids past their retention, after the usage of the minutes."""
         deletions: Records = []
-        if closed < 0:
+        if closed_minute < 0:
             return deletions
         expired_minutes = [
-            minute for minute in self._store.minutes.get(pipe, {}) if minute < closed - self._keep_minutes
+            minute
+            for minute in self._store.minutes.get(pipe, {})
+            if minute < closed_minute - self._keep_minutes
         ]
         days = with_deleted(expired_minutes, self._store.usage[pipe], self._store.usage_days[pipe])
         for day, deleted_minutes in days.items():
@@ -198,12 +209,14 @@ class MinuteMerger:
         for minute in expired_minutes:
             deletions.append((record_keys.minute(pipe, minute), None))
             self._store.take(record_keys.minute(pipe, minute), None)
-        for minute in [minute for minute in self._store.parts[pipe] if minute < closed - self._amend_minutes]:
-            for key in self._old_shares(pipe, minute, closed - minute):
+        for minute in [
+            minute for minute in self._store.parts[pipe] if minute < closed_minute - self._amend_minutes
+        ]:
+            for key in self._old_shares(pipe, minute, closed_minute - minute):
                 deletions.append((key, None))
                 self._store.take(key, None)
                 self._followed.pop(key, None)
-        oldest_day = day_of(closed) - KEPT_DAYS
+        oldest_day = day_of(closed_minute) - KEPT_DAYS
         old_keys = [
             *(record_keys.day(pipe, day) for day in self._store.days.get(pipe, {}) if day < oldest_day),
             *(
@@ -251,9 +264,9 @@ class MinuteMerger:
 
     def _followed_minutes(self, key: bytes, value: bytes) -> int:
         """For how many minutes the events of a share are followed; 0: all are resolved."""
-        previous = self._followed.get(key)
-        if previous is not None and previous[0] is value:
-            return previous[1]
+        previous_entry = self._followed.get(key)
+        if previous_entry is not None and previous_entry[0] is value:
+            return previous_entry[1]
         share, minutes = orjson.loads(value), 0
         if share["pipe_minute"]["unresolved"]:
             minutes = int(self._rules.followed_s(may_end=may_end(share)) // 60) + _FORGOTTEN

@@ -143,10 +143,14 @@ class MinuteStore:
         if merged["state"] != DOWN:
             self.downs[pipe].pop(minute, None)
             return
-        down = DownMinute(merged["at_us"], merged["lost"], frozenset(merged["causes"]))
+        down_minute = DownMinute(merged["at_us"], merged["lost"], frozenset(merged["causes"]))
         down_before = self.downs[pipe].get(minute)
-        if down_before is None or down.lost > down_before.lost or down.causes - down_before.causes:
-            self.downs[pipe][minute] = down
+        if (
+            down_before is None
+            or down_minute.lost > down_before.lost
+            or down_minute.causes - down_before.causes
+        ):
+            self.downs[pipe][minute] = down_minute
 
     def _take_share(self, pipe: str, minute: int, partition: int, value: bytes | None) -> None:
         shares = self.parts[pipe].setdefault(minute, {})
@@ -172,9 +176,9 @@ class MinuteStore:
                 del by_minute[old_minute]
 
     def _take_live(self, partition: int, value: dict[str, Any]) -> None:
-        previous = self.live.get(partition)
-        if previous is not None and previous["at"] != value["at"]:
-            self.previous_live[partition] = previous
+        previous_figures = self.live.get(partition)
+        if previous_figures is not None and previous_figures["at"] != value["at"]:
+            self.previous_live[partition] = previous_figures
         self.live[partition] = value
 
     def closed_minute(self, partitions: int) -> int:

@@ -42,10 +42,17 @@ class NamedIds:
     @classmethod
     def of(cls, merged: Mapping[str, Any], names: Mapping[str, str]) -> "NamedIds":
         """The ids of a merged minute, with the names that are known from before."""
-        lost, late = _ids(merged["lost_ids"]), _ids(merged["late_ids"])
-        listed_ids = {event.identity for event in (*lost, *late)}
+        lost_events, late_events = _ids(merged["lost_ids"]), _ids(merged["late_ids"])
+        listed_ids = {event.identity for event in (*lost_events, *late_events)}
         kept_names = {identity: name for identity, name in names.items() if identity in listed_ids}
-        return cls(lost, late, merged["lost"], merged["late"], kept_names, listed_ids <= kept_names.keys())
+        return cls(
+            lost_events,
+            late_events,
+            merged["lost"],
+            merged["late"],
+            kept_names,
+            listed_ids <= kept_names.keys(),
+        )
 
     @classmethod
     def load(cls, dump: Mapping[str, Any]) -> "NamedIds":

@@ -65,9 +65,9 @@ def with_deleted(
     changed_days: dict[int, DeletedMinutes] = {}
     for minute in sorted(minutes):
         usage, day = usage_by_minute.get(minute, NO_USAGE), day_of(minute)
-        previous = changed_days.get(day) or days.get(day) or DeletedMinutes(-1, NO_USAGE)
-        if usage != NO_USAGE and minute > previous.through:
-            changed_days[day] = DeletedMinutes(minute, previous.usage.plus(usage))
+        deleted_minutes = changed_days.get(day) or days.get(day) or DeletedMinutes(-1, NO_USAGE)
+        if usage != NO_USAGE and minute > deleted_minutes.through:
+            changed_days[day] = DeletedMinutes(minute, deleted_minutes.usage.plus(usage))
     return changed_days
 
 

@@ -65,24 +65,24 @@ class PipeMonth:
         return Uptime(minutes[UP], minutes[DOWN], minutes[UNKNOWN])
 
 
-def pipe_month(days: Mapping[int, DayRecord], month: Month, closed: int) -> PipeMonth:
+def pipe_month(days: Mapping[int, DayRecord], month: Month, closed_minute: int) -> PipeMonth:
     """The month of a pipe.
 
     Args:
         days: day, numbered since 1970 UTC, to what observe kept of it; also days before the month.
         month: to report on.
-        closed: the newest minute that observe closed; -1: none yet.
+        closed_minute: the newest minute that observe closed; -1: none yet.
     """
     first_recorded, _ = recorded_range(days) or (None, None)
     spans: list[MinuteSpan] = []
-    for span in _with_gaps(list(_recorded(days, month)), month, closed, first_recorded):
-        previous = spans[-1] if spans else None
-        if previous is not None and (previous.end, previous.state, previous.reasons) == (
+    for span in _with_gaps(list(_recorded_spans(days, month)), month, closed_minute, first_recorded):
+        previous_span = spans[-1] if spans else None
+        if previous_span is not None and (previous_span.end, previous_span.state, previous_span.reasons) == (
             span.first,
             span.state,
             span.reasons,
         ):
-            spans[-1] = MinuteSpan(previous.first, span.end, span.state, span.reasons)
+            spans[-1] = MinuteSpan(previous_span.first, span.end, span.state, span.reasons)
         else:
             spans.append(span)
     month_days = [days[number] for number in numbers_of(month) if number in days]
@@ -90,9 +90,9 @@ def pipe_month(days: Mapping[int, DayRecord], month: Month, closed: int) -> Pipe
     return PipeMonth(tuple(spans), counts)
 
 
-def first_kept(closed: int) -> int:
+def first_kept(closed_minute: int) -> int:
     """The first minute whose record is not deleted by its age when a minute has closed."""
-    return (day_of(closed) - KEPT_DAYS) * DAY_MINUTES
+    return (day_of(closed_minute) - KEPT_DAYS) * DAY_MINUTES
 
 
 def recorded_range(days: Mapping[int, DayRecord]) -> tuple[int, int] | None:
@@ -111,7 +111,7 @@ def numbers_of(month: Month) -> range:
     return range(month.first // DAY_MINUTES, month.end // DAY_MINUTES)
 
 
-def _recorded(days: Mapping[int, DayRecord], month: Month) -> Iterator[MinuteSpan]:
+def _recorded_spans(days: Mapping[int, DayRecord], month: Month) -> Iterator[MinuteSpan]:
     for number in numbers_of(month):
         for state_span in days[number].spans if number in days else ():
             first_minute = number * DAY_MINUTES + state_span.first
@@ -125,20 +125,22 @@ def _reasons(state: MinuteState) -> tuple[str, ...]:
 
 
 def _with_gaps(
-    recorded: list[MinuteSpan], month: Month, closed: int, first_recorded: int | None
+    recorded_spans: list[MinuteSpan], month: Month, closed_minute: int, first_recorded: int | None
 ) -> Iterator[MinuteSpan]:
     next_minute = month.first
-    for span in recorded:
-        yield from _gap(next_minute, span.first, closed, first_recorded)
+    for span in recorded_spans:
+        yield from _gap(next_minute, span.first, closed_minute, first_recorded)
         yield span
         next_minute = span.end
-    yield from _gap(next_minute, month.passed_end, closed, first_recorded)
+    yield from _gap(next_minute, month.passed_end, closed_minute, first_recorded)
 
 
-def _gap(first_minute: int, end_minute: int, closed: int, first_recorded: int | None) -> Iterator[MinuteSpan]:
+def _gap(
+    first_minute: int, end_minute: int, closed_minute: int, first_recorded: int | None
+) -> Iterator[MinuteSpan]:
     """Minutes from `first_minute` to before `end_minute` of which observe has no record, by reason."""
-    judged_end = min(max(closed + 1, first_minute), end_minute)
-    gone_end = min(max(first_kept(closed), first_minute), judged_end)
+    judged_end = min(max(closed_minute + 1, first_minute), end_minute)
+    gone_end = min(max(first_kept(closed_minute), first_minute), judged_end)
     before_end = judged_end if first_recorded is None else min(max(first_recorded, gone_end), judged_end)
     for start, stop, reason in (
         (first_minute, gone_end, UnknownReason.GONE),

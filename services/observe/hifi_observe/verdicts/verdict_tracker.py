@@ -44,9 +44,9 @@ class VerdictTracker:
         return self.verdicts
 
     def _updated(self, scope: str, judgement: Reasons, now_us: int) -> _TrackedVerdict:
-        previous = self._tracked.get(scope)
-        last_bad_us = previous.last_bad_us if previous else None
-        last_reasons = previous.last_reasons if previous else ()
+        tracked = self._tracked.get(scope)
+        last_bad_us = tracked.last_bad_us if tracked else None
+        last_reasons = tracked.last_reasons if tracked else ()
         reasons = judgement.by_scope.get(scope, ())
         reported_reasons: tuple[str, ...]
         if judgement.unknown:
@@ -64,9 +64,7 @@ class VerdictTracker:
             reported_reasons = tuple(f"{text} ({ago_s:.0f} s ago)" for text in last_reasons)
         else:
             condition, reported_reasons, last_bad_us = Condition.STABLE, (), None
-        since_us = (
-            previous.verdict.since_us if previous and previous.verdict.condition is condition else now_us
-        )
+        since_us = tracked.verdict.since_us if tracked and tracked.verdict.condition is condition else now_us
         return _TrackedVerdict(
             Verdict(scope, condition, since_us, now_us, reported_reasons), last_bad_us, last_reasons
         )

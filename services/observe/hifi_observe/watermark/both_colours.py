@@ -43,7 +43,7 @@ def merge_watermarks(
                     statement
                 )
     return [
-        _merged(by_colour, [*unanswered, *_absent(colours, by_colour)], now_us)
+        _merged(by_colour, [*unanswered, *_absence_reasons(colours, by_colour)], now_us)
         for _, by_colour in sorted(watermarks_by_key.items())
     ]
 
@@ -71,7 +71,7 @@ def _is_before(time: str | None, woken_at: str) -> bool:
     return time is not None and time < woken_at
 
 
-def _absent(
+def _absence_reasons(
     colours: Mapping[str, Sequence[Watermark] | str], by_colour: Mapping[str, Watermark]
 ) -> list[str]:
     return [
@@ -81,7 +81,7 @@ def _absent(
     ]
 
 
-def _merged(colours: Mapping[str, Watermark], missing: Sequence[str], now_us: int) -> Watermark:
+def _merged(colours: Mapping[str, Watermark], missing_reasons: Sequence[str], now_us: int) -> Watermark:
     watermarks = list(colours.values())
     open_rows = [watermark["open"] for watermark in watermarks]
     late_rows = [watermark["event_late"] for watermark in watermarks]
@@ -98,8 +98,10 @@ def _merged(colours: Mapping[str, Watermark], missing: Sequence[str], now_us: in
     return {
         "pipe": watermarks[0]["pipe"],
         "destination": watermarks[0]["destination"],
-        "settled_until": _earliest([watermark["settled_until"] for watermark in watermarks], missing),
-        "first_pass_until": _earliest([watermark["first_pass_until"] for watermark in watermarks], missing),
+        "settled_until": _earliest([watermark["settled_until"] for watermark in watermarks], missing_reasons),
+        "first_pass_until": _earliest(
+            [watermark["first_pass_until"] for watermark in watermarks], missing_reasons
+        ),
         "open": {
             "in_flight": sum(row["in_flight"] for row in open_rows),
             "waiting": sum(row["waiting"] for row in open_rows),
@@ -110,10 +112,10 @@ def _merged(colours: Mapping[str, Watermark], missing: Sequence[str], now_us: in
         "late_1m": sum(watermark["late_1m"] for watermark in watermarks),
         "late_oldest_s": max(watermark["late_oldest_s"] for watermark in watermarks),
         "late_ids": [identity for watermark in watermarks for identity in watermark["late_ids"]],
-        "event_until": _earliest([watermark["event_until"] for watermark in watermarks], missing),
-        "event_as_of": _earliest([watermark["event_as_of"] for watermark in watermarks], missing),
+        "event_until": _earliest([watermark["event_until"] for watermark in watermarks], missing_reasons),
+        "event_as_of": _earliest([watermark["event_as_of"] for watermark in watermarks], missing_reasons),
         "event_because": [
-            *missing,
+            *missing_reasons,
             *(f"{name}: {reason}" for name, row in colours.items() for reason in row["event_because"]),
         ],
         "event_late": {
@@ -122,19 +124,19 @@ def _merged(colours: Mapping[str, Watermark], missing: Sequence[str], now_us: in
             "open": sum(row["open"] for row in late_rows),
             "newest": [event for row in late_rows for event in row["newest"]],
         },
-        "chain": _chain({name: row["chain"] for name, row in colours.items()}, missing),
+        "chain": _chain({name: row["chain"] for name, row in colours.items()}, missing_reasons),
         "withheld": [],
         "as_of": as_of,
         "valid_until": valid_until,
-        "verdict": UNKNOWN if missing else verdict,
+        "verdict": UNKNOWN if missing_reasons else verdict,
         "because": [
-            *missing,
+            *missing_reasons,
             *(f"{name}: {reason}" for name, row in colours.items() for reason in row["because"]),
         ],
     }
 
 
-def _chain(chains: Mapping[str, ChainJson | None], missing: Sequence[str]) -> ChainJson | None:
+def _chain(chains: Mapping[str, ChainJson | None], missing_reasons: Sequence[str]) -> ChainJson | None:
     """The chain over all colours, each of which has a topic of its own or reads the same one."""
     known_chains = {name: chain for name, chain in chains.items() if chain is not None}
     if not known_chains:
@@ -142,18 +144,18 @@ def _chain(chains: Mapping[str, ChainJson | None], missing: Sequence[str]) -> Ch
     rows = list(known_chains.values())
     slowest = min(rows, key=lambda row: row["settled_until"] or "")
     return {
-        "settled_until": _earliest([row["settled_until"] for row in rows], missing),
+        "settled_until": _earliest([row["settled_until"] for row in rows], missing_reasons),
         "via": sorted({pipe for row in rows for pipe in row["via"]}),
         "held_by": slowest["held_by"],
         "deleted_at": max((row["deleted_at"] for row in rows if row["deleted_at"]), default=None),
         "because": [
-            *missing,
+            *missing_reasons,
             *(f"{name}: {reason}" for name, row in known_chains.items() for reason in row["because"]),
         ],
     }
 
 
-def _earliest(times: Sequence[str | None], missing: Sequence[str]) -> str | None:
+def _earliest(times: Sequence[str | None], missing_reasons: Sequence[str]) -> str | None:
     """The earliest of the times of all colours; None if any is unknown."""
     known_times = [time for time in times if time is not None]
-    return None if missing or len(known_times) < len(times) else min(known_times)
+    return None if missing_reasons or len(known_times) < len(times) else min(known_times)

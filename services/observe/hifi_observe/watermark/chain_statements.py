@@ -59,11 +59,11 @@ class ChainStatements:
         pipe, destination = statement["pipe"], statement["destination"]
         if pipe not in self.links:
             return None
-        chain, previous = self.chain(pipe), self._store.statement((pipe, destination))
+        chain, previous_statement = self.chain(pipe), self._store.statement((pipe, destination))
         if self._store.published((pipe, destination)).withheld:
             chain.forget("a clock was set back")  # the times of its marks are by the clock before
         pipe_settled_us = microseconds(statement["settled_until"])
-        published_chain = previous["chain"] if previous else None
+        published_chain = previous_statement["chain"] if previous_statement else None
         published_us = (
             microseconds(published_chain["settled_until"])
             if published_chain and published_chain["via"] == chain.via

@@ -155,7 +155,7 @@ class Chain:
             not self._waiting_marks or self._waiting_marks[-1].upstream_us < chain_reading.upstream_us
         ):
             self._waiting_marks.append(_Mark(chain_reading.upstream_us, dict(chain_reading.ends)))
-        while self._waiting_marks and _passed(self._waiting_marks[0].ends, chain_reading.read):
+        while self._waiting_marks and _has_passed(self._waiting_marks[0].ends, chain_reading.read):
             mark = self._waiting_marks.popleft()
             self._read_marks.append(_ReadMark(mark.upstream_us, chain_reading.read_us))
             self._newest_read_us = mark.upstream_us
@@ -217,7 +217,7 @@ class Chain:
             self._read_marks.popleft()
 
 
-def _passed(end_offsets: Mapping[int, int], read_offsets: Mapping[int, int]) -> bool:
+def _has_passed(end_offsets: Mapping[int, int], read_offsets: Mapping[int, int]) -> bool:
     return all(read_offsets.get(partition, 0) >= end for partition, end in end_offsets.items())
 
 

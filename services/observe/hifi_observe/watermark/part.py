@@ -142,7 +142,7 @@ def part_of(
             for name, open_at in open_by_destination.items()
         ],
         "failures": failures,
-        "late": _late(open_events, clocks.wall_us - RECENT_US),
+        "late": _late_parts(open_events, clocks.wall_us - RECENT_US),
         "event_times": _event_times(open_events.event_times),
         "event_late": _event_late(open_events.event_times, clocks.wall_us - RECENT_US),
     }
@@ -171,7 +171,7 @@ def _event_late(times: EventTimes, since_us: int) -> dict[str, EventLatePart]:
     return late_parts
 
 
-def _late(open_events: OpenEvents, since_us: int) -> dict[str, LatePart]:
+def _late_parts(open_events: OpenEvents, since_us: int) -> dict[str, LatePart]:
     late_parts: dict[str, LatePart] = {}
     for pipe, events in list(open_events.late.items()):
         recent_events = [event for event in events if event.appended_us >= since_us]
@@ -184,12 +184,13 @@ def _late(open_events: OpenEvents, since_us: int) -> dict[str, LatePart]:
     return late_parts
 
 
-def add_up(parts: Collection[WatermarkPart]) -> dict[tuple[str, str], OpenAt]:
+def add_up(watermark_parts: Collection[WatermarkPart]) -> dict[tuple[str, str], OpenAt]:
     """The open events over all parts, by pipe and destination, where there are any."""
     totals: dict[tuple[str, str], OpenAt] = {}
-    reached_us = reached_by_all(parts)
-    for part in parts:
-        for pipe, destination, settled_us, first_pass_us, numbers, event_us, late_count in part["open"]:
+    reached_us = reached_by_all(watermark_parts)
+    for watermark_part in watermark_parts:
+        for row in watermark_part["open"]:
+            pipe, destination, settled_us, first_pass_us, numbers, event_us, late_count = row
             total = totals.get((pipe, destination))
             if total is None:
                 total = totals[pipe, destination] = OpenAt(reached_us, reached_us)
@@ -201,13 +202,13 @@ def add_up(parts: Collection[WatermarkPart]) -> dict[tuple[str, str], OpenAt]:
     return totals
 
 
-def reached_by_all(parts: Collection[WatermarkPart]) -> int:
+def reached_by_all(watermark_parts: Collection[WatermarkPart]) -> int:
     """Everything that was acknowledged before this time was read, whatever its partition; 0: unknown."""
-    return min((part["reached"] for part in parts), default=0)
+    return min((watermark_part["reached"] for watermark_part in watermark_parts), default=0)
 
 
 def event_floors(
-    parts: Collection[WatermarkPart],
+    watermark_parts: Collection[WatermarkPart],
     keys: Iterable[tuple[str, str]],
     totals: Mapping[tuple[str, str], OpenAt],
     published_us: Mapping[str, int],
@@ -218,16 +219,16 @@ def event_floors(
     whatever its sender's clock says.
 
     Args:
-        parts: of all partition numbers.
+        watermark_parts: of all partition numbers.
         keys: pipe and destination of all statements.
         totals: what is open over all parts, by pipe and destination.
         published_us: pipe to the latest event time that was published.
     """
     newest_us: dict[str, int] = {}
-    for part in parts:
-        for pipe, (time_us, _) in part["event_times"].items():
+    for watermark_part in watermark_parts:
+        for pipe, (time_us, _) in watermark_part["event_times"].items():
             newest_us[pipe] = max(newest_us.get(pipe, 0), time_us)
-    reached_us, floors_us = reached_by_all(parts), dict(published_us)
+    reached_us, floors_us = reached_by_all(watermark_parts), dict(published_us)
     for key in keys:
         pipe, open_at = key[0], totals.get(key)
         floor_us = min(newest_us.get(pipe, 0), reached_us)
@@ -237,20 +238,22 @@ def event_floors(
     return floors_us
 
 
-def raise_floors(times: EventTimes, part: WatermarkPart, floors_us: Mapping[str, int]) -> None:
+def raise_floors(times: EventTimes, watermark_part: WatermarkPart, floors_us: Mapping[str, int]) -> None:
     """Raise the floors of a partition, and show them in the part that was made of it just now."""
     for pipe, floor_us in floors_us.items():
         times.raise_floor(pipe, floor_us)
-        part["event_times"][pipe] = times.newest_us.get(pipe, 0), times.floor_us.get(pipe, 0)
+        watermark_part["event_times"][pipe] = times.newest_us.get(pipe, 0), times.floor_us.get(pipe, 0)
 
 
-def event_until(parts: Collection[WatermarkPart], pipe: str, open_at: OpenAt | None) -> int:
+def event_until(watermark_parts: Collection[WatermarkPart], pipe: str, open_at: OpenAt | None) -> int:
     """No event that was read has an earlier event time, is open at the destination and is not late; 0: unknown.
 
     Args:
-        parts: of all partition numbers.
+        watermark_parts: of all partition numbers.
         pipe: its name.
         open_at: what is open at the destination over all parts.
     """
-    floor_us = min((part["event_times"].get(pipe, (0, 0))[1] for part in parts), default=0)
+    floor_us = min(
+        (watermark_part["event_times"].get(pipe, (0, 0))[1] for watermark_part in watermark_parts), default=0
+    )
     return floor_us if open_at is None else min(floor_us, open_at.event_us)

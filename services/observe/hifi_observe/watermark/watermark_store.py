@@ -33,27 +33,35 @@ class WatermarkStore:
         self._withheld: set[Key] = set()
         """Published by a clock that was set back since."""
 
-    def take_part(self, partition: int, part: WatermarkPart) -> None:
+    def take_part(self, partition: int, watermark_part: WatermarkPart) -> None:
         """Keep the part of a partition number. If the clock of its writer was set back, all times are withheld."""
-        previous = self.parts.get(partition)
-        if previous is not None and previous["by"] == part["by"] and part["set_back"] > previous["set_back"]:
+        previous_part = self.parts.get(partition)
+        if (
+            previous_part is not None
+            and previous_part["by"] == watermark_part["by"]
+            and watermark_part["set_back"] > previous_part["set_back"]
+        ):
             self._withheld.update(self._statements)
-        self.parts[partition] = part
+        self.parts[partition] = watermark_part
 
     def read_part(self, partition: int, value: bytes, append_ms: int, read_monotonic_us: int) -> None:
         """Take a part from its topic; one of this process confirms its clock (see `TrustedClock.confirm`)."""
-        part: WatermarkPart = orjson.loads(value)
-        if part["by"] != self.writer:
-            self.take_part(partition, part)
+        watermark_part: WatermarkPart = orjson.loads(value)
+        if watermark_part["by"] != self.writer:
+            self.take_part(partition, watermark_part)
             return
-        write_clocks = ClockReading(part["monotonic"], part["wall"])
+        write_clocks = ClockReading(watermark_part["monotonic"], watermark_part["wall"])
         self.clock.confirm(write_clocks, append_ms, read_monotonic_us)
 
     def take(self, watermark: Watermark) -> None:
         """Keep a statement, unless it is older than the one that is kept by the same clock."""
         key = watermark["pipe"], watermark["destination"]
-        previous = self._statements.get(key)
-        is_newer = previous is None or watermark["as_of"] >= previous["as_of"] or times_of(previous).withheld
+        previous_statement = self._statements.get(key)
+        is_newer = (
+            previous_statement is None
+            or watermark["as_of"] >= previous_statement["as_of"]
+            or times_of(previous_statement).withheld
+        )
         if is_newer or times_of(watermark).withheld:
             self._statements[key] = watermark
             self._withheld.discard(key)

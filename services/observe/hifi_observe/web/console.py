@@ -106,7 +106,7 @@ class Console:
             name = self._answers.pipes.require(request.path_params["pipe"])
         except Problem as error:
             return self._error_page(principal, error)
-        pipe, recent = self._answers.pipes.pipe(name), self._answers.minutes.last_hour(name)
+        pipe, recent_minutes = self._answers.pipes.pipe(name), self._answers.minutes.last_hour(name)
         watched_fields = self._answers.pipes.watched_fields(name)["fields"]
         watermarks = self._answers.watermarks.of_colour(lambda pipe_name: pipe_name == name)["watermarks"]
         return self._page(
@@ -114,7 +114,7 @@ class Console:
             "pipe.html",
             name,
             pipe=pipe,
-            recent=recent,
+            recent=recent_minutes,
             watched=watched_fields,
             watermarks=watermarks,
         )

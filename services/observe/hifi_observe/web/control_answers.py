@@ -59,10 +59,10 @@ class ControlAnswers:
 
     def _revisions(self, verdict: Verdict) -> list[dict[str, Any]]:
         pipe = verdict.scope.removeprefix(_PIPE)
-        published = self._registry.get(pipe)
-        if verdict.rollout is None or published is None or published.rollout is None:
+        pipe_revision = self._registry.get(pipe)
+        if verdict.rollout is None or pipe_revision is None or pipe_revision.rollout is None:
             return []
-        next_revision, share = published.rollout.next.number, published.rollout.share * 100 / WHOLE
+        next_revision, share = pipe_revision.rollout.next.number, pipe_revision.rollout.share * 100 / WHOLE
         return [
             {
                 "pipe": pipe,
@@ -71,7 +71,7 @@ class ControlAnswers:
                 "share": share if revision == next_revision else 100 - share,
                 "figures": asdict(verdict.rollout.of(revision)),
             }
-            for revision in (published.number, next_revision)
+            for revision in (pipe_revision.number, next_revision)
         ]
 
 

@@ -110,7 +110,7 @@ class Replays:
         letter_filter: DeadLetterFilter,
         ids: set[tuple[int, int]] | None,
         limit: int,
-        result: ReplayResult,
+        totals: ReplayResult,
     ) -> None:
         producer = Producer(self._settings.kafka, f"{self._settings.instance}-replay")
         await producer.start()
@@ -124,27 +124,27 @@ class Replays:
                         continue
                     matched_count += 1
                     if letter.replayed:
-                        result.already += 1
+                        totals.already += 1
                         continue
-                    if result.replayed + len(chunk) == limit or monotonic_s() > start_until_s:
-                        result.more = True
+                    if totals.replayed + len(chunk) == limit or monotonic_s() > start_until_s:
+                        totals.more = True
                         break
                     chunk.append(letter)
-                    if len(chunk) == CHUNK or result.replayed + len(chunk) == limit:
-                        await self._replay_chunk(producer, chunk, result)
+                    if len(chunk) == CHUNK or totals.replayed + len(chunk) == limit:
+                        await self._replay_chunk(producer, chunk, totals)
                         chunk = []
-            await self._replay_chunk(producer, chunk, result)
-            if ids is not None and not result.more:
-                result.missing = len(ids) - matched_count
+            await self._replay_chunk(producer, chunk, totals)
+            if ids is not None and not totals.more:
+                totals.missing = len(ids) - matched_count
         finally:
             await producer.stop()
 
-    async def _replay_chunk(self, producer: Producer, chunk: list[DeadLetter], result: ReplayResult) -> None:
-        replayed_before = result.replayed
-        pipes = {published.pipe.pipe: published for published in self._registry.all()}
+    async def _replay_chunk(self, producer: Producer, chunk: list[DeadLetter], totals: ReplayResult) -> None:
+        replayed_before = totals.replayed
+        pipes = {revision.pipe.pipe: revision for revision in self._registry.all()}
         try:
             async for _ in replay(producer, self._topics, chunk, pipes, self._registry.all_held()):
-                result.replayed += 1
+                totals.replayed += 1
         except Rejected as error:
-            result.why = result.why or error.detail
-            result.refused += len(chunk) - (result.replayed - replayed_before)
+            totals.why = totals.why or error.detail
+            totals.refused += len(chunk) - (totals.replayed - replayed_before)
