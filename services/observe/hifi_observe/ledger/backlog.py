@@ -127,7 +127,9 @@ class Backlog:
             for number, (group_minute, group_stage, epoch) in enumerate(chunk.groups):
                 if group_minute is pipe_minute and group_stage == stage:
                     indexes = range(chunk.start, len(chunk.offsets))
-                    ids.add(epoch, [chunk.sequences[i] for i in indexes if chunk.group[i] == number])
+                    ids.add(
+                        epoch, [chunk.sequences[index] for index in indexes if chunk.group[index] == number]
+                    )
         return ids
 
     @property
