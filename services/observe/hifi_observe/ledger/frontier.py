@@ -56,7 +56,7 @@ class Frontier:
             self._unread_ends.append(RawEnd(asked_us, end))
         return clock_ascends
 
-    def ranges(self, next_offset: int, stop_offset: int) -> list[tuple[int, int]]:
+    def pieces(self, next_offset: int, stop_offset: int) -> list[tuple[int, int]]:
         """Divide offsets that are read now, and count them as read.
 
         Args:
@@ -64,16 +64,16 @@ class Frontier:
             stop_offset: the offset after the last.
 
         Returns:
-            End offset of each range, and the time before which none of its records was acknowledged (0: unknown).
+            End offset of each piece, and the time before which none of its records was acknowledged (0: unknown).
         """
-        ranges: list[tuple[int, int]] = []
+        pieces: list[tuple[int, int]] = []
         since_us = self.reached_us
         while self._unread_ends and self._unread_ends[0].end <= stop_offset:
             raw_end = self._unread_ends.popleft()
             if raw_end.end > next_offset:
-                ranges.append((raw_end.end, since_us))
+                pieces.append((raw_end.end, since_us))
             since_us = raw_end.asked_us
-        if not ranges or ranges[-1][0] < stop_offset:
-            ranges.append((stop_offset, since_us))
+        if not pieces or pieces[-1][0] < stop_offset:
+            pieces.append((stop_offset, since_us))
         self.reached_us = since_us
-        return ranges
+        return pieces

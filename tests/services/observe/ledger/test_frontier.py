@@ -10,9 +10,9 @@ def test_an_end_counts_once_raw_is_read_up_to_it() -> None:
     frontier = Frontier()
     assert frontier.note(100, 10, 0)
     assert frontier.reached_us == 0
-    assert frontier.ranges(0, 9) == [(9, 0)]
+    assert frontier.pieces(0, 9) == [(9, 0)]
     assert frontier.reached_us == 0
-    assert frontier.ranges(9, 15) == [(10, 0), (15, 100)]
+    assert frontier.pieces(9, 15) == [(10, 0), (15, 100)]
     assert frontier.reached_us == 100
 
 
@@ -30,7 +30,7 @@ def test_an_end_below_what_is_known_is_of_a_replaced_leader_and_does_not_count()
     assert frontier.reached_us == 100
     frontier.note(300, 20, 10)
     frontier.note(400, 15, 10)
-    assert frontier.ranges(10, 20) == [(20, 100)]
+    assert frontier.pieces(10, 20) == [(20, 100)]
     assert frontier.reached_us == 300
 
 
@@ -39,7 +39,7 @@ def test_after_the_clock_was_set_back_no_earlier_time_counts() -> None:
     frontier.note(1000, 10, 10)
     frontier.note(1100, 20, 10)
     assert not frontier.note(500, 30, 10)
-    assert frontier.ranges(10, 30) == [(30, 0)]
+    assert frontier.pieces(10, 30) == [(30, 0)]
     assert frontier.reached_us == 500
 
 
@@ -58,9 +58,9 @@ def test_a_piece_has_no_record_from_before_its_time(moments: list[tuple[int, int
         assert frontier.note(asked, len(appended), position)
         stop = min(len(appended), position + read)
         if stop > position:
-            ranges = frontier.ranges(position, stop)
+            pieces = frontier.pieces(position, stop)
             first = position
-            for stop_offset, since in ranges:
+            for stop_offset, since in pieces:
                 assert all(at >= since for at in appended[first:stop_offset])
                 first = stop_offset
             assert first == stop

@@ -307,7 +307,7 @@ def test_pieces_that_are_joined_keep_what_is_open_and_the_earliest_time() -> Non
         settled_s = reader.settled_s()
         assert settled_s["b"] == 1
         assert second == 1 or 1 <= settled_s["a"] <= 2, "joined with the piece before at most"
-    assert len(reader.events._ranges["flights"]) <= 32
+    assert len(reader.events._pieces["flights"]) <= 32
     opens = reader.events.look(lambda _: DESTINATIONS)["flights"]
     assert (opens["a"].numbers["egest"], opens["b"].numbers["egest"]) == (249, 499)
     reader.deliver("b", *read)
@@ -388,4 +388,4 @@ def test_an_event_whose_receipts_are_read_before_enriched_is_open_where_it_turns
     assert set(reader.events.look(lambda _: ("a",))["flights"]) == {"b"}
     reader.deliver("b", 0)
     assert reader.settled_s() == {}
-    assert not reader.events._ranges
+    assert not reader.events._pieces
